@@ -1,0 +1,78 @@
+// What a user writes about a model: plain data, no mathematics. `graph` turns it into operators.
+//
+// One description serves the three families; fields that a family does not have keep their defaults and are ignored
+// by it. Presets are complete descriptions with a name.
+#pragma once
+
+#include <cstdint>
+#include <optional>
+#include <string>
+#include <string_view>
+#include <vector>
+
+namespace plimsoll::model {
+
+enum class Family { gpt2, llama, bert };
+
+enum class ActivationKind { gelu_tanh, gelu_erf, relu, silu };
+
+// Rotary position scaling: `linear` divides positions by factor; `llama3` scales long wavelengths only.
+enum class RopeScaling { none, linear, llama3 };
+
+struct Rope {
+  double theta = 10000.0;
+  RopeScaling scaling = RopeScaling::none;
+  double factor = 1.0;
+  double low_frequency_factor = 1.0;
+  double high_frequency_factor = 4.0;
+  std::int64_t original_context = 8192;
+
+  bool operator==(const Rope&) const = default;
+};
+
+struct Model {
+  Family family = Family::gpt2;
+  std::int64_t layers = 12;
+  std::int64_t width = 768;
+  std::int64_t heads = 12;
+  std::int64_t kv_heads = 12;   // fewer than heads: grouped-query attention
+  std::int64_t head_dim = 64;   // width / heads unless a configuration says otherwise
+  std::int64_t ffn = 3072;
+  std::int64_t context = 1024;  // longest sequence (size of learned position tables)
+  std::int64_t vocab = 50257;
+  bool tied = true;             // the head uses the token embedding
+  double dropout = 0.0;
+  double attention_dropout = 0.0;  // gpt2, bert
+  double embedding_dropout = 0.0;
+  double norm_eps = 1e-5;
+  ActivationKind activation = ActivationKind::gelu_tanh;
+  double init_std = 0.02;
+
+  // llama
+  bool qkv_bias = false;           // Qwen2
+  bool qk_norm = false;            // Qwen3: RMS norm of every query and key head
+  std::int64_t sliding_window = 0; // Mistral; 0 = full attention
+  Rope rope;
+
+  // bert
+  std::int64_t token_types = 2;
+
+  bool operator==(const Model&) const = default;
+};
+
+std::string_view name_of(Family family);
+std::string_view name_of(ActivationKind kind);
+
+// Ready-made models, such as "gpt2" or "llama-1b"; nullopt when there is none of that name.
+std::optional<Model> preset(std::string_view name);
+std::vector<std::string> preset_names();
+
+// The defaults of a family, on which the fields of a run file are laid.
+Model family_defaults(Family family);
+
+// Every reason why the description is not a model, each naming the field, what was found and what was expected.
+std::vector<std::string> problems(const Model& model);
+
+std::int64_t parameter_count(const Model& model);
+
+}  // namespace plimsoll::model
