@@ -1,0 +1,90 @@
+// A strategy answers three questions about a step whose mathematics is already fixed, and nothing else:
+//   where each tensor lives         (degrees of the mesh axes, ZeRO stage, sequence parallelism, stages),
+//   how long and in which tier      (recompute, offload, limits),
+//   when each piece runs            (micro-batches, pipeline schedule, prefetch distance, weight versions).
+// It is plain data. `legality.h` says which strategies can be run and why the others cannot; `lowering` turns a legal
+// one into a plan.
+#pragma once
+
+#include <cstdint>
+#include <string>
+#include <vector>
+
+#include "base/bytes.h"
+
+namespace plimsoll::strategy {
+
+// The axes of the device mesh. `pipe` is outermost, `tensor` innermost: neighbours on `tensor` talk most.
+enum class Axis { pipe, data, tensor };
+
+enum class Recompute { none, full, selective, optimal };
+
+// What share of a tensor group's bytes lives in each slower tier; the rest stays on the device.
+struct TierShare {
+  double host = 0.0;
+  double disk = 0.0;
+
+  bool operator==(const TierShare&) const = default;
+};
+
+struct Offload {
+  TierShare optimizer;
+  TierShare gradients;
+  TierShare params;
+  TierShare activations;
+
+  bool operator==(const Offload&) const = default;
+};
+
+// One pipeline stage with its own degrees; `blocks` counts the model's repeated layers in it.
+struct Stage {
+  std::int64_t blocks = 0;
+  std::int64_t data = 1;
+  std::int64_t tensor = 1;
+
+  bool operator==(const Stage&) const = default;
+};
+
+enum class StagePartition { equal, by_cost, listed };
+
+enum class Reduce { ring, main };
+
+struct Strategy {
+  // where
+  std::int64_t data = 1;
+  std::int64_t tensor = 1;
+  std::int64_t pipe = 1;
+  std::int64_t zero = 0;
+  bool sequence_parallel = false;
+  Reduce reduce = Reduce::ring;
+  StagePartition partition = StagePartition::equal;
+  std::vector<Stage> stages;  // only with StagePartition::listed
+
+  // how long
+  Recompute recompute = Recompute::none;
+  Offload offload;
+
+  // when
+  std::int64_t chunks = 1;  // pipeline stages per rank
+  std::string schedule = "1f1b";
+  base::Bytes bucket{25'000'000};
+  std::int64_t prefetch = 2;
+  bool keep_params = false;
+  bool keep_grads = true;
+  bool delayed_update = false;
+
+  std::int64_t ranks() const { return data * tensor * pipe; }
+  bool operator==(const Strategy&) const = default;
+};
+
+// What the machine allows, per tier; zero means "what is there".
+struct Limits {
+  base::Bytes device;
+  base::Bytes host;
+  base::Bytes disk;
+  std::string disk_path;
+
+  bool operator==(const Limits&) const = default;
+};
+
+}  // namespace plimsoll::strategy
