@@ -1,0 +1,408 @@
+// The operators of Plimsoll, each a struct of attributes. kName and fields() give printing, parsing and hashing once
+// for all (catalogue.cpp); what an operator means is said in the file of its family (linear.cpp, norm.cpp, ...).
+//
+// Conventions. Shapes: B samples, T positions, C width, H query heads, G key-value heads, D head size, V vocabulary,
+// F inner width; rows = B*T. Matrices are row-major, weights (out, in). `packed` (B, T, (H+2G)*D) holds, for each
+// key-value head g in turn, its H/G query heads, its key and its value: a split of the last dim by groups is
+// contiguous, which is what tensor parallelism needs.
+// `scalars` is the StepScalars block. An operator with `accumulate` takes, after its other inputs, the present value
+// of each gradient it adds to, and its outputs overwrite them.
+#pragma once
+
+#include <cstdint>
+#include <string_view>
+
+#include "base/dtype.h"
+
+namespace plimsoll::ops {
+
+enum class ActivationKind : std::uint8_t { none, gelu_tanh, gelu_erf, relu, silu };
+enum class NormKind : std::uint8_t { layer, rms };
+
+#define PLIMSOLL_OP(NAME)                                \
+  static constexpr std::string_view kName = NAME;        \
+  template <typename Self, typename Visit>               \
+  static void fields([[maybe_unused]] Self& self, [[maybe_unused]] Visit&& visit)
+
+// How query, key and value heads lie in a packed row.
+struct Heads {
+  std::int64_t query = 1;
+  std::int64_t kv = 1;
+  std::int64_t dim = 64;
+
+  std::int64_t per_group() const { return query / kv; }
+  std::int64_t packed_width() const { return (query + 2 * kv) * dim; }
+  std::int64_t query_offset(std::int64_t head) const {
+    return ((head / per_group()) * (per_group() + 2) + head % per_group()) * dim;
+  }
+  std::int64_t key_offset(std::int64_t kv_head) const { return (kv_head * (per_group() + 2) + per_group()) * dim; }
+  std::int64_t value_offset(std::int64_t kv_head) const { return key_offset(kv_head) + dim; }
+  bool operator==(const Heads&) const = default;
+};
+
+// ---- embedding.cpp
+
+// (ids_0, table_0, ids_1, table_1, ...) -> sum of the looked-up rows (B, T, C).
+struct Embed {
+  std::int64_t tables = 1;
+  PLIMSOLL_OP("embed") { visit("tables", self.tables); }
+  bool operator==(const Embed&) const = default;
+};
+
+// (ids, dy) -> dtable (rows, C).
+struct EmbedGrad {
+  std::int64_t rows = 0;
+  base::DType dtype = base::DType::f32;
+  bool accumulate = false;
+  PLIMSOLL_OP("embed_grad") {
+    visit("rows", self.rows);
+    visit("dtype", self.dtype);
+    visit("accumulate", self.accumulate);
+  }
+  bool operator==(const EmbedGrad&) const = default;
+};
+
+// ---- linear.cpp
+
+// (x (.., K), w (N, K), [bias (N)]) -> y (.., N); with an activation -> (y, pre), y = activation(pre).
+struct Linear {
+  bool bias = false;
+  ActivationKind activation = ActivationKind::none;
+  PLIMSOLL_OP("linear") {
+    visit("bias", self.bias);
+    visit("activation", self.activation);
+  }
+  bool operator==(const Linear&) const = default;
+};
+
+// (dy (.., N), w (N, K)) -> dx (.., K).
+struct LinearGradInput {
+  PLIMSOLL_OP("linear_grad_input") {}
+  bool operator==(const LinearGradInput&) const = default;
+};
+
+// (dy (.., N), x (.., K)) -> dw (N, K).
+struct LinearGradWeight {
+  base::DType dtype = base::DType::f32;
+  bool accumulate = false;
+  PLIMSOLL_OP("linear_grad_weight") {
+    visit("dtype", self.dtype);
+    visit("accumulate", self.accumulate);
+  }
+  bool operator==(const LinearGradWeight&) const = default;
+};
+
+// (dy (.., N)) -> db (N).
+struct BiasGrad {
+  base::DType dtype = base::DType::f32;
+  bool accumulate = false;
+  PLIMSOLL_OP("bias_grad") {
+    visit("dtype", self.dtype);
+    visit("accumulate", self.accumulate);
+  }
+  bool operator==(const BiasGrad&) const = default;
+};
+
+// ---- activation.cpp
+
+// (x) -> activation(x).
+struct Activation {
+  ActivationKind kind = ActivationKind::gelu_tanh;
+  PLIMSOLL_OP("activation") { visit("kind", self.kind); }
+  bool operator==(const Activation&) const = default;
+};
+
+// (dy, x) -> dy * activation'(x).
+struct ActivationGrad {
+  ActivationKind kind = ActivationKind::gelu_tanh;
+  PLIMSOLL_OP("activation_grad") { visit("kind", self.kind); }
+  bool operator==(const ActivationGrad&) const = default;
+};
+
+// (x (.., 2F)), columns alternating gate and up -> activation(gate) * up (.., F). Alternating, so that any even split
+// of the columns keeps pairs together.
+struct Gate {
+  ActivationKind kind = ActivationKind::silu;
+  PLIMSOLL_OP("gate") { visit("kind", self.kind); }
+  bool operator==(const Gate&) const = default;
+};
+
+// (dy (.., F), x (.., 2F)) -> dx (.., 2F).
+struct GateGrad {
+  ActivationKind kind = ActivationKind::silu;
+  PLIMSOLL_OP("gate_grad") { visit("kind", self.kind); }
+  bool operator==(const GateGrad&) const = default;
+};
+
+// ---- elementwise.cpp
+
+// (a, b) -> a + b.
+struct Add {
+  PLIMSOLL_OP("add") {}
+  bool operator==(const Add&) const = default;
+};
+
+// (x) -> x in another element type.
+struct Cast {
+  base::DType dtype = base::DType::f32;
+  PLIMSOLL_OP("cast") { visit("dtype", self.dtype); }
+  bool operator==(const Cast&) const = default;
+};
+
+// ---- dropout.cpp
+
+// (x (B, ..), samples (B), scalars) -> x * kept / (1 - rate). Element e of sample n is kept by word e%4 of
+// philox({e/4, samples[n], step, e/4 >> 32}, random_key(seed, site)) >= rate * 2^32. Its own adjoint.
+struct Dropout {
+  double rate = 0.0;
+  std::uint64_t site = 0;
+  PLIMSOLL_OP("dropout") {
+    visit("rate", self.rate);
+    visit("site", self.site);
+  }
+  bool operator==(const Dropout&) const = default;
+};
+
+// (x, r) -> x + r; with rate > 0 (x, r, samples, scalars) -> x + dropout(r).
+struct Residual {
+  double rate = 0.0;
+  std::uint64_t site = 0;
+  PLIMSOLL_OP("residual") {
+    visit("rate", self.rate);
+    visit("site", self.site);
+  }
+  bool operator==(const Residual&) const = default;
+};
+
+// ---- norm.cpp
+
+// (x, weight, [bias]) -> (y, stats (rows, 2) f32: mean and 1/deviation; for rms the mean is 0).
+// With residual: (x, r, weight, [bias], [samples, scalars]) -> (sum, y, stats), sum = x + dropout(r).
+struct Norm {
+  NormKind kind = NormKind::layer;
+  double eps = 1e-5;
+  bool bias = false;
+  bool residual = false;
+  double rate = 0.0;
+  std::uint64_t site = 0;
+  PLIMSOLL_OP("norm") {
+    visit("kind", self.kind);
+    visit("eps", self.eps);
+    visit("bias", self.bias);
+    visit("residual", self.residual);
+    visit("rate", self.rate);
+    visit("site", self.site);
+  }
+  bool operator==(const Norm&) const = default;
+};
+
+// (dy, x, weight, stats, [dsum]) -> (dx, dweight, [dbias]); x is what was normalised, dsum a gradient of x from
+// elsewhere that dx includes.
+struct NormGrad {
+  NormKind kind = NormKind::layer;
+  bool bias = false;
+  bool has_dsum = false;
+  base::DType dtype = base::DType::f32;  // of the weight gradients
+  bool accumulate = false;
+  PLIMSOLL_OP("norm_grad") {
+    visit("kind", self.kind);
+    visit("bias", self.bias);
+    visit("has_dsum", self.has_dsum);
+    visit("dtype", self.dtype);
+    visit("accumulate", self.accumulate);
+  }
+  bool operator==(const NormGrad&) const = default;
+};
+
+// (packed, weight_q (D), weight_k (D)) -> (packed with every query and key head RMS-normalised, stats (rows, H+G) f32:
+// 1/deviation, query heads first).
+struct QkNorm {
+  Heads heads;
+  double eps = 1e-6;
+  PLIMSOLL_OP("qk_norm") {
+    visit("heads", self.heads);
+    visit("eps", self.eps);
+  }
+  bool operator==(const QkNorm&) const = default;
+};
+
+// (dpacked, packed before the norm, weight_q, weight_k, stats) -> (dpacked, dweight_q, dweight_k).
+struct QkNormGrad {
+  Heads heads;
+  base::DType dtype = base::DType::f32;
+  bool accumulate = false;
+  PLIMSOLL_OP("qk_norm_grad") {
+    visit("heads", self.heads);
+    visit("dtype", self.dtype);
+    visit("accumulate", self.accumulate);
+  }
+  bool operator==(const QkNormGrad&) const = default;
+};
+
+// ---- rope.cpp
+
+// (packed, positions (B, T) i32, table (context, D) f32: D/2 cosines then D/2 sines) -> packed with query and key
+// heads rotated, dims d and d + D/2 as a pair. inverse rotates back: the adjoint.
+struct Rope {
+  Heads heads;
+  bool inverse = false;
+  PLIMSOLL_OP("rope") {
+    visit("heads", self.heads);
+    visit("inverse", self.inverse);
+  }
+  bool operator==(const Rope&) const = default;
+};
+
+// ---- attention.cpp
+
+// (packed (B, T, (H+2G)*D), [segments (B, T) i32], [samples (B), scalars]) -> (out (B, T, H*D), lse (B, H, T) f32).
+// Query i sees key j if not causal or j <= i; if window > 0, j > i - window; if segmented, segments equal and >= 0.
+// A query that sees nothing gives zeros (lse = -inf). Scores are scaled by D^-1/2. With rate > 0 probabilities are
+// dropped as in Dropout, element (head*T + i)*T + j of the sample.
+struct Attention {
+  Heads heads;
+  bool causal = true;
+  std::int64_t window = 0;
+  bool segmented = false;
+  double rate = 0.0;
+  std::uint64_t site = 0;
+  PLIMSOLL_OP("attention") {
+    visit("heads", self.heads);
+    visit("causal", self.causal);
+    visit("window", self.window);
+    visit("segmented", self.segmented);
+    visit("rate", self.rate);
+    visit("site", self.site);
+  }
+  bool operator==(const Attention&) const = default;
+};
+
+// (dout, packed, out, lse, [segments], [samples, scalars]) -> dpacked.
+struct AttentionGrad {
+  Attention forward;
+  PLIMSOLL_OP("attention_grad") { Attention::fields(self.forward, visit); }
+  bool operator==(const AttentionGrad&) const = default;
+};
+
+// ---- loss.cpp
+
+// (logits (.., V), targets (..) i32) -> (losses (rows) f32, lse (rows) f32). A target < 0 is not counted: loss 0.
+struct CrossEntropy {
+  PLIMSOLL_OP("cross_entropy") {}
+  bool operator==(const CrossEntropy&) const = default;
+};
+
+// (logits, targets, lse, scalars) -> dlogits = (softmax - onehot) * loss_scale * inverse_tokens, 0 where not counted.
+struct CrossEntropyGrad {
+  PLIMSOLL_OP("cross_entropy_grad") {}
+  bool operator==(const CrossEntropyGrad&) const = default;
+};
+
+// Linear head and cross-entropy in one pass over chunks of the vocabulary or of rows; the logits never exist whole.
+// (x (.., C), w (V, C), [bias (V)], targets, scalars) -> (losses (rows) f32); with gradients
+// -> (losses, dx, dw, [dbias]).
+struct HeadLoss {
+  bool bias = false;
+  bool gradients = false;
+  base::DType dtype = base::DType::f32;  // of dw and dbias
+  bool accumulate = false;
+  PLIMSOLL_OP("head_loss") {
+    visit("bias", self.bias);
+    visit("gradients", self.gradients);
+    visit("dtype", self.dtype);
+    visit("accumulate", self.accumulate);
+  }
+  bool operator==(const HeadLoss&) const = default;
+};
+
+// ---- optim/scalars.cpp: each (scalars, ...) -> scalars, in place
+
+// (scalars) : forgets the last step's sums and verdict.
+struct BeginStep {
+  PLIMSOLL_OP("begin_step") {}
+  bool operator==(const BeginStep&) const = default;
+};
+
+// (scalars, losses (n) f32) : adds the losses to scalars.loss, by kSumBlock blocks.
+struct SumLoss {
+  PLIMSOLL_OP("sum_loss") {}
+  bool operator==(const SumLoss&) const = default;
+};
+
+// (scalars, gradient) : adds the squares to scalars.squared_norm, by kSumBlock blocks.
+struct SquaredNorm {
+  PLIMSOLL_OP("squared_norm") {}
+  bool operator==(const SquaredNorm&) const = default;
+};
+
+// (scalars) : the barrier of design 3.6. Norm, verdict, multiplier; clip 0 = off. Without check_finite a non-finite
+// gradient is applied as it is, as without loss scaling in other systems.
+struct PrepareUpdate {
+  double clip = 0.0;
+  bool check_finite = false;
+  PLIMSOLL_OP("prepare_update") {
+    visit("clip", self.clip);
+    visit("check_finite", self.check_finite);
+  }
+  bool operator==(const PrepareUpdate&) const = default;
+};
+
+// (scalars) : counts the update; with dynamic loss scaling halves the scale after `hysteresis` overflows (not under
+// minimum) and doubles it after `window` good steps.
+struct FinishStep {
+  bool dynamic = false;
+  std::int64_t window = 1000;
+  std::int64_t hysteresis = 2;
+  double minimum = 1.0;
+  PLIMSOLL_OP("finish_step") {
+    visit("dynamic", self.dynamic);
+    visit("window", self.window);
+    visit("hysteresis", self.hysteresis);
+    visit("minimum", self.minimum);
+  }
+  bool operator==(const FinishStep&) const = default;
+};
+
+// ---- optim/adam.cpp, optim/sgd.cpp
+
+// (scalars, gradient, weight f32, m f32, v f32, [copy]) -> (weight, m, v, [copy]), in place. With t = updates + 1 and
+// g = gradient * gradient_multiplier (+ weight_decay * weight unless decoupled):
+//   m = beta1 m + (1-beta1) g;  v = beta2 v + (1-beta2) g^2
+//   weight -= lr * (m / (1-beta1^t) / (sqrt(v / (1-beta2^t)) + eps) + weight_decay * weight if decoupled)
+// copy is the weight in the element type the model computes with. Nothing is written when scalars.skip.
+struct AdamUpdate {
+  double beta1 = 0.9;
+  double beta2 = 0.999;
+  double eps = 1e-8;
+  double weight_decay = 0.0;
+  bool decoupled = true;
+  bool copy = false;
+  PLIMSOLL_OP("adam_update") {
+    visit("beta1", self.beta1);
+    visit("beta2", self.beta2);
+    visit("eps", self.eps);
+    visit("weight_decay", self.weight_decay);
+    visit("decoupled", self.decoupled);
+    visit("copy", self.copy);
+  }
+  bool operator==(const AdamUpdate&) const = default;
+};
+
+// (scalars, gradient, weight f32, [velocity f32], [copy]) -> (weight, [velocity], [copy]), in place. With
+// g = gradient * gradient_multiplier + weight_decay * weight: momentum != 0: velocity = momentum velocity + g,
+// weight -= lr velocity; else weight -= lr g.
+struct SgdUpdate {
+  double momentum = 0.0;
+  double weight_decay = 0.0;
+  bool copy = false;
+  PLIMSOLL_OP("sgd_update") {
+    visit("momentum", self.momentum);
+    visit("weight_decay", self.weight_decay);
+    visit("copy", self.copy);
+  }
+  bool operator==(const SgdUpdate&) const = default;
+};
+
+#undef PLIMSOLL_OP
+
+}  // namespace plimsoll::ops

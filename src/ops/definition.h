@@ -1,0 +1,81 @@
+// What every operator states once: result types, work, adjoint, which operands share memory.
+#pragma once
+
+#include <cstdint>
+#include <optional>
+#include <span>
+#include <string_view>
+#include <vector>
+
+#include "base/id.h"
+#include "base/shape.h"
+#include "ops/op.h"
+
+namespace plimsoll::ops {
+
+using base::DType;
+using base::Shape;
+using base::TensorType;
+using ValueId = base::Id<struct ValueTag>;
+using Types = std::span<const TensorType>;
+
+// The least work that computes the result: floating-point operations, and each operand through memory once.
+struct Work {
+  double flops = 0.0;
+  double bytes = 0.0;
+};
+
+// Output `output` lies in the memory of input `input`: always (required), or where nothing needs the input afterwards.
+struct Alias {
+  int output = 0;
+  int input = 0;
+  bool required = false;
+};
+
+// Where an adjoint is asked for: the forward operator with its operands, and the gradients that reached its outputs
+// (invalid where none did).
+struct AdjointSite {
+  const Op& op;
+  std::span<const ValueId> inputs;
+  std::span<const ValueId> outputs;
+  std::span<const ValueId> output_grads;
+};
+
+// What an adjoint writes to; the graph implements it.
+class AdjointBuilder {
+ public:
+  virtual ~AdjointBuilder() = default;
+  virtual const TensorType& type(ValueId value) const = 0;
+  // False for frozen parameters and what comes before the first trained one: no gradient is wanted.
+  virtual bool wants_grad(ValueId value) const = 0;
+  // The element type of a parameter's gradient.
+  virtual DType grad_dtype(ValueId parameter) const = 0;
+  virtual std::vector<ValueId> emit(const Op& op, std::vector<ValueId> inputs) = 0;
+  // The block of step scalars, which every training graph has.
+  virtual ValueId scalars() const = 0;
+};
+
+struct Definition {
+  // Result types; bad_input with the operator's name and the shapes when the operands do not fit.
+  std::vector<TensorType> (*infer)(const Op& op, Types inputs);
+  Work (*work)(const Op& op, Types inputs, Types outputs);
+  // (optional) One gradient per input, invalid where there is none. Null: not differentiable.
+  std::vector<ValueId> (*adjoint)(const AdjointSite& site, AdjointBuilder& build) = nullptr;
+  // (optional) Operands that share memory.
+  std::vector<Alias> (*aliases)(const Op& op) = nullptr;
+  // (optional) The form of a gradient operator that adds to its parameter gradients; nullopt if this one already does
+  // or has none. The present values go behind the other inputs, in the order of accumulated_outputs.
+  std::optional<Op> (*accumulating)(const Op& op) = nullptr;
+  // (optional) Which outputs are parameter gradients that can be added to.
+  std::vector<int> (*accumulated_outputs)(const Op& op) = nullptr;
+};
+
+const Definition& definition_of(const Op& op);
+
+// Each operand and result through memory once: the bytes of most operators.
+double bytes_of(Types inputs, Types outputs);
+
+// `condition` or bad_input "[linear] ..." with the operand types.
+void expect(bool condition, const Op& op, Types inputs, std::string_view expected);
+
+}  // namespace plimsoll::ops

@@ -1,0 +1,29 @@
+// How lowering asks a backend for a kernel without knowing the backend.
+#pragma once
+
+#include <cstdint>
+#include <functional>
+#include <string>
+
+#include "ops/definition.h"
+
+namespace plimsoll::ops {
+
+struct KernelQuery {
+  const Op& op;
+  Types inputs;
+  Types outputs;
+  int threads = 1;
+};
+
+struct KernelChoice {
+  std::string name;
+  std::int64_t workspace = 0;  // bytes; the kernel may use no other memory
+
+  bool operator==(const KernelChoice&) const = default;
+};
+
+// not_legal with every kernel's reason when none takes the query.
+using ChooseKernel = std::function<KernelChoice(const KernelQuery&)>;
+
+}  // namespace plimsoll::ops

@@ -1,0 +1,20 @@
+// An operator: one of a closed set of attribute structs. A new one fails to compile until it has a definition
+// (catalogue.cpp) and fails to lower until a backend has a kernel for it.
+#pragma once
+
+#include <string>
+#include <variant>
+
+#include "ops/attributes.h"
+
+namespace plimsoll::ops {
+
+using Op = std::variant<Embed, EmbedGrad, Linear, LinearGradInput, LinearGradWeight, BiasGrad, Activation, ActivationGrad, Gate, GateGrad,
+                        Add, Cast, Dropout, Residual, Norm, NormGrad, QkNorm, QkNormGrad, Rope, Attention, AttentionGrad, CrossEntropy,
+                        CrossEntropyGrad, HeadLoss, BeginStep, SumLoss, SquaredNorm, PrepareUpdate, FinishStep, AdamUpdate, SgdUpdate>;
+
+std::string_view name_of(const Op& op);
+std::string to_string(const Op& op);            // "linear(bias=true, activation=gelu_tanh)"; defaults left out
+Op parse_op(std::string_view text);             // the inverse; bad_input on anything else
+
+}  // namespace plimsoll::ops
