@@ -363,7 +363,7 @@ struct FinishStep {
   bool operator==(const FinishStep&) const = default;
 };
 
-// ---- optim/adam.cpp, optim/sgd.cpp
+// ---- optim/update.cpp
 
 // (scalars, gradient, weight f32, m f32, v f32, [copy]) -> (weight, m, v, [copy]), in place. With t = updates + 1 and
 // g = gradient * gradient_multiplier (+ weight_decay * weight unless decoupled):

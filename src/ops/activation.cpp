@@ -1,0 +1,55 @@
+// Activations, plain and gated.
+#include "ops/families.h"
+
+namespace plimsoll::ops {
+
+namespace {
+
+// tanh or erf by a polynomial of about this many operations.
+constexpr int kActivationFlops = 20;
+
+std::vector<TensorType> infer_grad(const Op& op, Types inputs) {
+  expect(inputs.size() == 2 && inputs[0].shape == inputs[1].shape, op, inputs, "dy and x of one shape");
+  return {inputs[0]};
+}
+
+std::vector<TensorType> infer_gate(const Op& op, Types inputs) {
+  expect(inputs.size() == 1 && inputs[0].shape[-1] % 2 == 0, op, inputs, "x (.., 2F)");
+  Shape shape = inputs[0].shape;
+  shape.set(-1, shape[-1] / 2);
+  return {{inputs[0].dtype, shape}};
+}
+
+std::vector<TensorType> infer_gate_grad(const Op& op, Types inputs) {
+  expect(inputs.size() == 2 && inputs[1].shape[-1] == 2 * inputs[0].shape[-1] && inputs[0].shape.rows() == inputs[1].shape.rows(), op, inputs,
+         "dy (.., F) and x (.., 2F)");
+  return {inputs[1]};
+}
+
+std::vector<ValueId> activation_adjoint(const AdjointSite& site, AdjointBuilder& build) {
+  return build.emit(ActivationGrad{.kind = std::get<Activation>(site.op).kind}, {site.output_grads[0], site.inputs[0]});
+}
+
+std::vector<ValueId> gate_adjoint(const AdjointSite& site, AdjointBuilder& build) {
+  return build.emit(GateGrad{.kind = std::get<Gate>(site.op).kind}, {site.output_grads[0], site.inputs[0]});
+}
+
+}  // namespace
+
+Definition define(const Activation&) {
+  return {.infer = infer_like_first, .work = elementwise_work<kActivationFlops>, .adjoint = activation_adjoint, .aliases = may_overwrite_first};
+}
+
+Definition define(const ActivationGrad&) {
+  return {.infer = infer_grad, .work = elementwise_work<kActivationFlops>, .aliases = may_overwrite_first};
+}
+
+Definition define(const Gate&) { return {.infer = infer_gate, .work = elementwise_work<kActivationFlops>, .adjoint = gate_adjoint}; }
+
+Definition define(const GateGrad&) {
+  return {.infer = infer_gate_grad,
+          .work = elementwise_work<kActivationFlops>,
+          .aliases = [](const Op&) { return std::vector<Alias>{{.output = 0, .input = 1, .required = false}}; }};
+}
+
+}  // namespace plimsoll::ops

@@ -1,0 +1,76 @@
+// Softmax attention over packed heads. Only the log-sum-exp of each query is saved; probabilities are made again tile
+// by tile in the backward pass.
+#include <algorithm>
+
+#include "ops/families.h"
+#include "ops/step_scalars.h"
+
+namespace plimsoll::ops {
+
+namespace {
+
+std::size_t mask_inputs(const Attention& attention) { return (attention.segmented ? 1u : 0u) + (attention.rate > 0.0 ? 2u : 0u); }
+
+void expect_masks(const Op& op, const Attention& attention, Types inputs, std::size_t first) {
+  const Shape& packed = inputs[first == 1 ? 0 : 1].shape;
+  expect(inputs.size() == first + mask_inputs(attention), op, inputs, "[segments] and [samples, scalars] behind the tensors");
+  if (attention.segmented) {
+    expect(inputs[first].dtype == DType::i32 && inputs[first].shape == Shape{packed[0], packed[1]}, op, inputs, "i32 segments (B, T)");
+  }
+  if (attention.rate > 0.0) expect(inputs.back() == step_scalars_type(), op, inputs, "scalars as the last operand");
+}
+
+std::vector<TensorType> infer_attention(const Op& op, Types inputs) {
+  const auto& attention = std::get<Attention>(op);
+  const Heads& heads = attention.heads;
+  expect(!inputs.empty() && inputs[0].shape.rank() == 3 && inputs[0].shape[2] == heads.packed_width() && heads.query % heads.kv == 0, op, inputs,
+         "packed heads (B, T, (H+2G)*D) with H a multiple of G");
+  expect_masks(op, attention, inputs, 1);
+  const Shape& packed = inputs[0].shape;
+  return {{inputs[0].dtype, Shape{packed[0], packed[1], heads.query * heads.dim}},
+          {DType::f32, Shape{packed[0], heads.query, packed[1]}}};
+}
+
+// Query-key pairs that are really looked at.
+double visible_pairs(const Attention& attention, const Shape& packed) {
+  const auto samples = static_cast<double>(packed[0]);
+  const auto length = static_cast<double>(packed[1]);
+  double per_sample = attention.causal ? length * (length + 1.0) / 2.0 : length * length;
+  if (attention.window > 0) per_sample = std::min(per_sample, length * static_cast<double>(attention.window));
+  return samples * static_cast<double>(attention.heads.query) * per_sample;
+}
+
+Work attention_work(const Op& op, Types inputs, Types outputs) {
+  const auto& attention = std::get<Attention>(op);
+  return {4.0 * visible_pairs(attention, inputs[0].shape) * static_cast<double>(attention.heads.dim), bytes_of(inputs, outputs)};
+}
+
+std::vector<ValueId> attention_adjoint(const AdjointSite& site, AdjointBuilder& build) {
+  std::vector<ValueId> operands{site.output_grads[0], site.inputs[0], site.outputs[0], site.outputs[1]};
+  operands.insert(operands.end(), site.inputs.begin() + 1, site.inputs.end());
+  std::vector<ValueId> grads(site.inputs.size());
+  grads[0] = build.emit(AttentionGrad{std::get<Attention>(site.op)}, operands)[0];
+  return grads;
+}
+
+std::vector<TensorType> infer_attention_grad(const Op& op, Types inputs) {
+  const auto& attention = std::get<AttentionGrad>(op).forward;
+  expect(inputs.size() >= 4 && inputs[1].shape.rank() == 3 && inputs[1].shape[2] == attention.heads.packed_width() &&
+             inputs[0].shape == inputs[2].shape,
+         op, inputs, "dout, packed, out, lse");
+  expect_masks(op, attention, inputs, 4);
+  return {inputs[1]};
+}
+
+Work attention_grad_work(const Op& op, Types inputs, Types outputs) {
+  const auto& attention = std::get<AttentionGrad>(op).forward;
+  return {10.0 * visible_pairs(attention, inputs[1].shape) * static_cast<double>(attention.heads.dim), bytes_of(inputs, outputs)};
+}
+
+}  // namespace
+
+Definition define(const Attention&) { return {.infer = infer_attention, .work = attention_work, .adjoint = attention_adjoint}; }
+
+Definition define(const AttentionGrad&) { return {.infer = infer_attention_grad, .work = attention_grad_work}; }
+
+}  // namespace plimsoll::ops

@@ -1,0 +1,66 @@
+// Sums of table rows, and the scatter that is their gradient.
+#include "ops/families.h"
+
+namespace plimsoll::ops {
+
+namespace {
+
+std::vector<TensorType> infer_embed(const Op& op, Types inputs) {
+  const auto& embed = std::get<Embed>(op);
+  expect(embed.tables >= 1 && inputs.size() == static_cast<std::size_t>(2 * embed.tables), op, inputs, "ids and a table, as many times as there are tables");
+  for (std::size_t index = 0; index < inputs.size(); index += 2) {
+    expect(inputs[index].dtype == DType::i32 && inputs[index].shape == inputs[0].shape, op, inputs, "i32 ids of one shape");
+    expect(inputs[index + 1].shape.rank() == 2 && inputs[index + 1].shape[1] == inputs[1].shape[1] &&
+               inputs[index + 1].dtype == inputs[1].dtype,
+           op, inputs, "tables (rows, C) of one width and element type");
+  }
+  std::vector<std::int64_t> dims(inputs[0].shape.dims().begin(), inputs[0].shape.dims().end());
+  dims.push_back(inputs[1].shape[1]);
+  return {{inputs[1].dtype, Shape(std::span<const std::int64_t>(dims))}};
+}
+
+Work embed_work(const Op& op, Types inputs, Types outputs) {
+  const double moved = static_cast<double>(outputs[0].bytes());
+  const auto tables = static_cast<double>(std::get<Embed>(op).tables);
+  return {static_cast<double>(outputs[0].shape.elements()) * (tables - 1), moved * (tables + 1) + static_cast<double>(inputs[0].bytes()) * tables};
+}
+
+std::vector<ValueId> embed_adjoint(const AdjointSite& site, AdjointBuilder& build) {
+  std::vector<ValueId> grads(site.inputs.size());
+  for (std::size_t index = 0; index < site.inputs.size(); index += 2) {
+    const ValueId table = site.inputs[index + 1];
+    if (!build.wants_grad(table)) continue;
+    const EmbedGrad grad{.rows = build.type(table).shape[0], .dtype = build.grad_dtype(table)};
+    grads[index + 1] = build.emit(grad, {site.inputs[index], site.output_grads[0]})[0];
+  }
+  return grads;
+}
+
+std::vector<TensorType> infer_embed_grad(const Op& op, Types inputs) {
+  const auto& grad = std::get<EmbedGrad>(op);
+  expect(inputs.size() >= 2 && inputs[0].dtype == DType::i32 && inputs[0].shape.elements() == inputs[1].shape.rows(), op, inputs,
+         "i32 ids and as many rows of dy");
+  const std::vector<TensorType> result{{grad.dtype, Shape{grad.rows, inputs[1].shape[-1]}}};
+  expect_accumulators(op, inputs, 2, grad.accumulate ? Types(result) : Types{});
+  return result;
+}
+
+Work embed_grad_work(const Op& op, Types inputs, Types outputs) {
+  const double rows_moved = 2.0 * static_cast<double>(inputs[1].bytes());
+  const bool accumulate = std::get<EmbedGrad>(op).accumulate;
+  return {static_cast<double>(inputs[1].shape.elements()), rows_moved + (accumulate ? 0.0 : static_cast<double>(outputs[0].bytes()))};
+}
+
+}  // namespace
+
+Definition define(const Embed&) { return {.infer = infer_embed, .work = embed_work, .adjoint = embed_adjoint}; }
+
+Definition define(const EmbedGrad&) {
+  return {.infer = infer_embed_grad,
+          .work = embed_grad_work,
+          .aliases = [](const Op& op) { return accumulator_aliases(std::get<EmbedGrad>(op).accumulate, 0, 1, 2); },
+          .accumulating = accumulate_by_attribute<EmbedGrad>,
+          .accumulated_outputs = [](const Op&) { return std::vector<int>{0}; }};
+}
+
+}  // namespace plimsoll::ops

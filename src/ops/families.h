@@ -1,0 +1,67 @@
+// One definition per operator, each in the file of its family. The argument only selects the operator.
+#pragma once
+
+#include "ops/definition.h"
+
+namespace plimsoll::ops {
+
+Definition define(const Embed&);
+Definition define(const EmbedGrad&);
+Definition define(const Linear&);
+Definition define(const LinearGradInput&);
+Definition define(const LinearGradWeight&);
+Definition define(const BiasGrad&);
+Definition define(const Activation&);
+Definition define(const ActivationGrad&);
+Definition define(const Gate&);
+Definition define(const GateGrad&);
+Definition define(const Add&);
+Definition define(const Cast&);
+Definition define(const Dropout&);
+Definition define(const Residual&);
+Definition define(const Norm&);
+Definition define(const NormGrad&);
+Definition define(const QkNorm&);
+Definition define(const QkNormGrad&);
+Definition define(const Rope&);
+Definition define(const Attention&);
+Definition define(const AttentionGrad&);
+Definition define(const CrossEntropy&);
+Definition define(const CrossEntropyGrad&);
+Definition define(const HeadLoss&);
+Definition define(const BeginStep&);
+Definition define(const SumLoss&);
+Definition define(const SquaredNorm&);
+Definition define(const PrepareUpdate&);
+Definition define(const FinishStep&);
+Definition define(const AdamUpdate&);
+Definition define(const SgdUpdate&);
+
+// ---- pieces that many definitions share
+
+// The result has the type of the first operand.
+std::vector<TensorType> infer_like_first(const Op& op, Types inputs);
+// Output 0 may overwrite input 0.
+std::vector<Alias> may_overwrite_first(const Op& op);
+// Moves every operand once and does `flops` per element of the first result.
+template <int kFlopsPerElement>
+Work elementwise_work(const Op&, Types inputs, Types outputs) {
+  return {static_cast<double>(kFlopsPerElement) * static_cast<double>(outputs[0].shape.elements()), bytes_of(inputs, outputs)};
+}
+
+// The accumulating form of a gradient operator with an `accumulate` attribute.
+template <typename Attributes>
+std::optional<Op> accumulate_by_attribute(const Op& op) {
+  Attributes attributes = std::get<Attributes>(op);
+  if (attributes.accumulate) return std::nullopt;
+  attributes.accumulate = true;
+  return attributes;
+}
+
+// Outputs `first` .. `first + count - 1` accumulate into the last `count` inputs, of `plain_inputs + count`.
+std::vector<Alias> accumulator_aliases(bool accumulate, int first_output, int count, int plain_inputs);
+
+// Checks that the trailing inputs are accumulators of the right types.
+void expect_accumulators(const Op& op, Types inputs, std::size_t plain_inputs, Types gradients);
+
+}  // namespace plimsoll::ops

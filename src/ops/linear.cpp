@@ -1,0 +1,104 @@
+// y = x w^T + b and its three gradients, kept apart so that a schedule can run the input gradient first and the weight
+// gradient whenever there is time.
+#include "ops/families.h"
+
+namespace plimsoll::ops {
+
+namespace {
+
+Shape with_last(Shape shape, std::int64_t extent) {
+  shape.set(-1, extent);
+  return shape;
+}
+
+std::size_t plain_inputs(const Linear& linear) { return linear.bias ? 3 : 2; }
+
+std::vector<TensorType> infer_linear(const Op& op, Types inputs) {
+  const auto& linear = std::get<Linear>(op);
+  expect(inputs.size() == plain_inputs(linear), op, inputs, linear.bias ? "x, weight, bias" : "x, weight");
+  const TensorType& x = inputs[0];
+  const TensorType& weight = inputs[1];
+  expect(weight.shape.rank() == 2 && x.shape.rank() >= 1 && x.shape[-1] == weight.shape[1], op, inputs,
+         "weight (N, K) and x (.., K) with the same K");
+  if (linear.bias) expect(inputs[2].shape == Shape{weight.shape[0]}, op, inputs, "a bias of N elements");
+  const TensorType y{x.dtype, with_last(x.shape, weight.shape[0])};
+  if (linear.activation == ActivationKind::none) return {y};
+  return {y, y};
+}
+
+Work linear_work(const Op&, Types inputs, Types outputs) {
+  const double rows = static_cast<double>(inputs[0].shape.rows());
+  const TensorType& weight = inputs[1];
+  return {2.0 * rows * static_cast<double>(weight.shape.elements()), bytes_of(inputs, outputs)};
+}
+
+std::vector<ValueId> linear_adjoint(const AdjointSite& site, AdjointBuilder& build) {
+  const auto& linear = std::get<Linear>(site.op);
+  ValueId dy = site.output_grads[0];
+  if (linear.activation != ActivationKind::none) {
+    dy = build.emit(ActivationGrad{.kind = linear.activation}, {dy, site.outputs[1]})[0];
+  }
+  std::vector<ValueId> grads(site.inputs.size());
+  if (build.wants_grad(site.inputs[0])) grads[0] = build.emit(LinearGradInput{}, {dy, site.inputs[1]})[0];
+  if (build.wants_grad(site.inputs[1])) {
+    grads[1] = build.emit(LinearGradWeight{.dtype = build.grad_dtype(site.inputs[1])}, {dy, site.inputs[0]})[0];
+  }
+  if (linear.bias && build.wants_grad(site.inputs[2])) {
+    grads[2] = build.emit(BiasGrad{.dtype = build.grad_dtype(site.inputs[2])}, {dy})[0];
+  }
+  return grads;
+}
+
+std::vector<TensorType> infer_grad_input(const Op& op, Types inputs) {
+  expect(inputs.size() == 2 && inputs[1].shape.rank() == 2 && inputs[0].shape[-1] == inputs[1].shape[0], op, inputs,
+         "dy (.., N) and weight (N, K)");
+  return {{inputs[0].dtype, with_last(inputs[0].shape, inputs[1].shape[1])}};
+}
+
+std::vector<TensorType> infer_grad_weight(const Op& op, Types inputs) {
+  const auto& grad = std::get<LinearGradWeight>(op);
+  expect(inputs.size() >= 2 && inputs[0].shape.rows() == inputs[1].shape.rows(), op, inputs, "dy (.., N) and x (.., K) with as many rows");
+  const std::vector<TensorType> result{{grad.dtype, Shape{inputs[0].shape[-1], inputs[1].shape[-1]}}};
+  expect_accumulators(op, inputs, 2, grad.accumulate ? Types(result) : Types{});
+  return result;
+}
+
+Work grad_weight_work(const Op&, Types inputs, Types outputs) {
+  return {2.0 * static_cast<double>(inputs[0].shape.elements()) * static_cast<double>(inputs[1].shape[-1]), bytes_of(inputs, outputs)};
+}
+
+std::vector<TensorType> infer_bias_grad(const Op& op, Types inputs) {
+  const auto& grad = std::get<BiasGrad>(op);
+  expect(!inputs.empty() && inputs[0].shape.rank() >= 1, op, inputs, "dy (.., N)");
+  const std::vector<TensorType> result{{grad.dtype, Shape{inputs[0].shape[-1]}}};
+  expect_accumulators(op, inputs, 1, grad.accumulate ? Types(result) : Types{});
+  return result;
+}
+
+Work bias_grad_work(const Op&, Types inputs, Types outputs) {
+  return {static_cast<double>(inputs[0].shape.elements()), bytes_of(inputs, outputs)};
+}
+
+}  // namespace
+
+Definition define(const Linear&) { return {.infer = infer_linear, .work = linear_work, .adjoint = linear_adjoint}; }
+
+Definition define(const LinearGradInput&) { return {.infer = infer_grad_input, .work = linear_work}; }
+
+Definition define(const LinearGradWeight&) {
+  return {.infer = infer_grad_weight,
+          .work = grad_weight_work,
+          .aliases = [](const Op& op) { return accumulator_aliases(std::get<LinearGradWeight>(op).accumulate, 0, 1, 2); },
+          .accumulating = accumulate_by_attribute<LinearGradWeight>,
+          .accumulated_outputs = [](const Op&) { return std::vector<int>{0}; }};
+}
+
+Definition define(const BiasGrad&) {
+  return {.infer = infer_bias_grad,
+          .work = bias_grad_work,
+          .aliases = [](const Op& op) { return accumulator_aliases(std::get<BiasGrad>(op).accumulate, 0, 1, 1); },
+          .accumulating = accumulate_by_attribute<BiasGrad>,
+          .accumulated_outputs = [](const Op&) { return std::vector<int>{0}; }};
+}
+
+}  // namespace plimsoll::ops

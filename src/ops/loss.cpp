@@ -1,0 +1,97 @@
+// Cross-entropy, alone and fused with the head. The gradient's scale (loss scale over valid targets) is known before
+// the step, so the fused form gives losses and gradients in one pass and its adjoint only hands them on.
+#include "ops/families.h"
+#include "ops/step_scalars.h"
+
+namespace plimsoll::ops {
+
+namespace {
+
+constexpr int kSoftmaxFlops = 12;
+
+bool are_targets(const TensorType& targets, std::int64_t rows) { return targets.dtype == DType::i32 && targets.shape.elements() == rows; }
+
+std::vector<TensorType> infer_cross_entropy(const Op& op, Types inputs) {
+  expect(inputs.size() == 2 && are_targets(inputs[1], inputs[0].shape.rows()), op, inputs, "logits (.., V) and one i32 target per row");
+  const TensorType per_row{DType::f32, Shape{inputs[0].shape.rows()}};
+  return {per_row, per_row};
+}
+
+Work cross_entropy_work(const Op&, Types inputs, Types outputs) {
+  return {kSoftmaxFlops * static_cast<double>(inputs[0].shape.elements()), bytes_of(inputs, outputs)};
+}
+
+std::vector<ValueId> cross_entropy_adjoint(const AdjointSite& site, AdjointBuilder& build) {
+  return {build.emit(CrossEntropyGrad{}, {site.inputs[0], site.inputs[1], site.outputs[1], build.scalars()})[0], ValueId{}};
+}
+
+std::vector<TensorType> infer_cross_entropy_grad(const Op& op, Types inputs) {
+  expect(inputs.size() == 4 && are_targets(inputs[1], inputs[0].shape.rows()) && inputs[3] == step_scalars_type(), op, inputs,
+         "logits, targets, lse, scalars");
+  return {inputs[0]};
+}
+
+std::size_t plain_inputs(const HeadLoss& head) { return head.bias ? 5 : 4; }
+
+std::vector<TensorType> infer_head_loss(const Op& op, Types inputs) {
+  const auto& head = std::get<HeadLoss>(op);
+  const std::size_t plain = plain_inputs(head);
+  expect(inputs.size() >= plain && inputs[1].shape.rank() == 2 && inputs[0].shape[-1] == inputs[1].shape[1], op, inputs,
+         "x (.., C), weight (V, C), [bias], targets, scalars");
+  expect(are_targets(inputs[plain - 2], inputs[0].shape.rows()) && inputs[plain - 1] == step_scalars_type(), op, inputs,
+         "one i32 target per row, then scalars");
+  if (head.bias) expect(inputs[2].shape == Shape{inputs[1].shape[0]}, op, inputs, "a bias of V elements");
+  std::vector<TensorType> result{{DType::f32, Shape{inputs[0].shape.rows()}}};
+  if (head.gradients) {
+    result.push_back(inputs[0]);
+    result.push_back({head.dtype, inputs[1].shape});
+    if (head.bias) result.push_back({head.dtype, inputs[2].shape});
+  }
+  expect_accumulators(op, inputs, plain, head.accumulate ? Types(result).subspan(2) : Types{});
+  return result;
+}
+
+Work head_loss_work(const Op& op, Types inputs, Types outputs) {
+  const double gemms = std::get<HeadLoss>(op).gradients ? 3.0 : 1.0;
+  const double logits = static_cast<double>(inputs[0].shape.rows()) * static_cast<double>(inputs[1].shape[0]);
+  return {logits * (gemms * 2.0 * static_cast<double>(inputs[1].shape[1]) + kSoftmaxFlops), bytes_of(inputs, outputs)};
+}
+
+std::vector<ValueId> head_loss_adjoint(const AdjointSite& site, AdjointBuilder& build) {
+  const auto& head = std::get<HeadLoss>(site.op);
+  std::vector<ValueId> grads(site.inputs.size());
+  grads[0] = site.outputs[1];
+  if (build.wants_grad(site.inputs[1])) grads[1] = site.outputs[2];
+  if (head.bias && build.wants_grad(site.inputs[2])) grads[2] = site.outputs[3];
+  return grads;
+}
+
+}  // namespace
+
+Definition define(const CrossEntropy&) {
+  return {.infer = infer_cross_entropy, .work = cross_entropy_work, .adjoint = cross_entropy_adjoint};
+}
+
+Definition define(const CrossEntropyGrad&) {
+  return {.infer = infer_cross_entropy_grad, .work = elementwise_work<kSoftmaxFlops>, .aliases = may_overwrite_first};
+}
+
+Definition define(const HeadLoss&) {
+  return {.infer = infer_head_loss,
+          .work = head_loss_work,
+          .adjoint = head_loss_adjoint,
+          .aliases =
+              [](const Op& op) {
+                const auto& head = std::get<HeadLoss>(op);
+                return accumulator_aliases(head.accumulate, 2, head.bias ? 2 : 1, static_cast<int>(plain_inputs(head)));
+              },
+          .accumulating = [](const Op& op) { return std::get<HeadLoss>(op).gradients ? accumulate_by_attribute<HeadLoss>(op) : std::nullopt; },
+          .accumulated_outputs =
+              [](const Op& op) {
+                const auto& head = std::get<HeadLoss>(op);
+                if (!head.gradients) return std::vector<int>{};
+                return head.bias ? std::vector<int>{2, 3} : std::vector<int>{2};
+              }};
+}
+
+}  // namespace plimsoll::ops

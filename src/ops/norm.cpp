@@ -1,0 +1,128 @@
+// Layer and RMS normalisation, with the residual sum before it, and the per-head form for queries and keys.
+#include "ops/families.h"
+#include "ops/step_scalars.h"
+
+namespace plimsoll::ops {
+
+namespace {
+
+constexpr int kNormFlops = 8;
+constexpr int kNormGradFlops = 14;
+
+std::size_t first_weight(const Norm& norm) { return norm.residual ? 2 : 1; }
+
+std::vector<TensorType> infer_norm(const Op& op, Types inputs) {
+  const auto& norm = std::get<Norm>(op);
+  const bool drops = norm.residual && norm.rate > 0.0;
+  const std::size_t weight = first_weight(norm);
+  const std::size_t count = weight + 1 + (norm.bias ? 1 : 0) + (drops ? 2 : 0);
+  expect(inputs.size() == count && inputs[0].shape.rank() >= 1, op, inputs, "x, [r], weight, [bias], [samples, scalars]");
+  const TensorType& x = inputs[0];
+  if (norm.residual) expect(inputs[1] == x, op, inputs, "x and r of one type");
+  expect(inputs[weight].shape == Shape{x.shape[-1]}, op, inputs, "a weight as wide as x");
+  if (norm.bias) expect(inputs[weight + 1].shape == Shape{x.shape[-1]}, op, inputs, "a bias as wide as x");
+  const TensorType stats{DType::f32, Shape{x.shape.rows(), 2}};
+  if (norm.residual) return {x, x, stats};
+  return {x, stats};
+}
+
+std::vector<ValueId> norm_adjoint(const AdjointSite& site, AdjointBuilder& build) {
+  const auto& norm = std::get<Norm>(site.op);
+  const std::size_t weight = first_weight(norm);
+  const ValueId dsum = norm.residual ? site.output_grads[0] : ValueId{};
+  const ValueId dy = site.output_grads[norm.residual ? 1 : 0];
+  std::vector<ValueId> grads(site.inputs.size());
+  ValueId dx = dsum;
+  if (dy.valid()) {
+    const ValueId normalised = norm.residual ? site.outputs[0] : site.inputs[0];
+    std::vector<ValueId> operands{dy, normalised, site.inputs[weight], site.outputs[norm.residual ? 2 : 1]};
+    if (dsum.valid()) operands.push_back(dsum);
+    const std::vector<ValueId> made = build.emit(NormGrad{.kind = norm.kind,
+                                                          .bias = norm.bias,
+                                                          .has_dsum = dsum.valid(),
+                                                          .dtype = build.grad_dtype(site.inputs[weight])},
+                                                 operands);
+    dx = made[0];
+    if (build.wants_grad(site.inputs[weight])) grads[weight] = made[1];
+    if (norm.bias && build.wants_grad(site.inputs[weight + 1])) grads[weight + 1] = made[2];
+  }
+  grads[0] = dx;
+  if (norm.residual) {
+    grads[1] = dx;
+    if (norm.rate > 0.0) {
+      const std::size_t samples = weight + 1 + (norm.bias ? 1 : 0);
+      grads[1] = build.emit(Dropout{.rate = norm.rate, .site = norm.site}, {dx, site.inputs[samples], site.inputs[samples + 1]})[0];
+    }
+  }
+  return grads;
+}
+
+std::size_t plain_inputs(const NormGrad& grad) { return grad.has_dsum ? 5 : 4; }
+
+std::vector<TensorType> infer_norm_grad(const Op& op, Types inputs) {
+  const auto& grad = std::get<NormGrad>(op);
+  const std::size_t plain = plain_inputs(grad);
+  expect(inputs.size() >= plain && inputs[0].shape == inputs[1].shape && inputs[2].shape == Shape{inputs[1].shape[-1]} &&
+             inputs[3].shape == Shape{inputs[1].shape.rows(), 2},
+         op, inputs, "dy, x, weight, stats, [dsum]");
+  std::vector<TensorType> result{inputs[0], {grad.dtype, inputs[2].shape}};
+  if (grad.bias) result.push_back(result[1]);
+  expect_accumulators(op, inputs, plain, grad.accumulate ? Types(result).subspan(1) : Types{});
+  return result;
+}
+
+std::vector<TensorType> infer_qk_norm(const Op& op, Types inputs) {
+  const Heads& heads = std::get<QkNorm>(op).heads;
+  expect(inputs.size() == 3 && inputs[0].shape[-1] == heads.packed_width() && inputs[1].shape == Shape{heads.dim} &&
+             inputs[2].shape == Shape{heads.dim},
+         op, inputs, "packed heads and two weights of the head size");
+  return {inputs[0], {DType::f32, Shape{inputs[0].shape.rows(), heads.query + heads.kv}}};
+}
+
+std::vector<ValueId> qk_norm_adjoint(const AdjointSite& site, AdjointBuilder& build) {
+  const auto& norm = std::get<QkNorm>(site.op);
+  std::vector<ValueId> grads = build.emit(QkNormGrad{.heads = norm.heads, .dtype = build.grad_dtype(site.inputs[1])},
+                                          {site.output_grads[0], site.inputs[0], site.inputs[1], site.inputs[2], site.outputs[1]});
+  for (std::size_t weight : {1, 2}) {
+    if (!build.wants_grad(site.inputs[weight])) grads[weight] = ValueId{};
+  }
+  return grads;
+}
+
+std::vector<TensorType> infer_qk_norm_grad(const Op& op, Types inputs) {
+  const auto& grad = std::get<QkNormGrad>(op);
+  expect(inputs.size() >= 5 && inputs[0].shape == inputs[1].shape && inputs[0].shape[-1] == grad.heads.packed_width(), op, inputs,
+         "dpacked, packed, two weights, stats");
+  const TensorType weight{grad.dtype, Shape{grad.heads.dim}};
+  const std::vector<TensorType> result{inputs[0], weight, weight};
+  expect_accumulators(op, inputs, 5, grad.accumulate ? Types(result).subspan(1) : Types{});
+  return result;
+}
+
+}  // namespace
+
+Definition define(const Norm&) { return {.infer = infer_norm, .work = elementwise_work<kNormFlops>, .adjoint = norm_adjoint}; }
+
+Definition define(const NormGrad&) {
+  return {.infer = infer_norm_grad,
+          .work = elementwise_work<kNormGradFlops>,
+          .aliases =
+              [](const Op& op) {
+                const auto& grad = std::get<NormGrad>(op);
+                return accumulator_aliases(grad.accumulate, 1, grad.bias ? 2 : 1, static_cast<int>(plain_inputs(grad)));
+              },
+          .accumulating = accumulate_by_attribute<NormGrad>,
+          .accumulated_outputs = [](const Op& op) { return std::get<NormGrad>(op).bias ? std::vector<int>{1, 2} : std::vector<int>{1}; }};
+}
+
+Definition define(const QkNorm&) { return {.infer = infer_qk_norm, .work = elementwise_work<kNormFlops>, .adjoint = qk_norm_adjoint}; }
+
+Definition define(const QkNormGrad&) {
+  return {.infer = infer_qk_norm_grad,
+          .work = elementwise_work<kNormGradFlops>,
+          .aliases = [](const Op& op) { return accumulator_aliases(std::get<QkNormGrad>(op).accumulate, 1, 2, 5); },
+          .accumulating = accumulate_by_attribute<QkNormGrad>,
+          .accumulated_outputs = [](const Op&) { return std::vector<int>{1, 2}; }};
+}
+
+}  // namespace plimsoll::ops

@@ -1,0 +1,38 @@
+// The operators on the block of step scalars: sums, the verdict before an update, and what is counted after it.
+#include "ops/families.h"
+#include "ops/step_scalars.h"
+
+namespace plimsoll::ops {
+
+namespace {
+
+std::vector<TensorType> infer_scalars(const Op& op, Types inputs) {
+  expect(inputs.size() == 1 && inputs[0] == step_scalars_type(), op, inputs, "scalars");
+  return {inputs[0]};
+}
+
+std::vector<TensorType> infer_sum(const Op& op, Types inputs) {
+  expect(inputs.size() == 2 && inputs[0] == step_scalars_type() && base::is_float(inputs[1].dtype), op, inputs, "scalars and a float tensor");
+  return {inputs[0]};
+}
+
+Work scalar_work(const Op&, Types inputs, Types) { return {0.0, static_cast<double>(inputs[0].bytes())}; }
+
+Work sum_work(const Op&, Types inputs, Types) {
+  return {2.0 * static_cast<double>(inputs[1].shape.elements()), static_cast<double>(inputs[1].bytes())};
+}
+
+std::vector<Alias> overwrites_scalars(const Op&) { return {{.output = 0, .input = 0, .required = true}}; }
+
+constexpr Definition kScalarDefinition{.infer = infer_scalars, .work = scalar_work, .aliases = overwrites_scalars};
+constexpr Definition kSumDefinition{.infer = infer_sum, .work = sum_work, .aliases = overwrites_scalars};
+
+}  // namespace
+
+Definition define(const BeginStep&) { return kScalarDefinition; }
+Definition define(const SumLoss&) { return kSumDefinition; }
+Definition define(const SquaredNorm&) { return kSumDefinition; }
+Definition define(const PrepareUpdate&) { return kScalarDefinition; }
+Definition define(const FinishStep&) { return kScalarDefinition; }
+
+}  // namespace plimsoll::ops

@@ -1,0 +1,49 @@
+// Optimizer updates: (scalars, gradient, weight, states.., [copy]) -> (weight, states.., [copy]), all in place.
+#include "ops/families.h"
+#include "ops/step_scalars.h"
+
+namespace plimsoll::ops {
+
+namespace {
+
+constexpr int kAdamFlops = 15;
+constexpr int kSgdFlops = 4;
+constexpr int kFirstWritten = 2;  // scalars and gradient are only read
+
+int written_count(const Op& op) {
+  if (const auto* adam = std::get_if<AdamUpdate>(&op)) return 3 + (adam->copy ? 1 : 0);
+  const auto& sgd = std::get<SgdUpdate>(op);
+  return 1 + (sgd.momentum != 0.0 ? 1 : 0) + (sgd.copy ? 1 : 0);
+}
+
+bool has_copy(const Op& op) {
+  if (const auto* adam = std::get_if<AdamUpdate>(&op)) return adam->copy;
+  return std::get<SgdUpdate>(op).copy;
+}
+
+std::vector<TensorType> infer_update(const Op& op, Types inputs) {
+  const auto written = static_cast<std::size_t>(written_count(op));
+  expect(inputs.size() == kFirstWritten + written && inputs[0] == step_scalars_type(), op, inputs,
+         "scalars, gradient, weight, states, [copy]");
+  for (std::size_t index = 0; index < written; ++index) {
+    const TensorType& operand = inputs[kFirstWritten + index];
+    expect(operand.shape == inputs[1].shape, op, inputs, "operands shaped like the gradient");
+    const bool is_copy = has_copy(op) && index + 1 == written;
+    expect(is_copy || operand.dtype == DType::f32, op, inputs, "weight and states in f32");
+  }
+  return {inputs.begin() + kFirstWritten, inputs.end()};
+}
+
+std::vector<Alias> overwrites_all(const Op& op) {
+  std::vector<Alias> aliases;
+  for (int index = 0; index < written_count(op); ++index) aliases.push_back({.output = index, .input = kFirstWritten + index, .required = true});
+  return aliases;
+}
+
+}  // namespace
+
+Definition define(const AdamUpdate&) { return {.infer = infer_update, .work = elementwise_work<kAdamFlops>, .aliases = overwrites_all}; }
+
+Definition define(const SgdUpdate&) { return {.infer = infer_update, .work = elementwise_work<kSgdFlops>, .aliases = overwrites_all}; }
+
+}  // namespace plimsoll::ops
