@@ -1,0 +1,56 @@
+// Every operator in double, one overload each, as ops/attributes.h defines it: the oracle of the operator tests and the
+// fallback where no fast kernel takes a query. These allocate, which other kernels may not: a plan that uses one is
+// correct and slow, and says so by the kernel's name.
+#pragma once
+
+#include "kernels/cpu/reference/tensor.h"
+#include "ops/op.h"
+
+namespace plimsoll::kernels::cpu::reference {
+
+// The results of the operator; nothing is rounded to an element type.
+Results evaluate(const ops::Op& op, Operands operands);
+
+// embedding.cpp
+Results compute(const ops::Embed& op, Operands operands);
+Results compute(const ops::EmbedGrad& op, Operands operands);
+// linear.cpp
+Results compute(const ops::Linear& op, Operands operands);
+Results compute(const ops::LinearGradInput& op, Operands operands);
+Results compute(const ops::LinearGradWeight& op, Operands operands);
+Results compute(const ops::BiasGrad& op, Operands operands);
+// elementwise.cpp
+Results compute(const ops::Activation& op, Operands operands);
+Results compute(const ops::ActivationGrad& op, Operands operands);
+Results compute(const ops::Gate& op, Operands operands);
+Results compute(const ops::GateGrad& op, Operands operands);
+Results compute(const ops::Add& op, Operands operands);
+Results compute(const ops::Cast& op, Operands operands);
+// dropout.cpp
+Results compute(const ops::Dropout& op, Operands operands);
+Results compute(const ops::Residual& op, Operands operands);
+// norm.cpp
+Results compute(const ops::Norm& op, Operands operands);
+Results compute(const ops::NormGrad& op, Operands operands);
+Results compute(const ops::QkNorm& op, Operands operands);
+Results compute(const ops::QkNormGrad& op, Operands operands);
+// rope.cpp
+Results compute(const ops::Rope& op, Operands operands);
+// attention.cpp
+Results compute(const ops::Attention& op, Operands operands);
+Results compute(const ops::AttentionGrad& op, Operands operands);
+// loss.cpp
+Results compute(const ops::CrossEntropy& op, Operands operands);
+Results compute(const ops::CrossEntropyGrad& op, Operands operands);
+Results compute(const ops::HeadLoss& op, Operands operands);
+// scalars.cpp
+Results compute(const ops::BeginStep& op, Operands operands);
+Results compute(const ops::SumLoss& op, Operands operands);
+Results compute(const ops::SquaredNorm& op, Operands operands);
+Results compute(const ops::PrepareUpdate& op, Operands operands);
+Results compute(const ops::FinishStep& op, Operands operands);
+// optimizer.cpp
+Results compute(const ops::AdamUpdate& op, Operands operands);
+Results compute(const ops::SgdUpdate& op, Operands operands);
+
+}  // namespace plimsoll::kernels::cpu::reference

@@ -1,0 +1,88 @@
+// activation, gate, add, cast.
+#include <cmath>
+#include <numbers>
+
+#include "kernels/cpu/reference/activation.h"
+#include "kernels/cpu/reference/compute.h"
+
+namespace plimsoll::kernels::cpu::reference {
+
+namespace {
+
+using ops::ActivationKind;
+
+constexpr double kGeluCubic = 0.044715;
+constexpr double kGeluScale = std::numbers::sqrt2 * std::numbers::inv_sqrtpi;  // sqrt(2 / pi)
+
+double sigmoid(double x) { return 1.0 / (1.0 + std::exp(-x)); }
+double normal_cdf(double x) { return 0.5 * std::erfc(-x / std::numbers::sqrt2); }
+double normal_density(double x) { return std::exp(-0.5 * x * x) / std::sqrt(2.0 * std::numbers::pi); }
+
+}  // namespace
+
+double activation(ActivationKind kind, double x) {
+  switch (kind) {
+    case ActivationKind::none: return x;
+    case ActivationKind::gelu_tanh: return 0.5 * x * (1.0 + std::tanh(kGeluScale * (x + kGeluCubic * x * x * x)));
+    case ActivationKind::gelu_erf: return x * normal_cdf(x);
+    case ActivationKind::relu: return x > 0.0 ? x : 0.0;
+    case ActivationKind::silu: return x * sigmoid(x);
+  }
+  PLIMSOLL_CHECK(false, "activation {}", static_cast<int>(kind));
+}
+
+double activation_slope(ActivationKind kind, double x) {
+  switch (kind) {
+    case ActivationKind::none: return 1.0;
+    case ActivationKind::gelu_tanh: {
+      const double t = std::tanh(kGeluScale * (x + kGeluCubic * x * x * x));
+      return 0.5 * (1.0 + t) + 0.5 * x * (1.0 - t * t) * kGeluScale * (1.0 + 3.0 * kGeluCubic * x * x);
+    }
+    case ActivationKind::gelu_erf: return normal_cdf(x) + x * normal_density(x);
+    case ActivationKind::relu: return x > 0.0 ? 1.0 : 0.0;
+    case ActivationKind::silu: return sigmoid(x) * (1.0 + x * (1.0 - sigmoid(x)));
+  }
+  PLIMSOLL_CHECK(false, "activation {}", static_cast<int>(kind));
+}
+
+Results compute(const ops::Activation& op, Operands operands) {
+  RefTensor y = tensor(operands[0]);
+  for (double& value : y.values) value = activation(op.kind, value);
+  return {std::move(y)};
+}
+
+Results compute(const ops::ActivationGrad& op, Operands operands) {
+  RefTensor dx = tensor(operands[0]);
+  const RefTensor& x = tensor(operands[1]);
+  for (std::int64_t e = 0; e < dx.elements(); ++e) dx[e] *= activation_slope(op.kind, x[e]);
+  return {std::move(dx)};
+}
+
+Results compute(const ops::Gate& op, Operands operands) {
+  const RefTensor& x = tensor(operands[0]);
+  RefTensor y(with_last(x.shape, x.columns() / 2));
+  for (std::int64_t e = 0; e < y.elements(); ++e) y[e] = activation(op.kind, x[2 * e]) * x[2 * e + 1];
+  return {std::move(y)};
+}
+
+Results compute(const ops::GateGrad& op, Operands operands) {
+  const RefTensor& dy = tensor(operands[0]);
+  const RefTensor& x = tensor(operands[1]);
+  RefTensor dx(x.shape);
+  for (std::int64_t e = 0; e < dy.elements(); ++e) {
+    dx[2 * e] = dy[e] * activation_slope(op.kind, x[2 * e]) * x[2 * e + 1];
+    dx[2 * e + 1] = dy[e] * activation(op.kind, x[2 * e]);
+  }
+  return {std::move(dx)};
+}
+
+Results compute(const ops::Add&, Operands operands) {
+  RefTensor sum = tensor(operands[0]);
+  add_to(sum, tensor(operands[1]));
+  return {std::move(sum)};
+}
+
+// The change of element type is the rounding of the result.
+Results compute(const ops::Cast&, Operands operands) { return {tensor(operands[0])}; }
+
+}  // namespace plimsoll::kernels::cpu::reference

@@ -1,0 +1,72 @@
+// cross_entropy, its gradient, and head_loss as the linear head followed by both.
+#include <algorithm>
+#include <cmath>
+
+#include "kernels/cpu/reference/compute.h"
+
+namespace plimsoll::kernels::cpu::reference {
+
+namespace {
+
+RefTensor logits_gradient(const RefTensor& logits, const RefTensor& targets, const RefTensor& lse, const ops::StepScalars& step) {
+  const double scale = static_cast<double>(step.loss_scale) * static_cast<double>(step.inverse_tokens);
+  RefTensor dlogits(logits.shape);
+  for (std::int64_t row = 0; row < logits.rows(); ++row) {
+    if (targets[row] < 0.0) continue;
+    for (std::int64_t v = 0; v < logits.columns(); ++v) {
+      const double hot = v == integer(targets[row]) ? 1.0 : 0.0;
+      dlogits.at(row, v) = (std::exp(logits.at(row, v) - lse[row]) - hot) * scale;
+    }
+  }
+  return dlogits;
+}
+
+}  // namespace
+
+Results compute(const ops::CrossEntropy&, Operands operands) {
+  const RefTensor& logits = tensor(operands[0]);
+  const RefTensor& targets = tensor(operands[1]);
+  RefTensor losses(base::Shape{logits.rows()});
+  RefTensor lse(base::Shape{logits.rows()});
+  for (std::int64_t row = 0; row < logits.rows(); ++row) {
+    const double* values = &logits.values[static_cast<std::size_t>(row * logits.columns())];
+    const double largest = *std::max_element(values, values + logits.columns());
+    double sum = 0.0;
+    for (std::int64_t v = 0; v < logits.columns(); ++v) sum += std::exp(values[v] - largest);
+    lse[row] = largest + std::log(sum);
+    PLIMSOLL_CHECK(targets[row] < static_cast<double>(logits.columns()), "target {} of {}", targets[row], logits.columns());
+    if (targets[row] >= 0.0) losses[row] = lse[row] - values[integer(targets[row])];
+  }
+  return {std::move(losses), std::move(lse)};
+}
+
+Results compute(const ops::CrossEntropyGrad&, Operands operands) {
+  return {logits_gradient(tensor(operands[0]), tensor(operands[1]), tensor(operands[2]), scalars(operands[3]))};
+}
+
+Results compute(const ops::HeadLoss& op, Operands operands) {
+  Reader in(operands);
+  const RefTensor& x = in.next_tensor();
+  const RefTensor& w = in.next_tensor();
+  std::vector<RefValue> head{x, w};
+  if (op.bias) head.emplace_back(in.next_tensor());
+  const RefTensor& targets = in.next_tensor();
+  const ops::StepScalars& step = in.next_scalars();
+
+  const Results logits = compute(ops::Linear{.bias = op.bias}, head);
+  Results losses_lse = compute(ops::CrossEntropy{}, std::vector<RefValue>{logits[0], targets});
+  Results results{std::move(losses_lse[0])};
+  if (!op.gradients) return results;
+
+  const RefValue dlogits = logits_gradient(tensor(logits[0]), targets, tensor(losses_lse[1]), step);
+  std::vector<RefValue> for_weight{dlogits, x};
+  std::vector<RefValue> for_bias{dlogits};
+  if (op.accumulate) for_weight.emplace_back(in.next_tensor());
+  if (op.accumulate && op.bias) for_bias.emplace_back(in.next_tensor());
+  results.push_back(compute(ops::LinearGradInput{}, std::vector<RefValue>{dlogits, w})[0]);
+  results.push_back(compute(ops::LinearGradWeight{.accumulate = op.accumulate}, for_weight)[0]);
+  if (op.bias) results.push_back(compute(ops::BiasGrad{.accumulate = op.accumulate}, for_bias)[0]);
+  return results;
+}
+
+}  // namespace plimsoll::kernels::cpu::reference
