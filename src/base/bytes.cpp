@@ -29,15 +29,15 @@ std::optional<Bytes> parse_bytes(std::string_view text) {
     double scale;
   };
   static constexpr std::array<Unit, 10> kUnits{{{"", 1.0},
-                                               {"B", 1.0},
-                                               {"KB", 1e3},
-                                               {"MB", 1e6},
-                                               {"GB", 1e9},
-                                               {"TB", 1e12},
-                                               {"KiB", 0x1p10},
-                                               {"MiB", 0x1p20},
-                                               {"GiB", 0x1p30},
-                                               {"TiB", 0x1p40}}};
+                                                {"B", 1.0},
+                                                {"KB", 1e3},
+                                                {"MB", 1e6},
+                                                {"GB", 1e9},
+                                                {"TB", 1e12},
+                                                {"KiB", 0x1p10},
+                                                {"MiB", 0x1p20},
+                                                {"GiB", 0x1p30},
+                                                {"TiB", 0x1p40}}};
   double value = 0.0;
   const auto [end, status] = std::from_chars(text.data(), text.data() + text.size(), value);
   if (status != std::errc{} || !(value >= 0.0)) return std::nullopt;

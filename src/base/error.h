@@ -19,9 +19,9 @@ namespace plimsoll::base {
 // The values are the process's exit codes, which are a promise to scripts.
 enum class ErrorKind {
   other = 1,
-  bad_input = 2,   // file, key, value: the user can mend it
-  not_legal = 3,   // does not fit, or a strategy that no rule allows
-  peer_lost = 4,   // a rank or a device went away
+  bad_input = 2,  // file, key, value: the user can mend it
+  not_legal = 3,  // does not fit, or a strategy that no rule allows
+  peer_lost = 4,  // a rank or a device went away
 };
 
 class Error : public std::runtime_error {
@@ -53,9 +53,9 @@ template <typename... Args>
 
 }  // namespace plimsoll::base
 
-#define PLIMSOLL_CHECK(condition, ...)                                                          \
-  do {                                                                                          \
-    if (!(condition)) [[unlikely]] {                                                            \
+#define PLIMSOLL_CHECK(condition, ...)                                                                      \
+  do {                                                                                                      \
+    if (!(condition)) [[unlikely]] {                                                                        \
       ::plimsoll::base::stop_on_broken_invariant(__FILE__, __LINE__, #condition, fmt::format(__VA_ARGS__)); \
-    }                                                                                           \
+    }                                                                                                       \
   } while (false)

@@ -1,8 +1,9 @@
 // A sum of floats without rounding: a fixed-point number wide enough for every f32, so the order of additions does
 // not matter and shards may be summed anywhere, then added as integers.
 //
-// Limb k holds a signed multiple of 2^(32 k - 160); a float touches at most two limbs. Carries are left in the 64-bit
-// limbs and settled by value(), which allows 2^30 additions in between. Values that are not finite are counted apart.
+// Limb k holds a signed multiple of 2^(32 k - 172); a float touches at most two limbs. The lowest exponent is that of
+// the smallest float, 2^-149, written with a 24-bit mantissa. Carries are left in the 64-bit limbs and settled by
+// value(), which allows 2^30 additions in between. Values that are not finite are counted apart.
 #pragma once
 
 #include <array>
@@ -13,7 +14,7 @@ namespace plimsoll::base {
 
 struct ExactSum {
   static constexpr int kLimbs = 10;
-  static constexpr int kLowestExponent = -160;
+  static constexpr int kLowestExponent = -172;
 
   std::array<std::int64_t, kLimbs> limbs{};
   std::int64_t not_finite = 0;

@@ -30,8 +30,7 @@ std::uint64_t permute(std::uint64_t index, std::uint64_t count, RandomKey key) {
     std::uint64_t left = walked >> half_bits;
     std::uint64_t right = walked & mask;
     for (std::uint32_t round = 0; round < 6; ++round) {
-      const RandomBlock mixed =
-          philox({static_cast<std::uint32_t>(right), static_cast<std::uint32_t>(right >> 32), round, 0x5EEDu}, key);
+      const RandomBlock mixed = philox({static_cast<std::uint32_t>(right), static_cast<std::uint32_t>(right >> 32), round, 0x5EEDu}, key);
       const std::uint64_t next = left ^ ((static_cast<std::uint64_t>(mixed[1]) << 32 | mixed[0]) & mask);
       left = right;
       right = next;

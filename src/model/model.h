@@ -35,12 +35,12 @@ struct Model {
   std::int64_t layers = 12;
   std::int64_t width = 768;
   std::int64_t heads = 12;
-  std::int64_t kv_heads = 12;   // fewer than heads: grouped-query attention
-  std::int64_t head_dim = 64;   // width / heads unless a configuration says otherwise
+  std::int64_t kv_heads = 12;  // fewer than heads: grouped-query attention
+  std::int64_t head_dim = 64;  // width / heads unless a configuration says otherwise
   std::int64_t ffn = 3072;
   std::int64_t context = 1024;  // longest sequence (size of learned position tables)
   std::int64_t vocab = 50257;
-  bool tied = true;             // the head uses the token embedding
+  bool tied = true;  // the head uses the token embedding
   double dropout = 0.0;
   double attention_dropout = 0.0;  // gpt2, bert
   double embedding_dropout = 0.0;
@@ -49,9 +49,9 @@ struct Model {
   double init_std = 0.02;
 
   // llama
-  bool qkv_bias = false;           // Qwen2
-  bool qk_norm = false;            // Qwen3: RMS norm of every query and key head
-  std::int64_t sliding_window = 0; // Mistral; 0 = full attention
+  bool qkv_bias = false;            // Qwen2
+  bool qk_norm = false;             // Qwen3: RMS norm of every query and key head
+  std::int64_t sliding_window = 0;  // Mistral; 0 = full attention
   Rope rope;
 
   // bert
