@@ -1,0 +1,117 @@
+// The one seam through which every file operation of the product goes.
+//
+// FileSystem is the list of verbs. The product uses PosixFileSystem; tests wrap it in decorators that make the k-th
+// operation fail or that record what was done and rebuild what a crash may leave. There is no global instance:
+// whoever touches files is handed a FileSystem&.
+//
+// Verbs on open files live in the same interface as verbs on names, so that a decorator implements one class and
+// sees everything; File is the owning handle that code works with. All failures are thrown as IoError.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <memory>
+#include <optional>
+#include <span>
+#include <string>
+#include <vector>
+
+#include "base/bytes.h"
+#include "io/io_error.h"
+
+namespace plimsoll::io {
+
+enum class OpenMode {
+  read,    // must exist
+  write,   // must exist; written in place by offset, also readable
+  create,  // must not exist; written by offset, also readable
+  append,  // made when missing; every write goes to the end
+};
+
+enum class EntryKind { file, directory, other };
+
+struct Entry {
+  std::string name;
+  EntryKind kind = EntryKind::other;  // of the entry itself: a symbolic link is `other`
+
+  bool operator==(const Entry&) const = default;
+};
+
+struct Status {
+  EntryKind kind = EntryKind::other;  // of what a symbolic link leads to
+  std::int64_t size = 0;
+};
+
+// An open file as the verbs see it; `id` means something to the file system that opened it only.
+struct OpenFile {
+  std::int64_t id = -1;
+  Path path;
+  OpenMode mode = OpenMode::read;
+};
+
+// A read-only view of a whole file; copies share it, and it outlives the file's name.
+class Mapping {
+ public:
+  Mapping() = default;
+  Mapping(std::span<const std::byte> bytes, std::shared_ptr<const void> keeper) : bytes_(bytes), keeper_(std::move(keeper)) {}
+
+  std::span<const std::byte> bytes() const { return bytes_; }
+
+ private:
+  std::span<const std::byte> bytes_;
+  std::shared_ptr<const void> keeper_;
+};
+
+class FileSystem {
+ public:
+  virtual ~FileSystem() = default;
+
+  virtual OpenFile open(const Path& path, OpenMode mode) = 0;
+  virtual void close(const OpenFile& file) = 0;
+  virtual std::int64_t size(const OpenFile& file) = 0;
+  // Fills `out` unless the file ends first; returns the bytes read.
+  virtual std::size_t read_at(const OpenFile& file, std::int64_t offset, std::span<std::byte> out) = 0;
+  // Writes everything or throws; what was written before a failure stays.
+  virtual void write_at(const OpenFile& file, std::int64_t offset, std::span<const std::byte> data) = 0;
+  virtual void append(const OpenFile& file, std::span<const std::byte> data) = 0;  // OpenMode::append only
+  // Data on the medium. After a failure the file's pages are in doubt: abandon the file, never sync it again.
+  virtual void sync(const OpenFile& file) = 0;
+  virtual Mapping map(const Path& path) = 0;
+
+  // Names made, renamed or removed in `directory` on the medium.
+  virtual void sync_directory(const Path& directory) = 0;
+  virtual void rename(const Path& from, const Path& to) = 0;  // replaces `to`, atomically
+  virtual void remove(const Path& path) = 0;                  // a file, a link or an empty directory
+  virtual void make_directory(const Path& path) = 0;          // parent must exist, path must not
+  virtual std::vector<Entry> list(const Path& directory) = 0;  // sorted by name
+  virtual std::optional<Status> status(const Path& path) = 0;  // nullopt: nothing of that name
+  virtual base::Bytes free_space(const Path& path) = 0;        // what an ordinary user may still write there
+};
+
+// An open file that closes itself. The file system must outlive it.
+class File {
+ public:
+  File(FileSystem& file_system, const Path& path, OpenMode mode);
+  File(File&& other) noexcept;
+  File& operator=(File&& other) noexcept;
+  File(const File&) = delete;
+  File& operator=(const File&) = delete;
+  ~File();  // closes without a word: call close() where a late write error matters
+
+  const Path& path() const { return open_.path; }
+  std::int64_t size() const;
+  std::size_t read_at(std::int64_t offset, std::span<std::byte> out) const;
+  void read_exactly(std::int64_t offset, std::span<std::byte> out) const;  // a file that ends early is bad input
+  void write_at(std::int64_t offset, std::span<const std::byte> data);
+  void append(std::span<const std::byte> data);
+  void sync();
+  void close();
+
+ private:
+  void close_quietly() noexcept;
+
+  FileSystem* file_system_;  // null once closed or moved from
+  OpenFile open_;
+};
+
+}  // namespace plimsoll::io

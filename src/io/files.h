@@ -1,0 +1,34 @@
+// What callers do with files beyond single verbs, composed from the verbs so that every step passes the seam.
+#pragma once
+
+#include <cstdint>
+#include <functional>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "io/file_system.h"
+
+namespace plimsoll::io {
+
+std::span<const std::byte> as_bytes(std::string_view text);
+
+// The whole file; longer than `limit` is bad input, so that a wrong path cannot fill the memory.
+std::string read_text(FileSystem& file_system, const Path& path, std::int64_t limit = std::int64_t{1} << 30);
+
+// The new content under the same name, durably, or the old content: written beside, synced, renamed, folder synced.
+void replace_file(FileSystem& file_system, const Path& path, std::span<const std::byte> content);
+
+void make_directories(FileSystem& file_system, const Path& path);  // with parents; fine when they exist
+
+// Removes a folder with all in it, or a file; nothing of that name is fine. Never follows symbolic links.
+void remove_tree(FileSystem& file_system, const Path& path);
+
+// The existing paths that match, sorted; `*`, `?` and `[...]` match within one component. A pattern without any of
+// them is returned as it is, whether or not it exists, so that opening it names the missing file.
+std::vector<Path> expand_glob(FileSystem& file_system, const std::string& pattern);
+
+// A sink for log lines: each call is one append, so that a line is in the file whole or not at all.
+std::function<void(std::string_view)> appending_sink(FileSystem& file_system, const Path& path);
+
+}  // namespace plimsoll::io

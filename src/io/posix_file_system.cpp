@@ -1,0 +1,201 @@
+#include "io/posix_file_system.h"
+
+#include <dirent.h>
+#include <fcntl.h>
+#include <sys/mman.h>
+#include <sys/stat.h>
+#include <sys/statvfs.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <cerrno>
+#include <cstdio>
+#include <string_view>
+
+#include "io/transfer.h"
+
+namespace plimsoll::io {
+
+namespace {
+
+// One call moves at most 0x7ffff000 bytes on Linux; smaller pieces keep a signal from waiting behind gigabytes.
+constexpr std::size_t kLargestCall = 1u << 30;
+
+int descriptor(const OpenFile& file) { return static_cast<int>(file.id); }
+
+[[noreturn]] void fail(std::string_view operation, const Path& path) { throw IoError(operation, path, errno); }
+
+int open_flags(OpenMode mode) {
+  switch (mode) {
+    case OpenMode::read: return O_RDONLY;
+    case OpenMode::write: return O_RDWR;
+    case OpenMode::create: return O_RDWR | O_CREAT | O_EXCL;
+    case OpenMode::append: return O_WRONLY | O_CREAT | O_APPEND;
+  }
+  PLIMSOLL_CHECK(false, "open mode {}", static_cast<int>(mode));
+  return 0;
+}
+
+std::string_view open_words(OpenMode mode) {
+  switch (mode) {
+    case OpenMode::read: return "open for reading";
+    case OpenMode::write: return "open for writing";
+    case OpenMode::create: return "create";
+    case OpenMode::append: return "open for appending";
+  }
+  return "open";
+}
+
+int open_descriptor(const Path& path, int flags, std::string_view operation) {
+  for (;;) {
+    const int result = ::open(path.c_str(), flags | O_CLOEXEC, 0666);
+    if (result >= 0) return result;
+    if (errno != EINTR) fail(operation, path);
+  }
+}
+
+// A descriptor that lives for one function.
+class ScopedDescriptor {
+ public:
+  explicit ScopedDescriptor(int value) : value_(value) {}
+  ScopedDescriptor(const ScopedDescriptor&) = delete;
+  ScopedDescriptor& operator=(const ScopedDescriptor&) = delete;
+  ~ScopedDescriptor() { ::close(value_); }
+  int get() const { return value_; }
+
+ private:
+  int value_;
+};
+
+EntryKind kind_of(mode_t mode) {
+  if (S_ISREG(mode)) return EntryKind::file;
+  if (S_ISDIR(mode)) return EntryKind::directory;
+  return EntryKind::other;
+}
+
+}  // namespace
+
+OpenFile PosixFileSystem::open(const Path& path, OpenMode mode) {
+  const int opened = open_descriptor(path, open_flags(mode), open_words(mode));
+  struct stat info {};
+  const bool is_directory = ::fstat(opened, &info) == 0 && S_ISDIR(info.st_mode);
+  if (is_directory) {  // open(2) allows it for reading; no verb of an open file makes sense on it
+    ::close(opened);
+    throw IoError(open_words(mode), path, EISDIR);
+  }
+  return {.id = opened, .path = path, .mode = mode};
+}
+
+void PosixFileSystem::close(const OpenFile& file) {
+  // After EINTR Linux has closed the descriptor all the same; a second close could hit someone else's file.
+  if (::close(descriptor(file)) != 0 && errno != EINTR) fail("close", file.path);
+}
+
+std::int64_t PosixFileSystem::size(const OpenFile& file) {
+  struct stat info {};
+  if (::fstat(descriptor(file), &info) != 0) fail("find the size of", file.path);
+  return info.st_size;
+}
+
+std::size_t PosixFileSystem::read_at(const OpenFile& file, std::int64_t offset, std::span<std::byte> out) {
+  const TransferResult result = transfer_fully(out, [&](std::size_t done, std::span<std::byte> rest) -> std::int64_t {
+    return ::pread(descriptor(file), rest.data(), std::min(rest.size(), kLargestCall), offset + static_cast<std::int64_t>(done));
+  });
+  if (result.error != 0) throw IoError("read", file.path, result.error);
+  return result.moved;
+}
+
+void PosixFileSystem::write_at(const OpenFile& file, std::int64_t offset, std::span<const std::byte> data) {
+  PLIMSOLL_CHECK(file.mode == OpenMode::write || file.mode == OpenMode::create, "write_at needs mode write or create");
+  const TransferResult result = transfer_fully(data, [&](std::size_t done, std::span<const std::byte> rest) -> std::int64_t {
+    return ::pwrite(descriptor(file), rest.data(), std::min(rest.size(), kLargestCall), offset + static_cast<std::int64_t>(done));
+  });
+  if (result.error != 0) throw IoError("write", file.path, result.error);
+  if (result.moved < data.size()) throw IoError("write", file.path, ENOSPC);
+}
+
+void PosixFileSystem::append(const OpenFile& file, std::span<const std::byte> data) {
+  // pwrite on an O_APPEND descriptor ignores its offset on Linux, so the two ways of writing never share a file.
+  PLIMSOLL_CHECK(file.mode == OpenMode::append, "append needs mode append");
+  const TransferResult result = transfer_fully(data, [&](std::size_t, std::span<const std::byte> rest) -> std::int64_t {
+    return ::write(descriptor(file), rest.data(), std::min(rest.size(), kLargestCall));
+  });
+  if (result.error != 0) throw IoError("append to", file.path, result.error);
+  if (result.moved < data.size()) throw IoError("append to", file.path, ENOSPC);
+}
+
+void PosixFileSystem::sync(const OpenFile& file) {
+  // Never repeated, not even when interrupted: the kernel may have marked lost pages clean.
+  if (::fsync(descriptor(file)) != 0) fail("sync", file.path);
+}
+
+Mapping PosixFileSystem::map(const Path& path) {
+  const ScopedDescriptor opened(open_descriptor(path, O_RDONLY, "open for reading"));
+  struct stat info {};
+  if (::fstat(opened.get(), &info) != 0) fail("find the size of", path);
+  if (S_ISDIR(info.st_mode)) throw IoError("map", path, EISDIR);
+  const auto length = static_cast<std::size_t>(info.st_size);
+  if (length == 0) return {};  // mmap refuses empty ranges
+  void* address = ::mmap(nullptr, length, PROT_READ, MAP_SHARED, opened.get(), 0);
+  if (address == MAP_FAILED) fail("map", path);
+  std::shared_ptr<const void> keeper(address, [length](void* start) { ::munmap(start, length); });
+  return {{static_cast<const std::byte*>(address), length}, std::move(keeper)};
+}
+
+void PosixFileSystem::sync_directory(const Path& directory) {
+  const ScopedDescriptor opened(open_descriptor(directory, O_RDONLY | O_DIRECTORY, "open the folder"));
+  // EINVAL: a file system that has no such thing keeps its names in order by other means.
+  if (::fsync(opened.get()) != 0 && errno != EINVAL) fail("sync the folder", directory);
+}
+
+void PosixFileSystem::rename(const Path& from, const Path& to) {
+  if (::rename(from.c_str(), to.c_str()) != 0) {
+    const int code = errno;
+    throw IoError(fmt::format("rename '{}' to", from.string()), to, code);
+  }
+}
+
+void PosixFileSystem::remove(const Path& path) {
+  if (::remove(path.c_str()) != 0) fail("remove", path);
+}
+
+void PosixFileSystem::make_directory(const Path& path) {
+  if (::mkdir(path.c_str(), 0777) != 0) fail("make the folder", path);
+}
+
+std::vector<Entry> PosixFileSystem::list(const Path& directory) {
+  const std::unique_ptr<DIR, int (*)(DIR*)> stream(::opendir(directory.c_str()), &::closedir);
+  if (stream == nullptr) fail("list", directory);
+  std::vector<Entry> entries;
+  for (;;) {
+    errno = 0;
+    const dirent* item = ::readdir(stream.get());
+    if (item == nullptr) break;
+    const std::string_view name = item->d_name;
+    if (name == "." || name == "..") continue;
+    struct stat info {};
+    // d_type is not filled on every file system. An entry that vanished meanwhile is simply not there.
+    if (::fstatat(::dirfd(stream.get()), item->d_name, &info, AT_SYMLINK_NOFOLLOW) != 0) continue;
+    entries.push_back({.name = std::string(name), .kind = kind_of(info.st_mode)});
+  }
+  if (errno != 0) fail("list", directory);
+  std::sort(entries.begin(), entries.end(), [](const Entry& a, const Entry& b) { return a.name < b.name; });
+  return entries;
+}
+
+std::optional<Status> PosixFileSystem::status(const Path& path) {
+  struct stat info {};
+  if (::stat(path.c_str(), &info) != 0) {
+    if (errno == ENOENT || errno == ENOTDIR) return std::nullopt;
+    fail("look at", path);
+  }
+  return Status{.kind = kind_of(info.st_mode), .size = info.st_size};
+}
+
+base::Bytes PosixFileSystem::free_space(const Path& path) {
+  struct statvfs info {};
+  if (::statvfs(path.c_str(), &info) != 0) fail("find the free space of", path);
+  return {static_cast<std::int64_t>(info.f_bavail) * static_cast<std::int64_t>(info.f_frsize)};
+}
+
+}  // namespace plimsoll::io

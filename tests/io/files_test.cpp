@@ -1,0 +1,71 @@
+#include "io/files.h"
+
+#include <gtest/gtest.h>
+
+#include "io/posix_file_system.h"
+#include "io/temporary_folder.h"
+
+namespace plimsoll::io {
+namespace {
+
+class FilesTest : public ::testing::Test {
+ protected:
+  Path at(const std::string& name) const { return folder_.path() / name; }
+  void put(const std::string& name, std::string_view text) { File(disk_, at(name), OpenMode::create).write_at(0, as_bytes(text)); }
+  std::vector<std::string> glob(const std::string& pattern) {
+    std::vector<std::string> names;
+    for (const Path& path : expand_glob(disk_, at(pattern).string())) names.push_back(path.lexically_relative(folder_.path()).string());
+    return names;
+  }
+
+  tests::TemporaryFolder folder_;
+  PosixFileSystem disk_;
+};
+
+TEST_F(FilesTest, ReplacesWholeFiles) {
+  replace_file(disk_, at("a"), as_bytes("first"));
+  put("a.tmp", "left by a crash");
+  replace_file(disk_, at("a"), as_bytes("second"));
+  EXPECT_EQ(read_text(disk_, at("a")), "second");
+  EXPECT_EQ(disk_.list(folder_.path()).size(), 1u);
+  EXPECT_THROW(read_text(disk_, at("a"), 3), base::Error);
+}
+
+TEST_F(FilesTest, MakesAndRemovesTrees) {
+  make_directories(disk_, at("x/y/z/"));
+  make_directories(disk_, at("x/y"));
+  put("x/y/file", "text");
+  put("outside", "kept");
+  std::filesystem::create_directory_symlink(folder_.path(), at("x/loop"));
+  EXPECT_THROW(make_directories(disk_, at("outside/deeper")), base::Error);
+  remove_tree(disk_, at("x/"));
+  remove_tree(disk_, at("x"));
+  EXPECT_EQ(disk_.list(folder_.path()).size(), 1u);
+  EXPECT_EQ(read_text(disk_, at("outside")), "kept");
+  remove_tree(disk_, at("outside"));
+  EXPECT_TRUE(disk_.list(folder_.path()).empty());
+}
+
+TEST_F(FilesTest, GlobsAreSortedAndStayWithinComponents) {
+  make_directories(disk_, at("d1"));
+  make_directories(disk_, at("d2"));
+  for (const char* name : {"d1/t_2.bin", "d1/t_1.bin", "d2/t_1.bin", "d2/other", "top.bin", ".hidden.bin"}) put(name, "x");
+  EXPECT_EQ(glob("d1/t_*.bin"), (std::vector<std::string>{"d1/t_1.bin", "d1/t_2.bin"}));
+  EXPECT_EQ(glob("d?/t_1.bin"), (std::vector<std::string>{"d1/t_1.bin", "d2/t_1.bin"}));
+  EXPECT_EQ(glob("*.bin"), (std::vector<std::string>{"top.bin"}));
+  EXPECT_EQ(glob("d[2]/o*"), (std::vector<std::string>{"d2/other"}));
+  EXPECT_TRUE(glob("d*/none*").empty());
+  EXPECT_TRUE(glob("d*/absent").empty());
+  EXPECT_EQ(glob("plain"), (std::vector<std::string>{"plain"}));
+}
+
+TEST_F(FilesTest, SinkAppendsEachTextAtOnce) {
+  const auto sink = appending_sink(disk_, at("log"));
+  sink("one\n");
+  EXPECT_EQ(read_text(disk_, at("log")), "one\n");
+  sink("two\n");
+  EXPECT_EQ(read_text(disk_, at("log")), "one\ntwo\n");
+}
+
+}  // namespace
+}  // namespace plimsoll::io
