@@ -1,0 +1,13 @@
+#include "observe/clock.h"
+
+#include <chrono>
+
+namespace plimsoll::observe {
+
+double SystemClock::seconds() const { return std::chrono::duration<double>(std::chrono::steady_clock::now().time_since_epoch()).count(); }
+
+double SystemClock::unix_seconds() const {
+  return std::chrono::duration<double>(std::chrono::system_clock::now().time_since_epoch()).count();
+}
+
+}  // namespace plimsoll::observe
