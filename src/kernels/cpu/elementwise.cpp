@@ -1,0 +1,227 @@
+// Sums, conversions and activations: one pass over memory, a block of kBlock elements at a time (see convert.h).
+#include <algorithm>
+#include <array>
+#include <cstdint>
+
+#include "kernels/cpu/convert.h"
+#include "kernels/cpu/parallel.h"
+#include "kernels/cpu/simd_targets.h"
+#include "kernels/cpu/table.h"
+#include "ops/op.h"
+
+#undef HWY_TARGET_INCLUDE
+#define HWY_TARGET_INCLUDE "kernels/cpu/elementwise.cpp"
+#include <hwy/foreach_target.h>
+
+#include "kernels/cpu/simd_math.h"
+
+HWY_BEFORE_NAMESPACE();
+namespace plimsoll::kernels::cpu::HWY_NAMESPACE {
+
+using Tag = hn::ScalableTag<float>;
+using Vector = hn::Vec<Tag>;
+constexpr std::int64_t kLanes = hn::MaxLanes(Tag());
+
+// Outputs may be the inputs themselves, so nothing here is restrict.
+
+void add_block(const float* a, const float* b, float* y, std::int64_t count) {
+  const Tag d;
+  std::int64_t index = 0;
+  for (; index + kLanes <= count; index += kLanes) store(d, hn::Add(load(d, a + index), load(d, b + index)), y + index);
+  for (; index < count; ++index) y[index] = a[index] + b[index];
+}
+
+template <ops::ActivationKind kind>
+HWY_INLINE void activate(const float* x, float* y, std::int64_t count) {
+  const Tag d;
+  std::int64_t index = 0;
+  for (; index + kLanes <= count; index += kLanes) store(d, activation<kind>(d, load(d, x + index)), y + index);
+  const auto rest = static_cast<std::size_t>(count - index);
+  if (rest != 0) store_n(d, activation<kind>(d, load_n(d, x + index, rest)), y + index, rest);
+}
+
+template <ops::ActivationKind kind>
+HWY_INLINE void activate_grad(const float* dy, const float* x, float* dx, std::int64_t count) {
+  const Tag d;
+  std::int64_t index = 0;
+  for (; index + kLanes <= count; index += kLanes) {
+    store(d, hn::Mul(load(d, dy + index), activation_derivative<kind>(d, load(d, x + index))), dx + index);
+  }
+  const auto rest = static_cast<std::size_t>(count - index);
+  if (rest != 0) {
+    const Vector slope = activation_derivative<kind>(d, load_n(d, x + index, rest));
+    store_n(d, hn::Mul(load_n(d, dy + index, rest), slope), dx + index, rest);
+  }
+}
+
+// A vector of pairs holds gates in even lanes and ups in odd ones; two of them make one vector of results.
+template <ops::ActivationKind kind>
+HWY_INLINE void gate_pairs(const float* x, float* y, std::int64_t count) {
+  const Tag d;
+  std::int64_t index = 0;
+  Vector gate;
+  Vector up;
+  for (; index + kLanes <= count; index += kLanes) {
+    hn::LoadInterleaved2(d, x + 2 * index, gate, up);
+    store(d, hn::Mul(activation<kind>(d, gate), up), y + index);
+  }
+  const auto rest = static_cast<std::size_t>(count - index);
+  if (rest == 0) return;
+  HWY_ALIGN float pairs[2 * kLanes] = {};
+  std::copy_n(x + 2 * index, 2 * rest, pairs);
+  hn::LoadInterleaved2(d, pairs, gate, up);
+  store_n(d, hn::Mul(activation<kind>(d, gate), up), y + index, rest);
+}
+
+template <ops::ActivationKind kind>
+HWY_INLINE void gate_pairs_grad(const float* dy, const float* x, float* dx, std::int64_t count) {
+  const Tag d;
+  std::int64_t index = 0;
+  Vector gate;
+  Vector up;
+  for (; index + kLanes <= count; index += kLanes) {
+    hn::LoadInterleaved2(d, x + 2 * index, gate, up);
+    const Vector slope = load(d, dy + index);
+    hn::StoreInterleaved2(hn::Mul(hn::Mul(slope, up), activation_derivative<kind>(d, gate)), hn::Mul(slope, activation<kind>(d, gate)), d,
+                          dx + 2 * index);
+  }
+  const auto rest = static_cast<std::size_t>(count - index);
+  if (rest == 0) return;
+  HWY_ALIGN float pairs[2 * kLanes] = {};
+  std::copy_n(x + 2 * index, 2 * rest, pairs);
+  hn::LoadInterleaved2(d, pairs, gate, up);
+  const Vector slope = load_n(d, dy + index, rest);
+  hn::StoreInterleaved2(hn::Mul(hn::Mul(slope, up), activation_derivative<kind>(d, gate)), hn::Mul(slope, activation<kind>(d, gate)), d,
+                        pairs);
+  std::copy_n(pairs, 2 * rest, dx + 2 * index);
+}
+
+void activation_block(ops::ActivationKind which, const float* x, float* y, std::int64_t count) {
+  with_activation(which, [&](auto kind) HWY_ATTR { activate<kind>(x, y, count); });
+}
+
+void activation_grad_block(ops::ActivationKind which, const float* dy, const float* x, float* dx, std::int64_t count) {
+  with_activation(which, [&](auto kind) HWY_ATTR { activate_grad<kind>(dy, x, dx, count); });
+}
+
+void gate_block(ops::ActivationKind which, const float* x, float* y, std::int64_t count) {
+  with_activation(which, [&](auto kind) HWY_ATTR { gate_pairs<kind>(x, y, count); });
+}
+
+void gate_grad_block(ops::ActivationKind which, const float* dy, const float* x, float* dx, std::int64_t count) {
+  with_activation(which, [&](auto kind) HWY_ATTR { gate_pairs_grad<kind>(dy, x, dx, count); });
+}
+
+}  // namespace plimsoll::kernels::cpu::HWY_NAMESPACE
+HWY_AFTER_NAMESPACE();
+
+#if HWY_ONCE
+namespace plimsoll::kernels::cpu {
+
+HWY_EXPORT(add_block);
+HWY_EXPORT(activation_block);
+HWY_EXPORT(activation_grad_block);
+HWY_EXPORT(gate_block);
+HWY_EXPORT(gate_grad_block);
+
+namespace {
+
+// Elements that pay for waking a thread.
+constexpr std::int64_t kGrain = 8 * kBlock;
+
+// Calls body(first, count) for every block of `elements`, on call.threads threads.
+template <typename Body>
+void for_each_block(const Call& call, std::int64_t elements, const Body& body) {
+  parallel_ranges(call.threads, elements, kGrain, [&](std::int64_t begin, std::int64_t end, int) {
+    for (std::int64_t first = begin; first < end; first += kBlock) body(first, std::min(kBlock, end - first));
+  });
+}
+
+void run_add(const Call& call) {
+  const Tensor& y = call.outputs[0];
+  for_each_block(call, y.type.shape.elements(), [&](std::int64_t first, std::int64_t count) {
+    alignas(64) float a_buffer[kBlock], b_buffer[kBlock];
+    const float* a = read_f32(call.inputs[0], first, count, a_buffer);
+    const float* b = read_f32(call.inputs[1], first, count, b_buffer);
+    float* sum = target_f32(y, first, a_buffer);
+    HWY_DYNAMIC_DISPATCH(add_block)(a, b, sum, count);
+    finish_f32(y, first, count, sum);
+  });
+}
+
+void run_cast(const Call& call) {
+  const Tensor& y = call.outputs[0];
+  for_each_block(call, y.type.shape.elements(), [&](std::int64_t first, std::int64_t count) {
+    alignas(64) float buffer[kBlock];
+    const float* x = read_f32(call.inputs[0], first, count, target_f32(y, first, buffer));
+    narrow(y.type.dtype, x, element_address(y, first), count);
+  });
+}
+
+void run_activation(const Call& call) {
+  const ops::ActivationKind kind = std::get<ops::Activation>(call.op).kind;
+  const Tensor& y = call.outputs[0];
+  for_each_block(call, y.type.shape.elements(), [&](std::int64_t first, std::int64_t count) {
+    alignas(64) float buffer[kBlock];
+    const float* x = read_f32(call.inputs[0], first, count, buffer);
+    float* made = target_f32(y, first, buffer);
+    HWY_DYNAMIC_DISPATCH(activation_block)(kind, x, made, count);
+    finish_f32(y, first, count, made);
+  });
+}
+
+void run_activation_grad(const Call& call) {
+  const ops::ActivationKind kind = std::get<ops::ActivationGrad>(call.op).kind;
+  const Tensor& dx = call.outputs[0];
+  for_each_block(call, dx.type.shape.elements(), [&](std::int64_t first, std::int64_t count) {
+    alignas(64) float dy_buffer[kBlock], x_buffer[kBlock];
+    const float* dy = read_f32(call.inputs[0], first, count, dy_buffer);
+    const float* x = read_f32(call.inputs[1], first, count, x_buffer);
+    float* made = target_f32(dx, first, dy_buffer);
+    HWY_DYNAMIC_DISPATCH(activation_grad_block)(kind, dy, x, made, count);
+    finish_f32(dx, first, count, made);
+  });
+}
+
+// Pairs never straddle rows, so a gate is one over the whole tensor.
+void run_gate(const Call& call) {
+  const ops::ActivationKind kind = std::get<ops::Gate>(call.op).kind;
+  const Tensor& y = call.outputs[0];
+  for_each_block(call, y.type.shape.elements(), [&](std::int64_t first, std::int64_t count) {
+    alignas(64) float x_buffer[2 * kBlock], y_buffer[kBlock];
+    const float* x = read_f32(call.inputs[0], 2 * first, 2 * count, x_buffer);
+    float* made = target_f32(y, first, y_buffer);
+    HWY_DYNAMIC_DISPATCH(gate_block)(kind, x, made, count);
+    finish_f32(y, first, count, made);
+  });
+}
+
+void run_gate_grad(const Call& call) {
+  const ops::ActivationKind kind = std::get<ops::GateGrad>(call.op).kind;
+  const Tensor& dy = call.inputs[0];
+  const Tensor& dx = call.outputs[0];
+  for_each_block(call, dy.type.shape.elements(), [&](std::int64_t first, std::int64_t count) {
+    alignas(64) float dy_buffer[kBlock], x_buffer[2 * kBlock];
+    const float* slope = read_f32(dy, first, count, dy_buffer);
+    const float* x = read_f32(call.inputs[1], 2 * first, 2 * count, x_buffer);
+    float* made = target_f32(dx, 2 * first, x_buffer);
+    HWY_DYNAMIC_DISPATCH(gate_grad_block)(kind, slope, x, made, count);
+    finish_f32(dx, 2 * first, 2 * count, made);
+  });
+}
+
+constexpr std::array kKernels{
+    Kernel{.op = "add", .name = "add.simd", .refusal = refuse_other_floats, .run = run_add},
+    Kernel{.op = "cast", .name = "cast.simd", .refusal = refuse_other_floats, .run = run_cast},
+    Kernel{.op = "activation", .name = "activation.simd", .refusal = refuse_other_floats, .run = run_activation},
+    Kernel{.op = "activation_grad", .name = "activation_grad.simd", .refusal = refuse_other_floats, .run = run_activation_grad},
+    Kernel{.op = "gate", .name = "gate.simd", .refusal = refuse_other_floats, .run = run_gate},
+    Kernel{.op = "gate_grad", .name = "gate_grad.simd", .refusal = refuse_other_floats, .run = run_gate_grad},
+};
+
+}  // namespace
+
+std::span<const Kernel> elementwise_kernels() { return kKernels; }
+
+}  // namespace plimsoll::kernels::cpu
+#endif
