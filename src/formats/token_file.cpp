@@ -1,0 +1,139 @@
+#include "formats/token_file.h"
+
+#include <algorithm>
+#include <array>
+
+#include "formats/mapped_tokens.h"
+#include "formats/megatron_tokens.h"
+#include "io/files.h"
+
+namespace plimsoll::formats {
+
+namespace {
+
+constexpr std::int64_t kHeaderBytes = 1024;
+constexpr std::int32_t kGpt2Magic = 20240520;
+constexpr std::int32_t kLlama3Magic = 20240801;
+
+struct OtherMagic {
+  std::int32_t magic;
+  std::string_view what;
+};
+constexpr std::array<OtherMagic, 5> kOtherMagics{{{20240522, "an evaluation set"},
+                                                  {20240326, "a model"},
+                                                  {20240327, "a debug state"},
+                                                  {20240328, "a tokenizer"},
+                                                  {20240527, "an optimizer state"}}};
+
+std::array<std::byte, 16> first_bytes(io::FileSystem& file_system, const io::Path& path) {
+  std::array<std::byte, 16> head{};
+  io::File(file_system, path, io::OpenMode::read).read_at(0, head);  // what a short file lacks stays zero
+  return head;
+}
+
+void refuse_other_llmc_files(std::int32_t magic, const io::Path& path) {
+  for (const OtherMagic& other : kOtherMagics) {
+    if (magic != other.magic) continue;
+    base::bad_input("'{}' is a file of llm.c that holds {} (it begins with {}); expected one with tokens (beginning with {} or {})",
+                    path.string(), other.what, magic, kGpt2Magic, kLlama3Magic);
+  }
+}
+
+// A pattern such as "folder/*" finds both halves of a Megatron dataset; it is still one dataset.
+bool is_second_half(const std::vector<io::Path>& paths, const io::Path& path) {
+  if (path.extension() != ".idx") return false;
+  return std::find(paths.begin(), paths.end(), io::Path(path).replace_extension(".bin")) != paths.end();
+}
+
+std::unique_ptr<TokenSource> open_llmc(io::FileSystem& file_system, const io::Path& path, TokenFormat format) {
+  io::Mapping mapping = file_system.map(path);
+  const auto size = static_cast<std::int64_t>(mapping.bytes().size());
+  if (size < kHeaderBytes) base::bad_input("'{}' has {} bytes; a token file of llm.c begins with a header of {}", path.string(), size, kHeaderBytes);
+  const bool gpt2 = format == TokenFormat::llmc_gpt2;
+  const std::int32_t expected_version = gpt2 ? 1 : 7;
+  const std::int32_t version = load<std::int32_t>(mapping.bytes().data() + 4);
+  if (version != expected_version) {
+    base::bad_input("'{}' is a {} of version {}; expected version {}", path.string(), name_of(format), version, expected_version);
+  }
+  const IdWidth width = gpt2 ? IdWidth::u16 : IdWidth::u32;
+  const std::int64_t count = load<std::int32_t>(mapping.bytes().data() + 8);
+  const std::int64_t expected_size = kHeaderBytes + count * size_of(width);
+  if (count < 0 || size != expected_size) {
+    base::bad_input("'{}' says it holds {} tokens, which takes {} bytes, but it has {}; the file is cut short or its header is wrong",
+                    path.string(), count, count < 0 ? 0 : expected_size, size);
+  }
+  if (count == 0) base::bad_input("'{}' holds no tokens", path.string());
+  return std::make_unique<MappedTokens>(
+      std::move(mapping), TokenLayout{.file = path.string(), .width = width, .tokens = count, .runs = {{0, kHeaderBytes}}});
+}
+
+std::unique_ptr<TokenSource> open_headerless(io::FileSystem& file_system, const io::Path& path, const TokenFileOptions& options) {
+  if (options.token_bytes != 2 && options.token_bytes != 4) base::bad_input("token_bytes is {}; expected 2 or 4", options.token_bytes);
+  io::Mapping mapping = file_system.map(path);
+  const auto size = static_cast<std::int64_t>(mapping.bytes().size());
+  if (size == 0) base::bad_input("'{}' is empty; expected tokens of {} bytes each", path.string(), options.token_bytes);
+  if (size % options.token_bytes != 0) {
+    base::bad_input("'{}' has {} bytes, which is no whole number of {}-byte tokens; a headerless token file holds nothing else{}", path.string(),
+                    size, options.token_bytes, options.token_bytes == 4 && size % 2 == 0 ? " (token_bytes 2 would fit)" : "");
+  }
+  const IdWidth width = options.token_bytes == 2 ? IdWidth::u16 : IdWidth::u32;
+  return std::make_unique<MappedTokens>(
+      std::move(mapping), TokenLayout{.file = path.string(), .width = width, .tokens = size / options.token_bytes, .runs = {{0, 0}}});
+}
+
+}  // namespace
+
+std::string_view name_of(TokenFormat format) {
+  switch (format) {
+    case TokenFormat::llmc_gpt2: return "llm.c token file (GPT-2, u16)";
+    case TokenFormat::llmc_llama3: return "llm.c token file (Llama-3, u32)";
+    case TokenFormat::headerless: return "headerless token file";
+    case TokenFormat::megatron: return "Megatron indexed dataset";
+  }
+  return "?";
+}
+
+std::optional<TokenFormat> recognise_token_file(io::FileSystem& file_system, const io::Path& path) {
+  if (find_megatron(file_system, path)) return TokenFormat::megatron;
+  if (path.extension() == ".idx") base::bad_input("'{}' is no Megatron index: it does not begin with MMIDIDX", path.string());
+  const auto head = first_bytes(file_system, path);
+  const std::int32_t magic = load<std::int32_t>(head.data());
+  if (magic == kGpt2Magic) return TokenFormat::llmc_gpt2;
+  if (magic == kLlama3Magic) return TokenFormat::llmc_llama3;
+  refuse_other_llmc_files(magic, path);
+  if (path.extension() == ".bin") return TokenFormat::headerless;
+  return std::nullopt;
+}
+
+std::unique_ptr<TokenSource> open_token_file(io::FileSystem& file_system, const io::Path& path, const TokenFileOptions& options) {
+  const auto format = recognise_token_file(file_system, path);
+  if (!format) {
+    base::bad_input("'{}' is no token file that Plimsoll knows: no header of llm.c, no Megatron index, and no name ending in .bin",
+                    path.string());
+  }
+  switch (*format) {
+    case TokenFormat::llmc_gpt2:
+    case TokenFormat::llmc_llama3: return open_llmc(file_system, path, *format);
+    case TokenFormat::headerless: return open_headerless(file_system, path, options);
+    case TokenFormat::megatron: return open_megatron(file_system, *find_megatron(file_system, path));
+  }
+  PLIMSOLL_CHECK(false, "token format {}", static_cast<int>(*format));
+  return nullptr;
+}
+
+std::unique_ptr<TokenSource> open_tokens(io::FileSystem& file_system, const std::vector<std::string>& patterns,
+                                         const TokenFileOptions& options, const TextOpener& open_text) {
+  std::vector<std::unique_ptr<TokenSource>> parts;
+  for (const std::string& pattern : patterns) {
+    const std::vector<io::Path> paths = io::expand_glob(file_system, pattern);
+    if (paths.empty()) base::bad_input("no file matches '{}'", pattern);
+    for (const io::Path& path : paths) {
+      if (is_second_half(paths, path)) continue;
+      parts.push_back(recognise_token_file(file_system, path) ? open_token_file(file_system, path, options) : open_text(file_system, path));
+    }
+  }
+  if (parts.empty()) base::bad_input("no data file was named");
+  return concatenate(std::move(parts));
+}
+
+}  // namespace plimsoll::formats

@@ -1,0 +1,45 @@
+// Token files as people have them, recognised by content:
+//
+//   llm.c      1,024 bytes of header (256 x i32: magic, version, count), then u16 (GPT-2) or u32 (Llama-3) ids
+//   nanoGPT    no header at all: u16 ids, or u32 when the run file says "token_bytes": 4
+//   Megatron   NAME.bin with ids and NAME.idx with lengths, offsets and documents (megatron_tokens.h)
+//
+// Files are mapped, not copied. No number from a file is used before it was checked against the file's real size.
+#pragma once
+
+#include <cstdint>
+#include <functional>
+#include <memory>
+#include <optional>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "formats/token_source.h"
+#include "io/file_system.h"
+
+namespace plimsoll::formats {
+
+enum class TokenFormat { llmc_gpt2, llmc_llama3, headerless, megatron };
+
+std::string_view name_of(TokenFormat format);
+
+struct TokenFileOptions {
+  std::int64_t token_bytes = 2;  // of headerless files: 2 or 4
+};
+
+// nullopt when nothing about the file says tokens: then it is text. A headerless file is one whose name ends in .bin.
+// Files of llm.c that hold something else (weights, evaluation sets) are refused by name.
+std::optional<TokenFormat> recognise_token_file(io::FileSystem& file_system, const io::Path& path);
+
+// Opens a file of a recognised format; for Megatron `path` may name the .bin, the .idx or what they share.
+std::unique_ptr<TokenSource> open_token_file(io::FileSystem& file_system, const io::Path& path, const TokenFileOptions& options = {});
+
+using TextOpener = std::function<std::unique_ptr<TokenSource>(io::FileSystem&, const io::Path&)>;
+
+// Files and patterns such as "shards/train_*.bin", in the order given (each pattern sorted), as one source. Files
+// that are not token files go to `open_text`, the tokenizer's way of reading them.
+std::unique_ptr<TokenSource> open_tokens(io::FileSystem& file_system, const std::vector<std::string>& patterns,
+                                         const TokenFileOptions& options, const TextOpener& open_text);
+
+}  // namespace plimsoll::formats
