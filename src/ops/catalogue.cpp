@@ -147,6 +147,11 @@ const Definition& definition_of(const Op& op) {
   return definitions[op.index()];
 }
 
+std::vector<Alias> aliases_of(const Op& op) {
+  const auto aliases = definition_of(op).aliases;
+  return aliases == nullptr ? std::vector<Alias>{} : aliases(op);
+}
+
 double bytes_of(Types inputs, Types outputs) {
   std::int64_t bytes = 0;
   for (const TensorType& type : inputs) bytes += type.bytes();

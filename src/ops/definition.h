@@ -66,11 +66,14 @@ struct Definition {
   // (optional) The form of a gradient operator that adds to its parameter gradients; nullopt if this one already does
   // or has none. The present values go behind the other inputs, in the order of accumulated_outputs.
   std::optional<Op> (*accumulating)(const Op& op) = nullptr;
+  // (optional) The form that adds one more operand, behind the others, to its first output; nullopt if it already does.
+  std::optional<Op> (*adding)(const Op& op) = nullptr;
   // (optional) Which outputs are parameter gradients that can be added to.
   std::vector<int> (*accumulated_outputs)(const Op& op) = nullptr;
 };
 
 const Definition& definition_of(const Op& op);
+std::vector<Alias> aliases_of(const Op& op);
 
 // Each operand and result through memory once: the bytes of most operators.
 double bytes_of(Types inputs, Types outputs);

@@ -112,6 +112,12 @@ Definition define(const NormGrad&) {
                 return accumulator_aliases(grad.accumulate, 1, grad.bias ? 2 : 1, static_cast<int>(plain_inputs(grad)));
               },
           .accumulating = accumulate_by_attribute<NormGrad>,
+          .adding = [](const Op& op) -> std::optional<Op> {
+            NormGrad grad = std::get<NormGrad>(op);
+            if (grad.has_dsum || grad.accumulate) return std::nullopt;
+            grad.has_dsum = true;
+            return grad;
+          },
           .accumulated_outputs = [](const Op& op) { return std::get<NormGrad>(op).bias ? std::vector<int>{1, 2} : std::vector<int>{1}; }};
 }
 

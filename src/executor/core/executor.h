@@ -1,0 +1,25 @@
+// What every executor offers: it holds the arenas of one rank of a plan and runs the plan's programs on them.
+#pragma once
+
+#include <string_view>
+
+#include "executor/core/timeline.h"
+#include "plan/plan.h"
+
+namespace plimsoll::executor {
+
+class Executor {
+ public:
+  virtual ~Executor() = default;
+
+  // Runs the program once, from its first call to the end of its last. With a timeline, every call and instruction is
+  // recorded there.
+  virtual void run(std::string_view program, Timeline* timeline = nullptr) = 0;
+
+  // Host access to a buffer between programs: initial weights, tokens, losses, checkpoints.
+  virtual std::byte* host_view(plan::BufferId buffer) = 0;
+
+  virtual const plan::RankClass& rank_class() const = 0;
+};
+
+}  // namespace plimsoll::executor

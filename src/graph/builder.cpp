@@ -1,0 +1,140 @@
+#include "graph/builder.h"
+
+#include <algorithm>
+
+#include "base/random.h"
+#include "ops/step_scalars.h"
+
+namespace plimsoll::graph {
+
+using base::DType;
+using base::Shape;
+
+Builder::Builder(const BuildOptions& options) : options_(options) {
+  block("step");
+  if (options_.purpose == Purpose::infer) return;
+  graph_.scalars = graph_.add_value({.name = "scalars", .type = ops::step_scalars_type(), .role = Role::scalars, .block = block_, .init = zeros()});
+  graph_.add_node(ops::BeginStep{}, {graph_.scalars}, block_, Phase::begin, "scalars.begun");
+}
+
+DType Builder::compute_dtype() const {
+  switch (options_.precision) {
+    case model::Precision::f32: return DType::f32;
+    case model::Precision::fp16: return DType::f16;
+    case model::Precision::bf16:
+    case model::Precision::fp8: return DType::bf16;
+  }
+  return DType::f32;
+}
+
+void Builder::block(std::string name) { block_ = graph_.blocks.add({std::move(name)}); }
+
+ValueId Builder::input(const std::string& name) {
+  for (std::uint32_t index = 0; index < graph_.values.size(); ++index) {
+    const Value& value = graph_.values[ValueId{index}];
+    if (value.role == Role::input && value.name == name) return ValueId{index};
+  }
+  const model::MicroBatch& batch = options_.micro_batch;
+  const Shape shape = name == "samples" ? Shape{batch.samples} : Shape{batch.samples, batch.sequence};
+  return graph_.add_value({.name = name, .type = {DType::i32, shape}, .role = Role::input, .block = block_});
+}
+
+ValueId Builder::parameter(const std::string& name, const Shape& shape, const Init& init) {
+  for (const Parameter& known : graph_.parameters) {
+    PLIMSOLL_CHECK(known.name != name, "parameter {} is declared twice", name);
+  }
+  // Vectors (biases, norms) stay in f32: they cost nothing and lose the most by rounding.
+  const DType dtype = shape.rank() >= 2 ? compute_dtype() : DType::f32;
+  Parameter parameter{.name = name};
+  parameter.weight = graph_.add_value({.name = name, .type = {dtype, shape}, .role = Role::parameter, .block = block_, .init = init});
+  parameter.master = parameter.weight;
+  graph_.parameters.push_back(parameter);
+  return parameter.weight;
+}
+
+ValueId Builder::constant(const std::string& name, const TensorType& type, const Init& init) {
+  return graph_.add_value({.name = name, .type = type, .role = Role::constant, .block = block_, .init = init});
+}
+
+ValueId Builder::apply(const ops::Op& op, std::vector<ValueId> inputs, std::string_view name) {
+  return graph_.add_node(op, std::move(inputs), block_, Phase::forward, name)[0];
+}
+
+ValueId Builder::embed(const std::vector<std::pair<ValueId, ValueId>>& ids_and_tables, std::string_view name) {
+  std::vector<ValueId> inputs;
+  for (const auto& [ids, table] : ids_and_tables) {
+    inputs.push_back(ids);
+    inputs.push_back(table);
+  }
+  return apply(ops::Embed{.tables = static_cast<std::int64_t>(ids_and_tables.size())}, std::move(inputs), name);
+}
+
+ValueId Builder::linear(ValueId x, const std::string& name, std::int64_t width, const LinearOptions& options) {
+  const std::int64_t inner = graph_.values[x].type.shape[-1];
+  std::vector<ValueId> inputs{x, parameter(name + ".weight", Shape{width, inner}, normal(options.init_std))};
+  if (options.bias) inputs.push_back(parameter(name + ".bias", Shape{width}, zeros()));
+  return apply(ops::Linear{.bias = options.bias}, std::move(inputs), name);
+}
+
+ValueId Builder::norm(ValueId x, const std::string& name, const NormOptions& options) {
+  const std::int64_t width = graph_.values[x].type.shape[-1];
+  std::vector<ValueId> inputs{x, parameter(name + ".weight", Shape{width}, ones())};
+  if (options.bias) inputs.push_back(parameter(name + ".bias", Shape{width}, zeros()));
+  return apply(ops::Norm{.kind = options.kind, .eps = options.eps, .bias = options.bias}, std::move(inputs), name);
+}
+
+ValueId Builder::activation(ValueId x, ops::ActivationKind kind, std::string_view name) { return apply(ops::Activation{.kind = kind}, {x}, name); }
+
+ValueId Builder::gate(ValueId x, ops::ActivationKind kind, std::string_view name) { return apply(ops::Gate{.kind = kind}, {x}, name); }
+
+ValueId Builder::qk_norm(ValueId packed, const std::string& name, const ops::Heads& heads, double eps) {
+  const ValueId query = parameter(name + ".query_norm.weight", Shape{heads.dim}, ones());
+  const ValueId key = parameter(name + ".key_norm.weight", Shape{heads.dim}, ones());
+  return apply(ops::QkNorm{.heads = heads, .eps = eps}, {packed, query, key}, name + ".qk_norm");
+}
+
+ValueId Builder::rope(ValueId packed, ValueId table, const ops::Heads& heads, std::string_view name) {
+  return apply(ops::Rope{.heads = heads}, {packed, positions(), table}, name);
+}
+
+ValueId Builder::attention(ValueId packed, ops::Attention attention, double dropout, const std::string& name) {
+  std::vector<ValueId> inputs{packed};
+  attention.segmented = options_.segmented;
+  if (attention.segmented) inputs.push_back(segments());
+  if (training() && dropout > 0.0) {
+    attention.rate = dropout;
+    attention.site = base::hash_name(name);
+    inputs.push_back(samples());
+    inputs.push_back(graph_.scalars);
+  }
+  return apply(attention, std::move(inputs), name);
+}
+
+ValueId Builder::dropout(ValueId x, double rate, const std::string& name) {
+  if (!training() || rate == 0.0) return x;
+  return apply(ops::Dropout{.rate = rate, .site = base::hash_name(name)}, {x, samples(), graph_.scalars}, name);
+}
+
+ValueId Builder::residual(ValueId x, ValueId branch, double rate, const std::string& name) {
+  if (!training() || rate == 0.0) return apply(ops::Residual{}, {x, branch}, name);
+  return apply(ops::Residual{.rate = rate, .site = base::hash_name(name)}, {x, branch, samples(), graph_.scalars}, name);
+}
+
+void Builder::head(ValueId x, ValueId weight, ValueId bias) {
+  std::vector<ValueId> inputs{x, weight};
+  if (bias.valid()) inputs.push_back(bias);
+  const ValueId logits = apply(ops::Linear{.bias = bias.valid()}, std::move(inputs), "logits");
+  if (options_.purpose == Purpose::infer) {
+    graph_.results.push_back(logits);
+    return;
+  }
+  const ValueId losses = apply(ops::CrossEntropy{}, {logits, targets()}, "losses");
+  graph_.results.push_back(losses);
+}
+
+Graph Builder::finish() && {
+  // A tied head is declared in an early block; what a graph owns is otherwise in order of use.
+  return std::move(graph_);
+}
+
+}  // namespace plimsoll::graph

@@ -1,0 +1,96 @@
+// How a model writes its forward pass: blocks, parameters and operators by name.
+//
+//   Builder build(options);
+//   build.block("embed");
+//   ValueId x = build.embed({{build.tokens(), build.parameter("embed.tokens", {vocab, width}, normal(0.02))}});
+//   build.block("h.0");
+//   x = build.linear(x, "h.0.up", 4 * width, {.bias = true});
+//   ...
+//   build.loss(x, head_weight);
+//
+// The same calls make the training, the evaluation and the inference graph.
+#pragma once
+
+#include <span>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "graph/graph.h"
+#include "model/training.h"
+
+namespace plimsoll::graph {
+
+enum class Purpose { train, evaluate, infer };
+
+struct BuildOptions {
+  Purpose purpose = Purpose::train;
+  model::Precision precision = model::Precision::f32;
+  model::MicroBatch micro_batch;
+  bool segmented = false;
+};
+
+inline Init normal(double std) { return {.kind = Init::Kind::normal, .std = std}; }
+inline Init zeros() { return {.kind = Init::Kind::zeros}; }
+inline Init ones() { return {.kind = Init::Kind::ones}; }
+
+struct LinearOptions {
+  bool bias = false;
+  double init_std = 0.02;
+};
+
+struct NormOptions {
+  ops::NormKind kind = ops::NormKind::layer;
+  double eps = 1e-5;
+  bool bias = true;
+};
+
+class Builder {
+ public:
+  explicit Builder(const BuildOptions& options);
+
+  const BuildOptions& options() const { return options_; }
+
+  // Starts the next block; what is built until the following call belongs to it.
+  void block(std::string name);
+
+  // ---- roots. Inputs are made on first use, so a graph has only those it reads.
+  ValueId tokens() { return input("tokens"); }
+  ValueId targets() { return input("targets"); }
+  ValueId positions() { return input("positions"); }
+  ValueId segments() { return input("segments"); }
+  ValueId token_types() { return input("token_types"); }
+  ValueId parameter(const std::string& name, const base::Shape& shape, const Init& init);
+  ValueId constant(const std::string& name, const TensorType& type, const Init& init);
+
+  // ---- operators; parameters are named after `name`
+  ValueId embed(const std::vector<std::pair<ValueId, ValueId>>& ids_and_tables, std::string_view name);
+  ValueId linear(ValueId x, const std::string& name, std::int64_t width, const LinearOptions& options);
+  ValueId norm(ValueId x, const std::string& name, const NormOptions& options);
+  ValueId activation(ValueId x, ops::ActivationKind kind, std::string_view name);
+  ValueId gate(ValueId x, ops::ActivationKind kind, std::string_view name);
+  ValueId qk_norm(ValueId packed, const std::string& name, const ops::Heads& heads, double eps);
+  ValueId rope(ValueId packed, ValueId table, const ops::Heads& heads, std::string_view name);
+  ValueId attention(ValueId packed, ops::Attention attention, double dropout, const std::string& name);
+  // Dropout and the dropout of a residual branch exist only in training graphs; elsewhere x and the plain sum.
+  ValueId dropout(ValueId x, double rate, const std::string& name);
+  ValueId residual(ValueId x, ValueId branch, double rate, const std::string& name);
+
+  // The head: (.., C) -> losses in training and evaluation graphs, logits in inference graphs. Ends the forward pass.
+  void head(ValueId x, ValueId weight, ValueId bias = {});
+
+  Graph finish() &&;
+
+ private:
+  ValueId input(const std::string& name);
+  ValueId samples() { return input("samples"); }
+  ValueId apply(const ops::Op& op, std::vector<ValueId> inputs, std::string_view name);
+  bool training() const { return options_.purpose == Purpose::train; }
+  base::DType compute_dtype() const;
+
+  BuildOptions options_;
+  Graph graph_;
+  BlockId block_;
+};
+
+}  // namespace plimsoll::graph

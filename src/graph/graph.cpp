@@ -1,0 +1,141 @@
+#include "graph/graph.h"
+
+#include <fmt/format.h>
+
+namespace plimsoll::graph {
+
+std::vector<TensorType> Graph::types(std::span<const ValueId> ids) const {
+  std::vector<TensorType> found;
+  found.reserve(ids.size());
+  for (ValueId id : ids) found.push_back(values[id].type);
+  return found;
+}
+
+std::vector<ValueId> Graph::add_node(const ops::Op& op, std::vector<ValueId> inputs, BlockId block, Phase phase, std::string_view name) {
+  const std::vector<TensorType> results_types = ops::definition_of(op).infer(op, types(inputs));
+  const NodeId id = nodes.next_id();
+  std::vector<ValueId> outputs;
+  for (std::size_t index = 0; index < results_types.size(); ++index) {
+    const std::string result_name = results_types.size() == 1 ? std::string(name) : fmt::format("{}.{}", name, index);
+    outputs.push_back(add_value({.name = result_name, .type = results_types[index], .block = block, .producer = id}));
+  }
+  nodes.add({.op = op, .inputs = std::move(inputs), .outputs = outputs, .block = block, .phase = phase});
+  return outputs;
+}
+
+std::string_view name_of(Phase phase) {
+  switch (phase) {
+    case Phase::begin: return "begin";
+    case Phase::forward: return "forward";
+    case Phase::backward: return "backward";
+    case Phase::norm: return "norm";
+    case Phase::verdict: return "verdict";
+    case Phase::update: return "update";
+    case Phase::finish: return "finish";
+  }
+  return "?";
+}
+
+std::string_view name_of(Role role) {
+  switch (role) {
+    case Role::input: return "input";
+    case Role::constant: return "constant";
+    case Role::parameter: return "parameter";
+    case Role::master: return "master";
+    case Role::state: return "state";
+    case Role::scalars: return "scalars";
+    case Role::computed: return "computed";
+  }
+  return "?";
+}
+
+std::string to_string(const Graph& graph) {
+  std::string text;
+  for (const Value& value : graph.values) {
+    if (value.role != Role::computed) text += fmt::format("{:9} {} {}\n", name_of(value.role), value.name, base::to_string(value.type));
+  }
+  BlockId block;
+  Phase phase = Phase::begin;
+  for (const Node& node : graph.nodes) {
+    if (node.block != block || node.phase != phase) {
+      block = node.block;
+      phase = node.phase;
+      text += fmt::format("{} {}:\n", name_of(phase), graph.blocks[block].name);
+    }
+    std::string left;
+    for (ValueId id : node.outputs) {
+      left += fmt::format("{}{} {}", left.empty() ? "" : ", ", graph.values[id].name, base::to_string(graph.values[id].type));
+    }
+    std::string right;
+    for (ValueId id : node.inputs) right += fmt::format("{}{}", right.empty() ? "" : ", ", graph.values[id].name);
+    text += fmt::format("  {} = {} <- {}\n", left, ops::to_string(node.op), right);
+  }
+  return text;
+}
+
+void remove_unused(Graph& graph) {
+  std::vector<bool> read(graph.values.size(), false);
+  for (ValueId id : graph.results) read[id.index] = true;
+  for (const Parameter& parameter : graph.parameters) {
+    if (parameter.gradient.valid()) read[parameter.gradient.index] = true;
+  }
+  const auto overwrites_root = [&](const Node& node) {
+    for (const ops::Alias& alias : ops::aliases_of(node.op)) {
+      if (alias.required && graph.values[node.inputs[static_cast<std::size_t>(alias.input)]].role != Role::computed) return true;
+    }
+    return false;
+  };
+  // In-place chains (scalars, states) start at a root: every link of one is kept through the link after it.
+  std::vector<bool> in_place(graph.values.size(), false);
+  std::vector<bool> keep(graph.nodes.size(), false);
+  for (std::uint32_t index = 0; index < graph.nodes.size(); ++index) {
+    const Node& node = graph.nodes[NodeId{index}];
+    bool chained = overwrites_root(node);
+    for (const ops::Alias& alias : ops::aliases_of(node.op)) {
+      chained = chained || (alias.required && in_place[node.inputs[static_cast<std::size_t>(alias.input)].index]);
+    }
+    if (!chained) continue;
+    keep[index] = true;
+    for (ValueId id : node.outputs) in_place[id.index] = true;
+  }
+  for (std::uint32_t index = static_cast<std::uint32_t>(graph.nodes.size()); index-- > 0;) {
+    const Node& node = graph.nodes[NodeId{index}];
+    for (ValueId id : node.outputs) keep[index] = keep[index] || read[id.index];
+    if (!keep[index]) continue;
+    for (ValueId id : node.inputs) read[id.index] = true;
+    for (ValueId id : node.outputs) read[id.index] = true;
+  }
+
+  base::IdVector<ValueId, Value> values;
+  std::vector<ValueId> moved(graph.values.size());
+  for (std::uint32_t index = 0; index < graph.values.size(); ++index) {
+    const Value& value = graph.values[ValueId{index}];
+    if (value.role == Role::computed && !(read[index] && keep[value.producer.index])) continue;
+    if (value.role == Role::input && !read[index]) continue;
+    moved[index] = values.add(value);
+  }
+  base::IdVector<NodeId, Node> nodes;
+  for (std::uint32_t index = 0; index < graph.nodes.size(); ++index) {
+    if (!keep[index]) continue;
+    Node node = graph.nodes[NodeId{index}];
+    for (ValueId& id : node.inputs) id = moved[id.index];
+    const NodeId id = nodes.next_id();
+    for (ValueId& output : node.outputs) {
+      output = moved[output.index];
+      values[output].producer = id;
+    }
+    nodes.add(std::move(node));
+  }
+  graph.values = std::move(values);
+  graph.nodes = std::move(nodes);
+  for (ValueId& id : graph.results) id = moved[id.index];
+  if (graph.scalars.valid()) graph.scalars = moved[graph.scalars.index];
+  for (Parameter& parameter : graph.parameters) {
+    parameter.weight = moved[parameter.weight.index];
+    parameter.master = moved[parameter.master.index];
+    for (ValueId& id : parameter.states) id = moved[id.index];
+    if (parameter.gradient.valid()) parameter.gradient = moved[parameter.gradient.index];
+  }
+}
+
+}  // namespace plimsoll::graph

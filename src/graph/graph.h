@@ -1,0 +1,104 @@
+// The mathematics of one micro-batch (and of the update that follows the last one) on a single device: a straight-line
+// list of operators over typed values. Where things run, how long they live and when they run is decided later.
+//
+// Values are assigned once. An operator that works in place (an update, an accumulation) makes a new value; its
+// definition says that the two share memory.
+#pragma once
+
+#include <optional>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "base/id.h"
+#include "ops/definition.h"
+
+namespace plimsoll::graph {
+
+using base::TensorType;
+using ops::ValueId;
+using NodeId = base::Id<struct NodeTag>;
+using BlockId = base::Id<struct BlockTag>;
+
+enum class Role : std::uint8_t {
+  input,      // written before the micro-batch runs: tokens, targets, positions
+  constant,   // written once: rotary tables
+  parameter,  // in the element type the model computes with
+  master,     // a parameter in f32, where the model computes in less
+  state,      // of the optimizer
+  scalars,    // the block of step scalars
+  computed,   // the result of an operator
+};
+
+// How a root value gets its first content; elements are drawn by (seed, name, element).
+struct Init {
+  enum class Kind : std::uint8_t { none, zeros, ones, normal, rope } kind = Kind::none;
+  double std = 0.0;                   // normal
+  std::vector<double> frequencies{};    // rope: angle per position, one per pair of dims
+  bool operator==(const Init&) const = default;
+};
+
+// The parts of a step, in the order a single device runs them. A procedure holds the nodes of one block in one phase.
+enum class Phase : std::uint8_t { begin, forward, backward, norm, verdict, update, finish };
+
+struct Value {
+  std::string name;
+  TensorType type{};
+  Role role = Role::computed;
+  BlockId block{};    // the block that makes it, or that owns it
+  NodeId producer{};  // invalid for roots
+  Init init{};
+};
+
+struct Node {
+  ops::Op op;
+  std::vector<ValueId> inputs{};
+  std::vector<ValueId> outputs{};
+  BlockId block{};
+  Phase phase = Phase::forward;
+};
+
+// One repeated layer, or what comes before and after them. The unit of stages, recompute and prefetch.
+struct Block {
+  std::string name;
+};
+
+// A trained tensor and what belongs to it.
+struct Parameter {
+  std::string name;
+  ValueId weight{};               // what the model computes with
+  ValueId master{};               // what is updated; equal to weight in f32
+  std::vector<ValueId> states{};  // of the optimizer
+  ValueId gradient{};             // its final value in the micro-batch; invalid when frozen
+  bool frozen = false;
+};
+
+struct Graph {
+  base::IdVector<BlockId, Block> blocks;
+  base::IdVector<ValueId, Value> values;
+  base::IdVector<NodeId, Node> nodes;
+  std::vector<Parameter> parameters;
+  std::vector<ValueId> results;  // computed values that somebody outside reads: losses, logits
+  ValueId scalars;               // invalid in graphs without a step
+
+  ValueId add_value(Value value) { return values.add(std::move(value)); }
+  // Appends a node with inferred results named `name` (or name.0, name.1, ... for several).
+  std::vector<ValueId> add_node(const ops::Op& op, std::vector<ValueId> inputs, BlockId block, Phase phase, std::string_view name);
+  std::vector<TensorType> types(std::span<const ValueId> ids) const;
+};
+
+std::string_view name_of(Phase phase);
+std::string_view name_of(Role role);
+
+// Every way in which the graph is not well formed; empty for a good one.
+std::vector<std::string> problems(const Graph& graph);
+
+// Stops with the list when there are problems; `after` names the pass that made the graph.
+void verify(const Graph& graph, std::string_view after);
+
+std::string to_string(const Graph& graph);
+
+// Drops nodes whose results nobody reads (values of roots and `results` count as read), and values nobody mentions.
+void remove_unused(Graph& graph);
+
+}  // namespace plimsoll::graph

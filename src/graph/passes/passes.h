@@ -1,0 +1,38 @@
+// Rewrites of a graph, one file each. Fusion runs on the forward graph, before differentiation, so that a fused
+// operator's own adjoint is used.
+#pragma once
+
+#include <vector>
+
+#include "graph/graph.h"
+#include "model/training.h"
+
+namespace plimsoll::graph {
+
+// linear + activation -> one operator that gives both the result and what the gradient needs.
+void fuse_linear_activation(Graph& graph);
+
+// residual sum + norm, where both are in one block.
+void fuse_residual_norm(Graph& graph);
+
+// The element type of a parameter's gradient.
+base::DType gradient_dtype(const TensorType& parameter, bool accumulates);
+
+struct HeadFusion {
+  bool gradients = false;    // training: the gradients of the head come out of the same pass
+  bool accumulates = false;  // more than one micro-batch
+};
+
+// head + cross-entropy; the logits are never stored.
+void fuse_head_loss(Graph& graph, const HeadFusion& fusion);
+
+// Appends the backward pass of `graph.results[0]` and sets the gradient of every parameter that is not frozen.
+void differentiate(Graph& graph, bool accumulates);
+
+// Appends norm, verdict, update and the closing of the step, with master copies and optimizer states.
+void append_update(Graph& graph, const model::Training& training);
+
+// Removes the marked nodes and renumbers the rest.
+void erase_nodes(Graph& graph, const std::vector<bool>& dead);
+
+}  // namespace plimsoll::graph

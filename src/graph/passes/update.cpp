@@ -1,0 +1,94 @@
+// The end of a step: squares of all gradients, the verdict, the update of every parameter, the closing of the step.
+#include <algorithm>
+
+#include "graph/passes/passes.h"
+
+namespace plimsoll::graph {
+
+namespace {
+
+using base::DType;
+
+bool is_adam(const model::Optimizer& optimizer) {
+  return optimizer.kind == model::OptimizerKind::adam || optimizer.kind == model::OptimizerKind::adamw;
+}
+
+std::vector<std::string_view> state_names(const model::Optimizer& optimizer) {
+  if (is_adam(optimizer)) return {"m", "v"};
+  if (optimizer.kind == model::OptimizerKind::momentum) return {"velocity"};
+  return {};
+}
+
+ops::Op update_op(const model::Optimizer& optimizer, bool decays, bool copy) {
+  const double decay = decays ? optimizer.weight_decay : 0.0;
+  if (is_adam(optimizer)) {
+    return ops::AdamUpdate{.beta1 = optimizer.beta1,
+                           .beta2 = optimizer.beta2,
+                           .eps = optimizer.eps,
+                           .weight_decay = decay,
+                           .decoupled = optimizer.kind == model::OptimizerKind::adamw,
+                           .copy = copy};
+  }
+  const double momentum = optimizer.kind == model::OptimizerKind::momentum ? optimizer.momentum : 0.0;
+  return ops::SgdUpdate{.momentum = momentum, .weight_decay = decay, .copy = copy};
+}
+
+void add_roots(Graph& graph, Parameter& parameter, const model::Optimizer& optimizer) {
+  const Value weight = graph.values[parameter.weight];
+  const TensorType full{DType::f32, weight.type.shape};
+  if (weight.type.dtype != DType::f32) {
+    parameter.master = graph.add_value({.name = parameter.name + ".master", .type = full, .role = Role::master, .block = weight.block, .init = weight.init});
+  }
+  for (std::string_view state : state_names(optimizer)) {
+    parameter.states.push_back(graph.add_value({.name = fmt::format("{}.{}", parameter.name, state),
+                                                .type = full,
+                                                .role = Role::state,
+                                                .block = weight.block,
+                                                .init = {.kind = Init::Kind::zeros}}));
+  }
+}
+
+// The parameters in the order the next forward needs them: by block, then as declared.
+std::vector<Parameter*> in_block_order(Graph& graph) {
+  std::vector<Parameter*> trained;
+  for (Parameter& parameter : graph.parameters) {
+    if (!parameter.frozen) trained.push_back(&parameter);
+  }
+  std::stable_sort(trained.begin(), trained.end(), [&](const Parameter* a, const Parameter* b) {
+    return graph.values[a->weight].block < graph.values[b->weight].block;
+  });
+  return trained;
+}
+
+}  // namespace
+
+void append_update(Graph& graph, const model::Training& training) {
+  const model::Optimizer& optimizer = training.optimizer;
+  const bool scales = training.precision == model::Precision::fp16;
+  const BlockId step{0};
+  // Losses were summed in the forward pass, behind the head: that is the newest version of the scalars.
+  ValueId scalars = graph.scalars;
+  for (const Node& node : graph.nodes) {
+    if (!node.outputs.empty() && graph.values[node.outputs[0]].type == graph.values[graph.scalars].type) scalars = node.outputs[0];
+  }
+  const std::vector<Parameter*> trained = in_block_order(graph);
+  for (Parameter* parameter : trained) {
+    scalars = graph.add_node(ops::SquaredNorm{}, {scalars, parameter->gradient}, graph.values[parameter->weight].block, Phase::norm, "scalars.norm")[0];
+  }
+  scalars = graph.add_node(ops::PrepareUpdate{.clip = optimizer.clip, .check_finite = scales}, {scalars}, step, Phase::verdict, "scalars.verdict")[0];
+  for (Parameter* parameter : trained) {
+    add_roots(graph, *parameter, optimizer);
+    const Value& weight = graph.values[parameter->weight];
+    const bool copy = parameter->master != parameter->weight;
+    std::vector<ValueId> inputs{scalars, parameter->gradient, parameter->master};
+    inputs.insert(inputs.end(), parameter->states.begin(), parameter->states.end());
+    if (copy) inputs.push_back(parameter->weight);
+    const std::string name = parameter->name + ".updated";
+    graph.add_node(update_op(optimizer, weight.type.shape.rank() >= 2, copy), inputs, weight.block, Phase::update, name);
+  }
+  const model::LossScaling& scaling = training.loss_scaling;
+  graph.add_node(ops::FinishStep{.dynamic = scales, .window = scaling.window, .hysteresis = scaling.hysteresis, .minimum = scaling.minimum},
+                 {scalars}, step, Phase::finish, "scalars.finished");
+}
+
+}  // namespace plimsoll::graph

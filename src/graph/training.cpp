@@ -1,0 +1,109 @@
+#include "graph/training.h"
+
+#include <algorithm>
+
+#include "graph/models/models.h"
+#include "graph/passes/passes.h"
+
+namespace plimsoll::graph {
+
+namespace {
+
+// '*' stands for any run of characters.
+bool matches(std::string_view pattern, std::string_view name) {
+  if (pattern.empty()) return name.empty();
+  if (pattern.front() == '*') {
+    for (std::size_t skip = 0; skip <= name.size(); ++skip) {
+      if (matches(pattern.substr(1), name.substr(skip))) return true;
+    }
+    return false;
+  }
+  return !name.empty() && pattern.front() == name.front() && matches(pattern.substr(1), name.substr(1));
+}
+
+void freeze(Graph& graph, const std::vector<std::string>& patterns) {
+  for (const std::string& pattern : patterns) {
+    bool any = false;
+    for (Parameter& parameter : graph.parameters) {
+      if (!matches(pattern, parameter.name)) continue;
+      parameter.frozen = true;
+      any = true;
+    }
+    if (!any) {
+      base::bad_input("\"freeze\": no parameter matches \"{}\"; the first parameters are {} and {}", pattern, graph.parameters.front().name,
+                      graph.parameters.back().name);
+    }
+  }
+  const bool some_trained = std::any_of(graph.parameters.begin(), graph.parameters.end(), [](const Parameter& p) { return !p.frozen; });
+  if (!some_trained) base::bad_input("\"freeze\": every parameter is frozen; expected at least one to train");
+}
+
+BuildOptions options_for(Purpose purpose, const model::Training& training) {
+  return {.purpose = purpose, .precision = training.precision, .micro_batch = training.micro_batch, .segmented = training.segmented};
+}
+
+Graph forward_graph(Purpose purpose, const WriteForward& forward, const model::Training& training) {
+  Builder build(options_for(purpose, training));
+  forward(build);
+  Graph graph = std::move(build).finish();
+  verify(graph, "building");
+  if (purpose == Purpose::train) freeze(graph, training.freeze);
+  fuse_linear_activation(graph);
+  fuse_residual_norm(graph);
+  if (purpose != Purpose::infer) {
+    fuse_head_loss(graph, {.gradients = purpose == Purpose::train, .accumulates = training.accumulates});
+    const BlockId last{static_cast<std::uint32_t>(graph.blocks.size() - 1)};
+    graph.add_node(ops::SumLoss{}, {graph.nodes[NodeId{0}].outputs[0], graph.results[0]}, last, Phase::forward, "scalars.loss");
+  }
+  verify(graph, "fusion");
+  return graph;
+}
+
+WriteForward writer_of(const model::Model& model) {
+  return [model](Builder& build) { build_forward(model, build); };
+}
+
+}  // namespace
+
+Graph training_graph(const WriteForward& forward, const model::Training& training) {
+  Graph graph = forward_graph(Purpose::train, forward, training);
+  differentiate(graph, training.accumulates);
+  append_update(graph, training);
+  remove_unused(graph);
+  verify(graph, "differentiation");
+  return graph;
+}
+
+Graph evaluation_graph(const WriteForward& forward, const model::Training& training) {
+  Graph graph = forward_graph(Purpose::evaluate, forward, training);
+  remove_unused(graph);
+  verify(graph, "removing what is not used");
+  return graph;
+}
+
+Graph inference_graph(const WriteForward& forward, const model::Training& training) {
+  Graph graph = forward_graph(Purpose::infer, forward, training);
+  remove_unused(graph);
+  verify(graph, "removing what is not used");
+  return graph;
+}
+
+Graph training_graph(const model::Model& model, const model::Training& training) { return training_graph(writer_of(model), training); }
+Graph evaluation_graph(const model::Model& model, const model::Training& training) { return evaluation_graph(writer_of(model), training); }
+Graph inference_graph(const model::Model& model, const model::Training& training) { return inference_graph(writer_of(model), training); }
+
+std::vector<ValueId> saved_values(const Graph& graph) {
+  std::vector<bool> read(graph.values.size(), false);
+  for (const Node& node : graph.nodes) {
+    if (node.phase != Phase::backward) continue;
+    for (ValueId id : node.inputs) read[id.index] = true;
+  }
+  std::vector<ValueId> saved;
+  for (std::uint32_t index = 0; index < graph.values.size(); ++index) {
+    const Value& value = graph.values[ValueId{index}];
+    if (read[index] && value.producer.valid() && graph.nodes[value.producer].phase == Phase::forward) saved.push_back(ValueId{index});
+  }
+  return saved;
+}
+
+}  // namespace plimsoll::graph

@@ -1,0 +1,28 @@
+// From a model's forward pass to complete graphs: the way in for the rest of the system.
+#pragma once
+
+#include <functional>
+
+#include "graph/builder.h"
+#include "model/model.h"
+
+namespace plimsoll::graph {
+
+using WriteForward = std::function<void(Builder&)>;
+
+// Forward, loss, backward and update; fused and verified.
+Graph training_graph(const WriteForward& forward, const model::Training& training);
+Graph training_graph(const model::Model& model, const model::Training& training);
+
+// Forward and losses, without dropout or gradients.
+Graph evaluation_graph(const WriteForward& forward, const model::Training& training);
+Graph evaluation_graph(const model::Model& model, const model::Training& training);
+
+// Forward to logits.
+Graph inference_graph(const WriteForward& forward, const model::Training& training);
+Graph inference_graph(const model::Model& model, const model::Training& training);
+
+// Values that the forward pass makes and the backward pass reads: what must be stored, recomputed or moved.
+std::vector<ValueId> saved_values(const Graph& graph);
+
+}  // namespace plimsoll::graph

@@ -1,0 +1,75 @@
+// What a well-formed graph is.
+#include <fmt/format.h>
+
+#include "graph/graph.h"
+
+namespace plimsoll::graph {
+
+namespace {
+
+class Verifier {
+ public:
+  explicit Verifier(const Graph& graph) : graph_(graph), written_(graph.values.size(), false), overwritten_(graph.values.size(), false) {}
+
+  std::vector<std::string> run() {
+    for (std::uint32_t index = 0; index < graph_.values.size(); ++index) written_[index] = graph_.values[ValueId{index}].role != Role::computed;
+    for (std::uint32_t index = 0; index < graph_.nodes.size(); ++index) check(NodeId{index});
+    for (ValueId id : graph_.results) {
+      if (!id.valid() || !written_[id.index]) report("a result is never computed");
+    }
+    for (const Parameter& parameter : graph_.parameters) {
+      if (parameter.frozen && parameter.gradient.valid()) report("frozen parameter {} has a gradient", parameter.name);
+    }
+    return std::move(found_);
+  }
+
+ private:
+  template <typename... Args>
+  void report(fmt::format_string<Args...> format, Args&&... args) {
+    found_.push_back(fmt::format(format, std::forward<Args>(args)...));
+  }
+
+  void check(NodeId id) {
+    const Node& node = graph_.nodes[id];
+    const std::string_view op = ops::name_of(node.op);
+    for (ValueId input : node.inputs) {
+      if (!input.valid()) return report("node {} ({}): an operand is missing", id.index, op);
+      if (!written_[input.index]) report("node {} ({}) reads {} before it is computed", id.index, op, graph_.values[input].name);
+      if (overwritten_[input.index]) report("node {} ({}) reads {} after it was overwritten", id.index, op, graph_.values[input].name);
+    }
+    const std::vector<TensorType> expected = ops::definition_of(node.op).infer(node.op, graph_.types(node.inputs));
+    if (expected.size() != node.outputs.size()) return report("node {} ({}): {} results, expected {}", id.index, op, node.outputs.size(), expected.size());
+    for (std::size_t index = 0; index < expected.size(); ++index) {
+      const ValueId output = node.outputs[index];
+      if (!output.valid()) continue;
+      const Value& value = graph_.values[output];
+      if (value.type != expected[index]) {
+        report("{} is {}, but {} gives {}", value.name, base::to_string(value.type), op, base::to_string(expected[index]));
+      }
+      if (written_[output.index]) report("{} is computed twice", value.name);
+      if (value.producer != id) report("{} does not know its producer", value.name);
+      written_[output.index] = true;
+    }
+    for (const ops::Alias& alias : ops::aliases_of(node.op)) {
+      const ValueId input = node.inputs[static_cast<std::size_t>(alias.input)];
+      // Readers of the scalars' root see what the host wrote before the step, which no operator changes.
+      if (alias.required && graph_.values[input].role != Role::scalars) overwritten_[input.index] = true;
+    }
+  }
+
+  const Graph& graph_;
+  std::vector<bool> written_;
+  std::vector<bool> overwritten_;
+  std::vector<std::string> found_;
+};
+
+}  // namespace
+
+std::vector<std::string> problems(const Graph& graph) { return Verifier(graph).run(); }
+
+void verify(const Graph& graph, std::string_view after) {
+  const std::vector<std::string> found = problems(graph);
+  PLIMSOLL_CHECK(found.empty(), "after {}: {} problems, the first: {}", after, found.size(), found.front());
+}
+
+}  // namespace plimsoll::graph

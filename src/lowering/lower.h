@@ -1,0 +1,31 @@
+// graph + strategy -> plan.
+#pragma once
+
+#include <string>
+#include <vector>
+
+#include "graph/graph.h"
+#include "ops/kernel_choice.h"
+#include "plan/plan.h"
+#include "strategy/strategy.h"
+
+namespace plimsoll::lowering {
+
+// A graph and how often it runs per program: the train program runs its micro-batches one after the other.
+struct ProgramSource {
+  std::string name;
+  const graph::Graph& graph;
+  std::int32_t micro_batches = 1;
+};
+
+struct LoweringInputs {
+  std::string model;
+  std::vector<ProgramSource> programs;  // values of the same name that outlive a program are the same buffer
+  strategy::Strategy strategy;
+  ops::ChooseKernel choose;
+  int threads = 1;
+};
+
+plan::Plan lower(const LoweringInputs& inputs);
+
+}  // namespace plimsoll::lowering

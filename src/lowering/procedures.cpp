@@ -1,0 +1,173 @@
+#include "lowering/procedures.h"
+
+#include <algorithm>
+#include <optional>
+#include <unordered_map>
+
+#include "lowering/memory.h"
+
+namespace plimsoll::lowering {
+
+namespace {
+
+using base::Bytes;
+using base::TensorType;
+using graph::Graph;
+using graph::Node;
+using graph::NodeId;
+using graph::ValueId;
+
+// A node as this call runs it; accumulation may have changed its operator and operands.
+struct Step {
+  ops::Op op;
+  std::vector<ValueId> inputs;
+  std::vector<ValueId> outputs;
+};
+
+// True if some node outside the piece reads or writes the storage, or somebody outside the graph does.
+std::vector<bool> outlives_piece(const Graph& graph, const Storages& storages, const Piece& piece) {
+  std::vector<bool> outlives(storages.all.size(), false);
+  for (std::uint32_t index = 0; index < storages.all.size(); ++index) {
+    const plan::BufferKind kind = storages.all[StorageId{index}].kind;
+    outlives[index] = kind != plan::BufferKind::activation;
+  }
+  std::size_t next = 0;
+  for (std::uint32_t index = 0; index < graph.nodes.size(); ++index) {
+    if (next < piece.nodes.size() && piece.nodes[next].index == index) {
+      ++next;
+      continue;
+    }
+    const Node& node = graph.nodes[NodeId{index}];
+    for (ValueId id : node.inputs) outlives[storages.of(id).index] = true;
+    for (ValueId id : node.outputs) outlives[storages.of(id).index] = true;
+  }
+  return outlives;
+}
+
+class ProcedureMaker {
+ public:
+  ProcedureMaker(const ProcedureInputs& inputs, const Piece& piece) : inputs_(inputs), outlives_(outlives_piece(inputs.graph, inputs.storages, piece)) {
+    made_.procedure.name = piece.name;
+  }
+
+  BoundProcedure run(const Piece& piece, bool accumulate) {
+    for (NodeId id : piece.nodes) {
+      const Node& node = inputs_.graph.nodes[id];
+      Step step{node.op, node.inputs, node.outputs};
+      if (accumulate) make_accumulating(step);
+      add(step);
+    }
+    lay_out_frame();
+    return std::move(made_);
+  }
+
+ private:
+  bool is_gradient(ValueId value) const { return inputs_.storages.all[inputs_.storages.of(value)].gradient; }
+
+  // Makes the first writer of a parameter's gradient add to it.
+  void make_accumulating(Step& step) {
+    const ops::Definition& definition = ops::definition_of(step.op);
+    if (definition.accumulated_outputs == nullptr) return;
+    const std::vector<int> outputs = definition.accumulated_outputs(step.op);
+    const bool any = std::any_of(outputs.begin(), outputs.end(), [&](int index) { return is_gradient(step.outputs[static_cast<std::size_t>(index)]); });
+    const bool all = std::all_of(outputs.begin(), outputs.end(), [&](int index) { return is_gradient(step.outputs[static_cast<std::size_t>(index)]); });
+    if (!any) return;
+    if (!all) {
+      base::not_legal("[{}] gives gradients of which only some are trained, and several micro-batches accumulate; freeze all of them or none",
+                      ops::name_of(step.op));
+    }
+    const std::optional<ops::Op> form = definition.accumulating(step.op);
+    if (!form) return;  // already adds: a later contribution to the same gradient
+    step.op = *form;
+    for (int index : outputs) step.inputs.push_back(step.outputs[static_cast<std::size_t>(index)]);
+  }
+
+  void add(const Step& step) {
+    plan::Compute compute{.op = step.op, .kernel = {}, .inputs = {}, .outputs = {}};
+    const std::vector<TensorType> input_types = inputs_.graph.types(step.inputs);
+    const std::vector<TensorType> output_types = inputs_.graph.types(step.outputs);
+    const ops::KernelChoice choice = inputs_.choose({.op = step.op, .inputs = input_types, .outputs = output_types, .threads = inputs_.threads});
+    compute.kernel = choice.name;
+    compute.workspace = Bytes{choice.workspace};
+    for (ValueId id : step.inputs) compute.inputs.push_back(operand(id, false));
+    for (ValueId id : step.outputs) compute.outputs.push_back(operand(id, true));
+    made_.procedure.instructions.push_back(std::move(compute));
+  }
+
+  plan::Operand operand(ValueId value, bool written) {
+    const StorageId storage = inputs_.storages.of(value);
+    const TensorType& type = inputs_.graph.values[value].type;
+    const auto moment = static_cast<std::int32_t>(made_.procedure.instructions.size());
+    if (outlives_[storage.index]) return {plan::Operand::Kind::slot, slot(storage, written), type};
+    const auto [found, fresh] = temporary_of_.try_emplace(storage.index, static_cast<std::uint32_t>(made_.procedure.temporaries.size()));
+    if (fresh) {
+      const Storage& known = inputs_.storages.all[storage];
+      made_.procedure.temporaries.push_back({.name = inputs_.graph.values[known.value].name, .type = known.type});
+      lifetimes_.push_back({Bytes{known.type.bytes()}, moment, moment});
+    }
+    lifetimes_[found->second].last = moment;
+    return {plan::Operand::Kind::temporary, found->second, type};
+  }
+
+  std::uint32_t slot(StorageId storage, bool written) {
+    const auto [found, fresh] = slot_of_.try_emplace(storage.index, static_cast<std::uint32_t>(made_.slots.size()));
+    if (fresh) {
+      const Storage& known = inputs_.storages.all[storage];
+      made_.slots.push_back(storage);
+      made_.procedure.slots.push_back({.name = inputs_.graph.values[known.value].name,
+                                       .type = known.type,
+                                       .access = written ? plan::Access::write : plan::Access::read});
+    } else if (written && made_.procedure.slots[found->second].access == plan::Access::read) {
+      made_.procedure.slots[found->second].access = plan::Access::update;
+    }
+    return found->second;
+  }
+
+  // Temporaries and workspaces share the frame by their lifetimes within the call.
+  void lay_out_frame() {
+    std::vector<Lifetime> lifetimes = lifetimes_;
+    std::vector<std::size_t> with_workspace;
+    for (std::size_t index = 0; index < made_.procedure.instructions.size(); ++index) {
+      const auto& compute = std::get<plan::Compute>(made_.procedure.instructions[index]);
+      if (compute.workspace.count == 0) continue;
+      with_workspace.push_back(index);
+      lifetimes.push_back({compute.workspace, static_cast<std::int32_t>(index), static_cast<std::int32_t>(index)});
+    }
+    const Layout layout = assign_offsets(lifetimes, plan::kAlignment);
+    for (std::size_t index = 0; index < lifetimes_.size(); ++index) made_.procedure.temporaries[index].offset = layout.offsets[index];
+    for (std::size_t index = 0; index < with_workspace.size(); ++index) {
+      std::get<plan::Compute>(made_.procedure.instructions[with_workspace[index]]).workspace_offset = layout.offsets[lifetimes_.size() + index];
+    }
+    made_.procedure.frame = layout.total;
+  }
+
+  const ProcedureInputs& inputs_;
+  std::vector<bool> outlives_;
+  BoundProcedure made_;
+  std::vector<Lifetime> lifetimes_;  // of the temporaries
+  std::unordered_map<std::uint32_t, std::uint32_t> temporary_of_;
+  std::unordered_map<std::uint32_t, std::uint32_t> slot_of_;
+};
+
+}  // namespace
+
+std::vector<Piece> pieces_of(const Graph& graph) {
+  std::vector<Piece> pieces;
+  for (std::uint32_t index = 0; index < graph.nodes.size(); ++index) {
+    const Node& node = graph.nodes[NodeId{index}];
+    if (pieces.empty() || pieces.back().block != node.block || pieces.back().phase != node.phase) {
+      pieces.push_back({.block = node.block,
+                        .phase = node.phase,
+                        .nodes = {},
+                        .name = fmt::format("{}.{}", graph.blocks[node.block].name, graph::name_of(node.phase))});
+    }
+    pieces.back().nodes.push_back(NodeId{index});
+  }
+  return pieces;
+}
+
+BoundProcedure make_procedure(const ProcedureInputs& inputs, const Piece& piece, bool accumulate) {
+  return ProcedureMaker(inputs, piece).run(piece, accumulate);
+}
+
+}  // namespace plimsoll::lowering

@@ -1,0 +1,41 @@
+// From runs of graph nodes to procedures: slots for what lives longer than the call, temporaries at fixed frame offsets
+// for what does not, a kernel and its workspace for every instruction.
+#pragma once
+
+#include <string>
+#include <vector>
+
+#include "graph/graph.h"
+#include "lowering/storage.h"
+#include "ops/kernel_choice.h"
+#include "plan/plan.h"
+
+namespace plimsoll::lowering {
+
+// Consecutive nodes of one block and phase: what one call does.
+struct Piece {
+  graph::BlockId block;
+  graph::Phase phase = graph::Phase::forward;
+  std::vector<graph::NodeId> nodes;
+  std::string name;  // "blocks.3.forward"
+};
+
+std::vector<Piece> pieces_of(const graph::Graph& graph);
+
+// A procedure for a piece, and the storage that each of its slots stands for.
+struct BoundProcedure {
+  plan::Procedure procedure;
+  std::vector<StorageId> slots;
+};
+
+struct ProcedureInputs {
+  const graph::Graph& graph;
+  const Storages& storages;
+  const ops::ChooseKernel& choose;
+  int threads = 1;
+};
+
+// `accumulate`: parameter gradients are added to what earlier micro-batches left, instead of written.
+BoundProcedure make_procedure(const ProcedureInputs& inputs, const Piece& piece, bool accumulate);
+
+}  // namespace plimsoll::lowering

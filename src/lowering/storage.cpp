@@ -1,0 +1,121 @@
+#include "lowering/storage.h"
+
+#include <algorithm>
+#include <numeric>
+
+namespace plimsoll::lowering {
+
+namespace {
+
+using graph::Graph;
+using graph::Node;
+using graph::NodeId;
+using graph::Role;
+using graph::ValueId;
+
+plan::BufferKind kind_of(Role role) {
+  switch (role) {
+    case Role::input: return plan::BufferKind::input;
+    case Role::constant: return plan::BufferKind::constant;
+    case Role::parameter: return plan::BufferKind::parameter;
+    case Role::master: return plan::BufferKind::master;
+    case Role::state: return plan::BufferKind::state;
+    case Role::scalars: return plan::BufferKind::scalars;
+    case Role::computed: return plan::BufferKind::activation;
+  }
+  return plan::BufferKind::activation;
+}
+
+class Sharing {
+ public:
+  explicit Sharing(const Graph& graph) : graph_(graph), parent_(graph.values.size()), last_use_(graph.values.size(), -1), pinned_(graph.values.size(), false) {
+    std::iota(parent_.begin(), parent_.end(), 0u);
+    for (std::uint32_t index = 0; index < graph.nodes.size(); ++index) {
+      for (ValueId id : graph.nodes[NodeId{index}].inputs) last_use_[id.index] = static_cast<std::int64_t>(index);
+    }
+    for (ValueId id : graph.results) pinned_[id.index] = true;
+    for (std::uint32_t index = 0; index < graph.values.size(); ++index) pinned_[index] = pinned_[index] || graph.values[ValueId{index}].role != Role::computed;
+    for (const graph::Parameter& parameter : graph.parameters) {
+      if (parameter.gradient.valid()) pinned_[parameter.gradient.index] = true;
+    }
+  }
+
+  Storages run() {
+    for (std::uint32_t index = 0; index < graph_.nodes.size(); ++index) merge(NodeId{index}, true);
+    // Accumulation chains of gradients are complete now, and none of their links may be taken for something else.
+    for (const graph::Parameter& parameter : graph_.parameters) {
+      if (parameter.gradient.valid()) gradient_roots_.push_back(find(parameter.gradient.index));
+    }
+    for (std::uint32_t index = 0; index < graph_.nodes.size(); ++index) merge(NodeId{index}, false);
+    return collect();
+  }
+
+ private:
+  std::uint32_t find(std::uint32_t index) {
+    while (parent_[index] != index) index = parent_[index] = parent_[parent_[index]];
+    return index;
+  }
+
+  bool is_gradient(std::uint32_t root) const { return std::find(gradient_roots_.begin(), gradient_roots_.end(), root) != gradient_roots_.end(); }
+
+  void merge(NodeId id, bool required) {
+    const Node& node = graph_.nodes[id];
+    for (const ops::Alias& alias : ops::aliases_of(node.op)) {
+      if (alias.required != required) continue;
+      const ValueId input = node.inputs[static_cast<std::size_t>(alias.input)];
+      const ValueId output = node.outputs[static_cast<std::size_t>(alias.output)];
+      if (!required && !may_share(id, input, output)) continue;
+      // The older root survives: a persistent value keeps its name.
+      const std::uint32_t a = find(input.index);
+      const std::uint32_t b = find(output.index);
+      parent_[std::max(a, b)] = std::min(a, b);
+    }
+  }
+
+  bool may_share(NodeId id, ValueId input, ValueId output) {
+    const Node& node = graph_.nodes[id];
+    if (pinned_[input.index] || pinned_[output.index]) return false;
+    if (is_gradient(find(input.index)) || is_gradient(find(output.index))) return false;
+    if (last_use_[input.index] != static_cast<std::int64_t>(id.index)) return false;
+    if (std::count(node.inputs.begin(), node.inputs.end(), input) != 1) return false;
+    return graph_.values[input].type.bytes() == graph_.values[output].type.bytes();
+  }
+
+  Storages collect() {
+    Storages storages;
+    storages.of_value.resize(graph_.values.size());
+    for (std::uint32_t index = 0; index < graph_.values.size(); ++index) {
+      const std::uint32_t root = find(index);
+      if (root == index) {
+        const graph::Value& value = graph_.values[ValueId{index}];
+        storages.of_value[index] = storages.all.add({.value = ValueId{index}, .type = value.type, .kind = kind_of(value.role)});
+      } else {
+        storages.of_value[index] = storages.of_value[root];
+      }
+    }
+    for (ValueId id : graph_.results) {
+      Storage& storage = storages.all[storages.of(id)];
+      if (storage.kind == plan::BufferKind::activation) storage.kind = plan::BufferKind::result;
+    }
+    for (const graph::Parameter& parameter : graph_.parameters) {
+      if (!parameter.gradient.valid()) continue;
+      Storage& storage = storages.all[storages.of(parameter.gradient)];
+      storage.kind = plan::BufferKind::gradient;
+      storage.gradient = true;
+      storage.value = parameter.gradient;
+    }
+    return storages;
+  }
+
+  const Graph& graph_;
+  std::vector<std::uint32_t> parent_;
+  std::vector<std::int64_t> last_use_;
+  std::vector<bool> pinned_;
+  std::vector<std::uint32_t> gradient_roots_;
+};
+
+}  // namespace
+
+Storages share_storage(const graph::Graph& graph) { return Sharing(graph).run(); }
+
+}  // namespace plimsoll::lowering

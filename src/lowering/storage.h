@@ -1,0 +1,31 @@
+// Which values share memory. Operators that work in place force it (updates, accumulation); others allow it where the
+// overwritten value has no later reader. What shares is one storage.
+#pragma once
+
+#include <vector>
+
+#include "base/id.h"
+#include "graph/graph.h"
+#include "plan/plan.h"
+
+namespace plimsoll::lowering {
+
+using StorageId = base::Id<struct StorageTag>;
+
+struct Storage {
+  graph::ValueId value;  // that gives it its name
+  base::TensorType type;
+  plan::BufferKind kind = plan::BufferKind::activation;
+  bool gradient = false;  // of a parameter: one for all micro-batches of a step
+};
+
+struct Storages {
+  base::IdVector<StorageId, Storage> all;
+  std::vector<StorageId> of_value;  // by value index
+
+  StorageId of(graph::ValueId value) const { return of_value[value.index]; }
+};
+
+Storages share_storage(const graph::Graph& graph);
+
+}  // namespace plimsoll::lowering

@@ -1,0 +1,54 @@
+// What a user writes about training, beside the model itself: plain data.
+#pragma once
+
+#include <cstdint>
+#include <string>
+#include <vector>
+
+namespace plimsoll::model {
+
+enum class OptimizerKind { sgd, momentum, adam, adamw };
+
+struct Optimizer {
+  OptimizerKind kind = OptimizerKind::adamw;
+  double beta1 = 0.9;
+  double beta2 = 0.95;
+  double eps = 1e-8;
+  double momentum = 0.9;
+  double weight_decay = 0.1;  // applied to parameters of two or more dims
+  double clip = 1.0;          // global norm; 0 = off
+
+  bool operator==(const Optimizer&) const = default;
+};
+
+enum class Precision { f32, bf16, fp16, fp8 };
+
+// fp16 only: the factor that keeps small gradients representable.
+struct LossScaling {
+  double initial = 65536.0;
+  std::int64_t window = 1000;
+  std::int64_t hysteresis = 2;
+  double minimum = 1.0;
+
+  bool operator==(const LossScaling&) const = default;
+};
+
+// The shape of the work one rank does at a time.
+struct MicroBatch {
+  std::int64_t samples = 1;
+  std::int64_t sequence = 1;
+
+  bool operator==(const MicroBatch&) const = default;
+};
+
+struct Training {
+  Optimizer optimizer;
+  Precision precision = Precision::f32;
+  LossScaling loss_scaling;
+  MicroBatch micro_batch;
+  bool accumulates = false;         // more than one micro-batch per step: gradients are summed in f32
+  bool segmented = false;           // attention stays within documents; padding exists
+  std::vector<std::string> freeze;  // parameter names or patterns with * that are not trained
+};
+
+}  // namespace plimsoll::model

@@ -1,0 +1,174 @@
+// The plan: what will run, in which order, at which addresses; nothing is decided after it.
+//
+//   procedure   straight-line instructions over slots (bound by each call) and temporaries at fixed offsets of a frame:
+//               a block's forward, its backward, its update. Blocks that do the same share one.
+//   program     for one rank class, streams of calls with tokens between streams: a training step, an evaluation.
+//   rank class  ranks that behave alike: their buffers at static offsets in one arena per tier, and their programs.
+//
+// A plan is plain data: it can be printed, compared, verified, stored and drawn. Nothing is allocated inside a program.
+#pragma once
+
+#include <array>
+#include <cstdint>
+#include <string>
+#include <string_view>
+#include <variant>
+#include <vector>
+
+#include "base/bytes.h"
+#include "base/id.h"
+#include "base/shape.h"
+#include "ops/op.h"
+
+namespace plimsoll::plan {
+
+using base::Bytes;
+using base::TensorType;
+using BufferId = base::Id<struct BufferTag>;
+using ProcedureId = base::Id<struct ProcedureTag>;
+using TokenId = base::Id<struct TokenTag>;
+
+// Buffers and frames start at multiples of this.
+inline constexpr Bytes kAlignment{64};
+
+enum class Tier : std::uint8_t { device, host, disk };
+inline constexpr std::size_t kTiers = 3;
+
+// ---- procedures
+
+enum class Access : std::uint8_t { read, write, update };
+
+// What a call binds: a buffer of at least this type.
+struct Slot {
+  std::string name;
+  TensorType type{};
+  Access access = Access::read;
+
+  bool operator==(const Slot&) const = default;
+};
+
+// A value that lives inside one call.
+struct Temporary {
+  std::string name;
+  TensorType type{};
+  Bytes offset{};  // in the call's frame
+
+  bool operator==(const Temporary&) const = default;
+};
+
+struct Operand {
+  enum class Kind : std::uint8_t { slot, temporary } kind = Kind::slot;
+  std::uint32_t index = 0;
+  TensorType type{};  // how the instruction sees it
+
+  bool operator==(const Operand&) const = default;
+};
+
+struct Compute {
+  ops::Op op;
+  std::string kernel;
+  std::vector<Operand> inputs;
+  std::vector<Operand> outputs;
+  Bytes workspace{};         // scratch the kernel may use
+  Bytes workspace_offset{};  // in the call's frame
+
+  bool operator==(const Compute&) const = default;
+};
+
+using Instruction = std::variant<Compute>;
+
+struct Procedure {
+  std::string name;
+  std::vector<Slot> slots;
+  std::vector<Temporary> temporaries;
+  std::vector<Instruction> instructions;
+  Bytes frame{};  // temporaries and workspaces
+
+  bool operator==(const Procedure&) const = default;
+};
+
+// Equal but for names: one can stand for the other.
+bool same_work(const Procedure& a, const Procedure& b);
+
+// ---- programs
+
+enum class StreamKind : std::uint8_t { compute, communication, host_in, host_out, disk_in, disk_out, host_compute };
+
+struct Call {
+  ProcedureId procedure;
+  std::int32_t micro_batch = 0;
+  std::string label;                // "blocks.3.forward"
+  std::vector<BufferId> bindings;   // one per slot
+  BufferId frame;                   // invalid when the procedure needs none
+  std::vector<TokenId> waits;       // before it starts
+  TokenId signals;                  // when it has finished; invalid: nobody waits
+
+  bool operator==(const Call&) const = default;
+};
+
+struct Stream {
+  StreamKind kind = StreamKind::compute;
+  std::vector<Call> calls;
+
+  bool operator==(const Stream&) const = default;
+};
+
+struct Program {
+  std::string name;  // "train", "evaluate", "infer"
+  std::int32_t micro_batches = 1;
+  std::vector<Stream> streams;
+  std::uint32_t tokens = 0;
+
+  bool operator==(const Program&) const = default;
+};
+
+// ---- rank classes
+
+enum class BufferKind : std::uint8_t { parameter, master, state, constant, scalars, input, gradient, activation, result, frame };
+
+struct Buffer {
+  std::string name;
+  BufferKind kind = BufferKind::activation;
+  Tier tier = Tier::device;
+  TensorType type{};
+  Bytes bytes{};
+  Bytes offset{};  // in the arena of its tier
+  // Lifetime: kAlways for what every program keeps; else the program it belongs to and its first and last call there.
+  // An input is live from call 0, a result until the last call: the host writes before and reads after.
+  static constexpr std::int32_t kAlways = -1;
+  std::int32_t program = kAlways;
+  std::int32_t first = 0;
+  std::int32_t last = 0;
+
+  bool persistent() const { return program == kAlways; }
+  bool operator==(const Buffer&) const = default;
+};
+
+struct RankClass {
+  std::string name;
+  std::vector<std::int32_t> ranks;
+  base::IdVector<BufferId, Buffer> buffers;
+  std::vector<Program> programs;
+  std::array<Bytes, kTiers> arena{};  // bytes per tier, exact
+
+  bool operator==(const RankClass&) const = default;
+};
+
+struct Plan {
+  std::string model;     // one line for people
+  std::string strategy;  // one line for people
+  std::int32_t threads = 1;
+  base::IdVector<ProcedureId, Procedure> procedures;
+  std::vector<RankClass> classes;
+
+  bool operator==(const Plan&) const = default;
+};
+
+std::string_view name_of(Tier tier);
+std::string_view name_of(Access access);
+std::string_view name_of(StreamKind kind);
+std::string_view name_of(BufferKind kind);
+
+const Program* find_program(const RankClass& rank_class, std::string_view name);
+
+}  // namespace plimsoll::plan

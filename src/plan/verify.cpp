@@ -1,0 +1,237 @@
+#include "plan/verify.h"
+
+#include <algorithm>
+#include <set>
+
+#include <fmt/format.h>
+
+namespace plimsoll::plan {
+
+namespace {
+
+class Report {
+ public:
+  template <typename... Args>
+  void operator()(fmt::format_string<Args...> format, Args&&... args) {
+    found.push_back(fmt::format(format, std::forward<Args>(args)...));
+  }
+  std::vector<std::string> found;
+};
+
+// A stretch of memory that is in use from moment `first` to moment `last`.
+struct Extent {
+  std::string name;
+  std::int64_t begin = 0;
+  std::int64_t end = 0;
+  std::int64_t first = 0;
+  std::int64_t last = 0;
+};
+
+// Reports pairs that share a byte at a moment. Sweeps by address, so only neighbours in memory are compared.
+void check_overlap(std::vector<Extent> extents, std::string_view where, Report& report) {
+  std::erase_if(extents, [](const Extent& extent) { return extent.begin == extent.end; });
+  std::sort(extents.begin(), extents.end(), [](const Extent& a, const Extent& b) { return a.begin < b.begin; });
+  std::vector<const Extent*> open;
+  for (const Extent& extent : extents) {
+    std::erase_if(open, [&](const Extent* other) { return other->end <= extent.begin; });
+    for (const Extent* other : open) {
+      if (other->first <= extent.last && extent.first <= other->last) {
+        report("{}: {} [{}, {}) and {} [{}, {}) are alive at once and overlap", where, other->name, other->begin, other->end, extent.name,
+               extent.begin, extent.end);
+        return;
+      }
+    }
+    open.push_back(&extent);
+  }
+}
+
+class ProcedureVerifier {
+ public:
+  ProcedureVerifier(const Procedure& procedure, Report& report) : procedure_(procedure), report_(report) {
+    for (const Slot& slot : procedure.slots) slot_written_.push_back(slot.access != Access::write);
+    lifetimes_.assign(procedure.temporaries.size(), {-1, -1});
+  }
+
+  void run() {
+    for (std::size_t index = 0; index < procedure_.instructions.size(); ++index) {
+      const auto& compute = std::get<Compute>(procedure_.instructions[index]);
+      moment_ = static_cast<std::int64_t>(index);
+      for (const Operand& operand : compute.inputs) check_operand(compute, operand, false);
+      for (const Operand& operand : compute.outputs) check_operand(compute, operand, true);
+      if (compute.workspace.count > 0) add_extent(fmt::format("workspace of {}", compute.kernel), compute.workspace_offset, compute.workspace, moment_, moment_);
+    }
+    for (std::size_t index = 0; index < lifetimes_.size(); ++index) {
+      const Temporary& temporary = procedure_.temporaries[index];
+      if (lifetimes_[index].first < 0) continue;
+      add_extent(temporary.name, temporary.offset, Bytes{temporary.type.bytes()}, lifetimes_[index].first, lifetimes_[index].second);
+    }
+    check_overlap(extents_, procedure_.name, report_);
+  }
+
+ private:
+  void add_extent(const std::string& name, Bytes offset, Bytes bytes, std::int64_t first, std::int64_t last) {
+    if (offset.count < 0 || offset.count % kAlignment.count != 0) report_("{}: {} starts at {}", procedure_.name, name, offset.count);
+    if (offset + bytes > procedure_.frame) report_("{}: {} ends at {}, behind the frame of {} B", procedure_.name, name, (offset + bytes).count, procedure_.frame.count);
+    extents_.push_back({name, offset.count, (offset + bytes).count, first, last});
+  }
+
+  void check_operand(const Compute& compute, const Operand& operand, bool written) {
+    const bool is_slot = operand.kind == Operand::Kind::slot;
+    const std::size_t limit = is_slot ? procedure_.slots.size() : procedure_.temporaries.size();
+    if (operand.index >= limit) return report_("{}: {} names operand {} of {}", procedure_.name, compute.kernel, operand.index, limit);
+    const TensorType& held = is_slot ? procedure_.slots[operand.index].type : procedure_.temporaries[operand.index].type;
+    const std::string& name = is_slot ? procedure_.slots[operand.index].name : procedure_.temporaries[operand.index].name;
+    if (operand.type.bytes() > held.bytes()) {
+      report_("{}: {} sees {} as {}, which holds only {}", procedure_.name, compute.kernel, name, base::to_string(operand.type), base::to_string(held));
+    }
+    if (is_slot) {
+      if (written && procedure_.slots[operand.index].access == Access::read) report_("{}: {} writes {}, which is only to be read", procedure_.name, compute.kernel, name);
+      if (!written && !slot_written_[operand.index]) report_("{}: {} reads {} before it is written", procedure_.name, compute.kernel, name);
+      if (written) slot_written_[operand.index] = true;
+      return;
+    }
+    auto& [first, last] = lifetimes_[operand.index];
+    if (!written && first < 0) report_("{}: {} reads {} before it is written", procedure_.name, compute.kernel, name);
+    if (first < 0) first = moment_;
+    last = moment_;
+  }
+
+  const Procedure& procedure_;
+  Report& report_;
+  std::vector<bool> slot_written_;
+  std::vector<std::pair<std::int64_t, std::int64_t>> lifetimes_;
+  std::vector<Extent> extents_;
+  std::int64_t moment_ = 0;
+};
+
+class ProgramVerifier {
+ public:
+  ProgramVerifier(const Plan& plan, const RankClass& rank_class, std::int32_t index, Report& report)
+      : plan_(plan), class_(rank_class), index_(index), program_(rank_class.programs[static_cast<std::size_t>(index)]), report_(report) {}
+
+  // Runs the streams against each other, each as far as its tokens allow: what is left when none moves is a deadlock.
+  void run() {
+    written_.assign(class_.buffers.size(), false);
+    for (std::uint32_t id = 0; id < class_.buffers.size(); ++id) {
+      const Buffer& buffer = class_.buffers[BufferId{id}];
+      written_[id] = buffer.persistent() || buffer.kind == BufferKind::input;
+    }
+    std::vector<bool> signalled(program_.tokens, false);
+    std::vector<std::size_t> next(program_.streams.size(), 0);
+    bool moved = true;
+    while (moved) {
+      moved = false;
+      for (std::size_t stream = 0; stream < program_.streams.size(); ++stream) {
+        const std::vector<Call>& calls = program_.streams[stream].calls;
+        while (next[stream] < calls.size() && ready(calls[next[stream]], signalled)) {
+          const Call& call = calls[next[stream]];
+          check_call(call, static_cast<std::int32_t>(next[stream]));
+          if (call.signals.valid() && call.signals.index < signalled.size()) signalled[call.signals.index] = true;
+          ++next[stream];
+          moved = true;
+        }
+      }
+    }
+    for (std::size_t stream = 0; stream < program_.streams.size(); ++stream) {
+      const std::vector<Call>& calls = program_.streams[stream].calls;
+      if (next[stream] < calls.size()) report_("{}: {} waits for ever on stream {}", program_.name, calls[next[stream]].label, name_of(program_.streams[stream].kind));
+    }
+    check_memory();
+  }
+
+ private:
+  bool ready(const Call& call, const std::vector<bool>& signalled) {
+    return std::all_of(call.waits.begin(), call.waits.end(), [&](TokenId token) { return token.index < signalled.size() && signalled[token.index]; });
+  }
+
+  void check_call(const Call& call, std::int32_t moment) {
+    if (call.procedure.index >= plan_.procedures.size()) return report_("{}: {} calls procedure {}", program_.name, call.label, call.procedure.index);
+    const Procedure& procedure = plan_.procedures[call.procedure];
+    if (call.bindings.size() != procedure.slots.size()) {
+      return report_("{}: {} binds {} of {} slots", program_.name, call.label, call.bindings.size(), procedure.slots.size());
+    }
+    for (std::size_t slot = 0; slot < call.bindings.size(); ++slot) {
+      if (call.bindings[slot].index >= class_.buffers.size()) {
+        report_("{}: {} binds buffer {}", program_.name, call.label, call.bindings[slot].index);
+        continue;
+      }
+      check_binding(call, procedure.slots[slot], call.bindings[slot], moment);
+    }
+    if (procedure.frame.count > 0) {
+      const bool fits = call.frame.index < class_.buffers.size() && class_.buffers[call.frame].bytes >= procedure.frame;
+      if (!fits) report_("{}: {} has no frame of {} B", program_.name, call.label, procedure.frame.count);
+    }
+  }
+
+  void check_binding(const Call& call, const Slot& slot, BufferId id, std::int32_t moment) {
+    const Buffer& buffer = class_.buffers[id];
+    if (buffer.type != slot.type) {
+      report_("{}: {} binds {} {} to {} {}", program_.name, call.label, buffer.name, base::to_string(buffer.type), slot.name, base::to_string(slot.type));
+    }
+    if (slot.access != Access::write && !written_[id.index]) report_("{}: {} reads {} before it is written", program_.name, call.label, buffer.name);
+    if (slot.access != Access::read) written_[id.index] = true;
+    if (!buffer.persistent() && (buffer.program != index_ || moment < buffer.first || moment > buffer.last)) {
+      report_("{}: {} uses {} at call {}, outside its life [{}, {}]", program_.name, call.label, buffer.name, moment, buffer.first, buffer.last);
+    }
+  }
+
+  void check_memory() {
+    constexpr std::int64_t kForever = 1'000'000'000;
+    for (std::size_t tier = 0; tier < kTiers; ++tier) {
+      std::vector<Extent> extents;
+      for (const Buffer& buffer : class_.buffers) {
+        if (static_cast<std::size_t>(buffer.tier) != tier || (!buffer.persistent() && buffer.program != index_)) continue;
+        const bool always = buffer.persistent();
+        extents.push_back({buffer.name, buffer.offset.count, (buffer.offset + buffer.bytes).count, always ? 0 : buffer.first, always ? kForever : buffer.last});
+      }
+      check_overlap(std::move(extents), fmt::format("{}, {}", program_.name, kTiers > tier ? name_of(static_cast<Tier>(tier)) : "?"), report_);
+    }
+  }
+
+  const Plan& plan_;
+  const RankClass& class_;
+  std::int32_t index_;
+  const Program& program_;
+  Report& report_;
+  std::vector<bool> written_;
+};
+
+void check_arenas(const RankClass& rank_class, Report& report) {
+  for (std::size_t tier = 0; tier < kTiers; ++tier) {
+    Bytes highest{0};
+    for (const Buffer& buffer : rank_class.buffers) {
+      if (static_cast<std::size_t>(buffer.tier) != tier) continue;
+      if (buffer.bytes.count < buffer.type.bytes()) report("{} has {} B for {}", buffer.name, buffer.bytes.count, base::to_string(buffer.type));
+      if (buffer.offset.count < 0 || buffer.offset.count % kAlignment.count != 0) report("{} starts at {}", buffer.name, buffer.offset.count);
+      highest = std::max(highest, buffer.offset + base::round_up(buffer.bytes, kAlignment));
+    }
+    if (highest != rank_class.arena[tier]) {
+      report("the {} arena of {} has {} B, its buffers need {} B", name_of(static_cast<Tier>(tier)), rank_class.name, rank_class.arena[tier].count, highest.count);
+    }
+  }
+}
+
+}  // namespace
+
+std::vector<std::string> problems(const Plan& plan) {
+  Report report;
+  for (const Procedure& procedure : plan.procedures) ProcedureVerifier(procedure, report).run();
+  std::set<std::int32_t> ranks;
+  for (const RankClass& rank_class : plan.classes) {
+    for (std::int32_t rank : rank_class.ranks) {
+      if (!ranks.insert(rank).second) report("rank {} is in two classes", rank);
+    }
+    check_arenas(rank_class, report);
+    for (std::size_t index = 0; index < rank_class.programs.size(); ++index) {
+      ProgramVerifier(plan, rank_class, static_cast<std::int32_t>(index), report).run();
+    }
+  }
+  return std::move(report.found);
+}
+
+void verify(const Plan& plan, std::string_view after) {
+  const std::vector<std::string> found = problems(plan);
+  PLIMSOLL_CHECK(found.empty(), "after {}: {} problems, the first: {}", after, found.size(), found.front());
+}
+
+}  // namespace plimsoll::plan

@@ -1,0 +1,37 @@
+#include "train/buffers.h"
+
+#include <fmt/format.h>
+
+#include "base/error.h"
+
+namespace plimsoll::train {
+
+Buffers::Buffers(executor::Executor& executor) : executor_(executor) {
+  const plan::RankClass& rank_class = executor.rank_class();
+  for (std::uint32_t index = 0; index < rank_class.buffers.size(); ++index) {
+    const plan::Buffer& known = rank_class.buffers[plan::BufferId{index}];
+    if (known.persistent()) {
+      by_name_[known.name] = plan::BufferId{index};
+    } else if (known.kind == plan::BufferKind::input || known.kind == plan::BufferKind::result || known.kind == plan::BufferKind::gradient) {
+      by_name_[rank_class.programs[static_cast<std::size_t>(known.program)].name + "/" + known.name] = plan::BufferId{index};
+    }
+  }
+}
+
+const plan::Buffer& Buffers::buffer(const std::string& name) const {
+  const auto found = by_name_.find(name);
+  PLIMSOLL_CHECK(found != by_name_.end(), "the plan has no buffer {}", name);
+  return executor_.rank_class().buffers[found->second];
+}
+
+std::byte* Buffers::bytes(const std::string& name) const {
+  const auto found = by_name_.find(name);
+  PLIMSOLL_CHECK(found != by_name_.end(), "the plan has no buffer {}", name);
+  return executor_.host_view(found->second);
+}
+
+std::string program_buffer(std::string_view program, std::string_view value, std::int32_t micro_batch) {
+  return fmt::format("{}/{}@{}", program, value, micro_batch);
+}
+
+}  // namespace plimsoll::train

@@ -1,0 +1,34 @@
+// Finding an executor's buffers by name.
+#pragma once
+
+#include <string>
+#include <string_view>
+#include <unordered_map>
+
+#include "executor/core/executor.h"
+
+namespace plimsoll::train {
+
+class Buffers {
+ public:
+  explicit Buffers(executor::Executor& executor);
+
+  bool has(const std::string& name) const { return by_name_.contains(name); }
+  const plan::Buffer& buffer(const std::string& name) const;
+  // Stops when there is no such buffer, or when its element type is not T's.
+  template <typename T>
+  std::span<T> view(const std::string& name) const {
+    const plan::Buffer& found = buffer(name);
+    return {reinterpret_cast<T*>(bytes(name)), static_cast<std::size_t>(found.bytes.count) / sizeof(T)};
+  }
+  std::byte* bytes(const std::string& name) const;
+
+ private:
+  executor::Executor& executor_;
+  std::unordered_map<std::string, plan::BufferId> by_name_;
+};
+
+// The name of a program's own buffer of a micro-batch, such as an input: "train/tokens@3".
+std::string program_buffer(std::string_view program, std::string_view value, std::int32_t micro_batch);
+
+}  // namespace plimsoll::train

@@ -1,0 +1,122 @@
+#include "train/session.h"
+
+#include <thread>
+
+#include "executor/cpu/cpu_executor.h"
+#include "graph/models/models.h"
+#include "kernels/cpu/table.h"
+#include "lowering/lower.h"
+#include "plan/verify.h"
+#include "train/initialise.h"
+
+namespace plimsoll::train {
+
+namespace {
+
+struct Graphs {
+  std::optional<graph::Graph> train;
+  std::optional<graph::Graph> evaluate;
+  std::optional<graph::Graph> infer;
+
+  const graph::Graph& first() const {
+    if (train) return *train;
+    return evaluate ? *evaluate : *infer;
+  }
+};
+
+Graphs graphs_of(const SessionOptions& options) {
+  Graphs graphs;
+  if (options.train) graphs.train = graph::training_graph(options.forward, options.training);
+  if (options.evaluate) graphs.evaluate = graph::evaluation_graph(options.forward, options.training);
+  if (options.infer) {
+    model::Training shape = options.training;
+    shape.micro_batch = *options.infer;
+    graphs.infer = graph::inference_graph(options.forward, shape);
+  }
+  return graphs;
+}
+
+int thread_count(int wanted) { return wanted > 0 ? wanted : std::max(1, static_cast<int>(std::thread::hardware_concurrency())); }
+
+plan::Plan lower_graphs(const SessionOptions& options, const Graphs& graphs) {
+  lowering::LoweringInputs inputs{.model = options.name, .programs = {}, .strategy = {}, .choose = kernels::cpu::choose, .threads = thread_count(options.threads)};
+  if (graphs.train) inputs.programs.push_back({"train", *graphs.train, options.micro_batches});
+  if (graphs.evaluate) inputs.programs.push_back({"evaluate", *graphs.evaluate, 1});
+  if (graphs.infer) inputs.programs.push_back({"infer", *graphs.infer, 1});
+  plan::Plan plan = lowering::lower(inputs);
+#ifdef PLIMSOLL_VERIFY
+  plan::verify(plan, "lowering");
+#endif
+  return plan;
+}
+
+}  // namespace
+
+struct Session::State {
+  explicit State(SessionOptions given)
+      : options(std::move(given)), graphs(graphs_of(options)), plan(lower_graphs(options, graphs)), executor(executor::make_cpu_executor(plan, 0)), buffers(*executor) {
+    for (const auto& graph : {&graphs.infer, &graphs.evaluate, &graphs.train}) {
+      if (*graph) initialise(**graph, *executor, options.seed);
+    }
+    if (options.train && options.training.precision == model::Precision::fp16) {
+      auto& scalars = *reinterpret_cast<ops::StepScalars*>(buffers.bytes("scalars"));
+      scalars.loss_scale = static_cast<float>(options.training.loss_scaling.initial);
+      scalars.hysteresis = static_cast<std::int32_t>(options.training.loss_scaling.hysteresis);
+    }
+  }
+
+  SessionOptions options;
+  Graphs graphs;
+  plan::Plan plan;
+  std::unique_ptr<executor::Executor> executor;
+  Buffers buffers;
+};
+
+graph::WriteForward forward_of(const model::Model& model) {
+  return [model](graph::Builder& build) { graph::build_forward(model, build); };
+}
+
+plan::Plan plan_session(const SessionOptions& options) { return lower_graphs(options, graphs_of(options)); }
+
+Session::Session(SessionOptions options) : state_(std::make_unique<State>(std::move(options))) {}
+Session::~Session() = default;
+Session::Session(Session&&) noexcept = default;
+
+const plan::Plan& Session::plan() const { return state_->plan; }
+const graph::Graph& Session::graph() const { return state_->graphs.first(); }
+executor::Executor& Session::executor() { return *state_->executor; }
+const Buffers& Session::buffers() const { return state_->buffers; }
+
+std::span<std::int32_t> Session::input(std::string_view program, std::string_view value, std::int32_t micro_batch) {
+  const std::string name = program_buffer(program, value, micro_batch);
+  if (!state_->buffers.has(name)) return {};
+  return state_->buffers.view<std::int32_t>(name);
+}
+
+ops::StepScalars& Session::scalars() { return *reinterpret_cast<ops::StepScalars*>(state_->buffers.bytes("scalars")); }
+
+StepResult Session::step(const StepInputs& inputs, executor::Timeline* timeline) {
+  ops::StepScalars& numbers = scalars();
+  numbers.seed = state_->options.seed;
+  numbers.step = inputs.step;
+  numbers.learning_rate = inputs.learning_rate;
+  numbers.inverse_tokens = static_cast<float>(1.0 / static_cast<double>(std::max<std::int64_t>(1, inputs.valid_targets)));
+  const float loss_scale = numbers.loss_scale;
+  state_->executor->run("train", timeline);
+  return {.loss = numbers.loss.value() / static_cast<double>(std::max<std::int64_t>(1, inputs.valid_targets)),
+          .gradient_norm = numbers.gradient_norm,
+          .loss_scale = loss_scale,
+          .skipped = numbers.skip != 0};
+}
+
+double Session::evaluate(std::int64_t valid_targets) {
+  const ops::StepScalars before = scalars();
+  state_->executor->run("evaluate");
+  const double loss = scalars().loss.value() / static_cast<double>(std::max<std::int64_t>(1, valid_targets));
+  scalars() = before;
+  return loss;
+}
+
+void Session::infer() { state_->executor->run("infer"); }
+
+}  // namespace plimsoll::train

@@ -1,0 +1,81 @@
+// A model ready to train on this machine: graphs, plan and executor put together, and one call per step.
+//
+//   Session session({.model = *model::preset("gpt2"), .training = training, .micro_batches = 4, .threads = 2});
+//   for (...) { fill session.input("train", "tokens", k) ...; StepResult result = session.step({.learning_rate = 3e-4f, ...}); }
+#pragma once
+
+#include <cstdint>
+#include <memory>
+#include <optional>
+#include <span>
+#include <string>
+#include <string_view>
+
+#include "executor/core/executor.h"
+#include "graph/training.h"
+#include "model/model.h"
+#include "ops/step_scalars.h"
+#include "plan/plan.h"
+#include "train/buffers.h"
+
+namespace plimsoll::train {
+
+struct SessionOptions {
+  graph::WriteForward forward;     // the model's forward pass; see forward_of
+  std::string name;                // of the model, for people
+  model::Training training;
+  std::int32_t micro_batches = 1;
+  int threads = 0;                 // 0: as many as there are cores
+  std::uint64_t seed = 1;
+  bool train = true;               // which programs to plan
+  bool evaluate = false;
+  std::optional<model::MicroBatch> infer;  // the shape of the inference program, where there is one
+};
+
+graph::WriteForward forward_of(const model::Model& model);
+
+// The plan alone, without memory: what `plimsoll plan` shows.
+plan::Plan plan_session(const SessionOptions& options);
+
+struct StepInputs {
+  float learning_rate = 0.0f;
+  std::uint32_t step = 0;
+  std::int64_t valid_targets = 1;  // of the whole global batch
+};
+
+struct StepResult {
+  double loss = 0.0;           // mean over valid targets, before the update
+  double gradient_norm = 0.0;  // before clipping
+  float loss_scale = 1.0f;
+  bool skipped = false;
+};
+
+class Session {
+ public:
+  explicit Session(SessionOptions options);
+  ~Session();
+  Session(Session&&) noexcept;
+  Session& operator=(Session&&) = delete;
+
+  const plan::Plan& plan() const;
+  const graph::Graph& graph() const;  // of the first program
+  executor::Executor& executor();
+  const Buffers& buffers() const;
+
+  // Integer input `value` of a micro-batch: tokens, targets, positions, segments, token_types, samples. Empty when the
+  // model does not read it.
+  std::span<std::int32_t> input(std::string_view program, std::string_view value, std::int32_t micro_batch);
+  ops::StepScalars& scalars();
+
+  StepResult step(const StepInputs& inputs, executor::Timeline* timeline = nullptr);
+  // Mean loss of the evaluation program's micro-batch, and nothing else changed.
+  double evaluate(std::int64_t valid_targets);
+  // Runs the inference program; logits (rows, vocab) in the compute type.
+  void infer();
+
+ private:
+  struct State;
+  std::unique_ptr<State> state_;
+};
+
+}  // namespace plimsoll::train
