@@ -136,6 +136,7 @@ class ProgramVerifier {
       const std::vector<Call>& calls = program_.streams[stream].calls;
       if (next[stream] < calls.size()) report_("{}: {} waits for ever on stream {}", program_.name, calls[next[stream]].label, name_of(program_.streams[stream].kind));
     }
+    check_lives();
     check_memory();
   }
 
@@ -172,6 +173,17 @@ class ProgramVerifier {
     if (slot.access != Access::read) written_[id.index] = true;
     if (!buffer.persistent() && (buffer.program != index_ || moment < buffer.first || moment > buffer.last)) {
       report_("{}: {} uses {} at call {}, outside its life [{}, {}]", program_.name, call.label, buffer.name, moment, buffer.first, buffer.last);
+    }
+  }
+
+  void check_lives() {
+    std::size_t calls = 0;
+    for (const Stream& stream : program_.streams) calls = std::max(calls, stream.calls.size());
+    for (const Buffer& buffer : class_.buffers) {
+      if (buffer.program != index_) continue;
+      if (buffer.first < 0 || buffer.first > buffer.last || static_cast<std::size_t>(buffer.last) >= calls) {
+        report_("{}: {} lives in calls [{}, {}] of {}", program_.name, buffer.name, buffer.first, buffer.last, calls);
+      }
     }
   }
 

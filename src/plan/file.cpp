@@ -1,0 +1,269 @@
+#include "plan/file.h"
+
+#include <array>
+#include <charconv>
+#include <functional>
+#include <optional>
+
+#include "base/error.h"
+#include "plan/verify.h"
+
+namespace plimsoll::plan {
+
+namespace {
+
+using base::Json;
+
+constexpr std::int64_t kFormat = 1;
+
+// ---- writing
+
+Json type_json(const TensorType& type) { return Json(base::to_string(type)); }
+
+template <typename T>
+Json list_json(const std::vector<T>& items, const std::function<Json(const T&)>& one) {
+  Json::Array list;
+  for (const T& item : items) list.push_back(one(item));
+  return Json(std::move(list));
+}
+
+template <typename IdType>
+Json id_json(IdType id) {
+  return id.valid() ? Json(static_cast<std::int64_t>(id.index)) : Json();
+}
+
+Json operand_json(const Operand& operand) {
+  return Json::array({operand.kind == Operand::Kind::slot ? "slot" : "temporary", static_cast<std::int64_t>(operand.index), type_json(operand.type)});
+}
+
+Json instruction_json(const Instruction& instruction) {
+  const auto& compute = std::get<Compute>(instruction);
+  return Json::object({{"op", ops::to_string(compute.op)},
+                       {"kernel", compute.kernel},
+                       {"inputs", list_json<Operand>(compute.inputs, operand_json)},
+                       {"outputs", list_json<Operand>(compute.outputs, operand_json)},
+                       {"workspace", compute.workspace.count},
+                       {"workspace_offset", compute.workspace_offset.count}});
+}
+
+Json procedure_json(const Procedure& procedure) {
+  return Json::object({{"name", procedure.name},
+                       {"frame", procedure.frame.count},
+                       {"slots", list_json<Slot>(procedure.slots,
+                                                 [](const Slot& slot) {
+                                                   return Json::object({{"name", slot.name}, {"type", type_json(slot.type)}, {"access", name_of(slot.access)}});
+                                                 })},
+                       {"temporaries", list_json<Temporary>(procedure.temporaries,
+                                                            [](const Temporary& temporary) {
+                                                              return Json::object({{"name", temporary.name},
+                                                                                   {"type", type_json(temporary.type)},
+                                                                                   {"offset", temporary.offset.count}});
+                                                            })},
+                       {"instructions", list_json<Instruction>(procedure.instructions, instruction_json)}});
+}
+
+Json call_json(const Call& call) {
+  return Json::object({{"procedure", id_json(call.procedure)},
+                       {"micro_batch", call.micro_batch},
+                       {"label", call.label},
+                       {"bindings", list_json<BufferId>(call.bindings, [](const BufferId& id) { return id_json(id); })},
+                       {"frame", id_json(call.frame)},
+                       {"waits", list_json<TokenId>(call.waits, [](const TokenId& id) { return id_json(id); })},
+                       {"signals", id_json(call.signals)}});
+}
+
+Json program_json(const Program& program) {
+  return Json::object({{"name", program.name},
+                       {"micro_batches", program.micro_batches},
+                       {"tokens", program.tokens},
+                       {"streams", list_json<Stream>(program.streams, [](const Stream& stream) {
+                          return Json::object({{"kind", name_of(stream.kind)}, {"calls", list_json<Call>(stream.calls, call_json)}});
+                        })}});
+}
+
+Json buffer_json(const Buffer& buffer) {
+  return Json::object({{"name", buffer.name},
+                       {"kind", name_of(buffer.kind)},
+                       {"tier", name_of(buffer.tier)},
+                       {"type", type_json(buffer.type)},
+                       {"bytes", buffer.bytes.count},
+                       {"offset", buffer.offset.count},
+                       {"program", buffer.program},
+                       {"first", buffer.first},
+                       {"last", buffer.last}});
+}
+
+Json class_json(const RankClass& rank_class) {
+  Json::Array arenas;
+  for (Bytes bytes : rank_class.arena) arenas.push_back(Json(bytes.count));
+  return Json::object({{"name", rank_class.name},
+                       {"ranks", list_json<std::int32_t>(rank_class.ranks, [](const std::int32_t& rank) { return Json(rank); })},
+                       {"arena", Json(std::move(arenas))},
+                       {"buffers", list_json<Buffer>(rank_class.buffers.items(), buffer_json)},
+                       {"programs", list_json<Program>(rank_class.programs, program_json)}});
+}
+
+// ---- reading
+
+template <typename T>
+std::vector<T> list_from(const Json& json, const std::function<T(const Json&)>& one) {
+  std::vector<T> items;
+  for (const Json& item : json.as_array()) items.push_back(one(item));
+  return items;
+}
+
+std::int64_t count_from(const Json& json) {
+  const std::int64_t value = json.as_integer();
+  if (value < 0) json.fail_expected("0 or more");
+  return value;
+}
+
+Bytes bytes_from(const Json& json) { return Bytes{count_from(json)}; }
+
+std::int32_t small_from(const Json& json) {
+  const std::int64_t value = json.as_integer();
+  if (value < -1 || value > 0x7FFFFFFF) json.fail_expected("a number of 31 bits");
+  return static_cast<std::int32_t>(value);
+}
+
+template <typename IdType>
+IdType id_from(const Json& json) {
+  if (json.is_null()) return {};
+  const std::int64_t value = count_from(json);
+  if (value >= IdType::kNone) json.fail_expected("an index");
+  return {static_cast<std::uint32_t>(value)};
+}
+
+TensorType type_from(const Json& json) {
+  const std::string& text = json.as_string();
+  const std::size_t open = text.find('[');
+  const std::optional<base::DType> dtype = base::dtype_from_name(std::string_view(text).substr(0, open));
+  if (!dtype || open == std::string::npos || text.back() != ']') json.fail_expected("a tensor type such as f32[4, 8]");
+  std::vector<std::int64_t> dims;
+  std::size_t next = open + 1;
+  while (next + 1 < text.size()) {
+    std::int64_t extent = 0;
+    const auto [end, status] = std::from_chars(text.data() + next, text.data() + text.size(), extent);
+    if (status != std::errc{} || extent < 0 || dims.size() == base::Shape::kMaxDims) json.fail_expected("a tensor type such as f32[4, 8]");
+    dims.push_back(extent);
+    next = static_cast<std::size_t>(end - text.data());
+    if (text.compare(next, 2, ", ") == 0) next += 2;
+  }
+  // The product must be representable before anything multiplies it.
+  double elements = 1.0;
+  for (std::int64_t extent : dims) elements *= static_cast<double>(extent);
+  if (elements > 1e17) json.fail_expected("a tensor of at most 1e17 elements");
+  return {*dtype, base::Shape(std::span<const std::int64_t>(dims))};
+}
+
+template <typename Enum>
+Enum enum_from(const Json& json, std::size_t count) {
+  for (std::size_t index = 0; index < count; ++index) {
+    if (name_of(static_cast<Enum>(index)) == json.as_string()) return static_cast<Enum>(index);
+  }
+  json.fail_expected("one of the known names");
+}
+
+Operand operand_from(const Json& json) {
+  const std::string& kind = json.at(std::size_t{0}).as_string();
+  if (kind != "slot" && kind != "temporary") json.fail_expected("\"slot\" or \"temporary\"");
+  return {kind == "slot" ? Operand::Kind::slot : Operand::Kind::temporary, static_cast<std::uint32_t>(small_from(json.at(std::size_t{1}))),
+          type_from(json.at(std::size_t{2}))};
+}
+
+Instruction instruction_from(const Json& json) {
+  return Compute{.op = ops::parse_op(json.at("op").as_string()),
+                 .kernel = json.at("kernel").as_string(),
+                 .inputs = list_from<Operand>(json.at("inputs"), operand_from),
+                 .outputs = list_from<Operand>(json.at("outputs"), operand_from),
+                 .workspace = bytes_from(json.at("workspace")),
+                 .workspace_offset = bytes_from(json.at("workspace_offset"))};
+}
+
+Procedure procedure_from(const Json& json) {
+  return {.name = json.at("name").as_string(),
+          .slots = list_from<Slot>(json.at("slots"),
+                                   [](const Json& slot) {
+                                     return Slot{slot.at("name").as_string(), type_from(slot.at("type")), enum_from<Access>(slot.at("access"), 3)};
+                                   }),
+          .temporaries = list_from<Temporary>(json.at("temporaries"),
+                                              [](const Json& temporary) {
+                                                return Temporary{temporary.at("name").as_string(), type_from(temporary.at("type")),
+                                                                 bytes_from(temporary.at("offset"))};
+                                              }),
+          .instructions = list_from<Instruction>(json.at("instructions"), instruction_from),
+          .frame = bytes_from(json.at("frame"))};
+}
+
+Call call_from(const Json& json) {
+  return {.procedure = id_from<ProcedureId>(json.at("procedure")),
+          .micro_batch = small_from(json.at("micro_batch")),
+          .label = json.at("label").as_string(),
+          .bindings = list_from<BufferId>(json.at("bindings"), id_from<BufferId>),
+          .frame = id_from<BufferId>(json.at("frame")),
+          .waits = list_from<TokenId>(json.at("waits"), id_from<TokenId>),
+          .signals = id_from<TokenId>(json.at("signals"))};
+}
+
+Program program_from(const Json& json) {
+  return {.name = json.at("name").as_string(),
+          .micro_batches = small_from(json.at("micro_batches")),
+          .streams = list_from<Stream>(json.at("streams"),
+                                       [](const Json& stream) {
+                                         return Stream{enum_from<StreamKind>(stream.at("kind"), 7), list_from<Call>(stream.at("calls"), call_from)};
+                                       }),
+          .tokens = static_cast<std::uint32_t>(small_from(json.at("tokens")))};
+}
+
+Buffer buffer_from(const Json& json) {
+  return {.name = json.at("name").as_string(),
+          .kind = enum_from<BufferKind>(json.at("kind"), 10),
+          .tier = enum_from<Tier>(json.at("tier"), kTiers),
+          .type = type_from(json.at("type")),
+          .bytes = bytes_from(json.at("bytes")),
+          .offset = bytes_from(json.at("offset")),
+          .program = small_from(json.at("program")),
+          .first = small_from(json.at("first")),
+          .last = small_from(json.at("last"))};
+}
+
+RankClass class_from(const Json& json) {
+  RankClass rank_class;
+  rank_class.name = json.at("name").as_string();
+  rank_class.ranks = list_from<std::int32_t>(json.at("ranks"), small_from);
+  for (std::size_t tier = 0; tier < kTiers; ++tier) rank_class.arena[tier] = bytes_from(json.at("arena").at(tier));
+  for (const Json& buffer : json.at("buffers").as_array()) rank_class.buffers.add(buffer_from(buffer));
+  rank_class.programs = list_from<Program>(json.at("programs"), program_from);
+  for (const Buffer& buffer : rank_class.buffers) {
+    const bool known = buffer.persistent() || static_cast<std::size_t>(buffer.program) < rank_class.programs.size();
+    if (!known) json.fail_expected("buffers of programs that exist");
+  }
+  return rank_class;
+}
+
+}  // namespace
+
+Json to_json(const Plan& plan) {
+  return Json::object({{"plimsoll_plan", kFormat},
+                       {"model", plan.model},
+                       {"strategy", plan.strategy},
+                       {"threads", plan.threads},
+                       {"procedures", list_json<Procedure>(plan.procedures.items(), procedure_json)},
+                       {"classes", list_json<RankClass>(plan.classes, class_json)}});
+}
+
+Plan plan_from_json(const Json& json) {
+  const std::int64_t format = json.at("plimsoll_plan").as_integer();
+  if (format != kFormat) base::bad_input("{}: found a plan of format {}, expected format {}; plan the run again", json.where(), format, kFormat);
+  Plan plan;
+  plan.model = json.at("model").as_string();
+  plan.strategy = json.at("strategy").as_string();
+  plan.threads = small_from(json.at("threads"));
+  for (const Json& procedure : json.at("procedures").as_array()) plan.procedures.add(procedure_from(procedure));
+  plan.classes = list_from<RankClass>(json.at("classes"), class_from);
+  const std::vector<std::string> found = problems(plan);
+  if (!found.empty()) base::bad_input("{}: this plan must not run: {} ({} problems in all)", json.where(), found.front(), found.size());
+  return plan;
+}
+
+}  // namespace plimsoll::plan

@@ -1,0 +1,128 @@
+#include "plan/print.h"
+
+#include <algorithm>
+
+#include <fmt/format.h>
+
+namespace plimsoll::plan {
+
+namespace {
+
+std::string operand_text(const Procedure& procedure, const Operand& operand) {
+  if (operand.kind == Operand::Kind::slot) return procedure.slots.at(operand.index).name;
+  return "%" + procedure.temporaries.at(operand.index).name;
+}
+
+std::string operand_list(const Procedure& procedure, const std::vector<Operand>& operands) {
+  std::string list;
+  for (const Operand& operand : operands) list += (list.empty() ? "" : ", ") + operand_text(procedure, operand);
+  return list;
+}
+
+std::string lifetime_text(const Buffer& buffer) {
+  return buffer.persistent() ? "always" : fmt::format("program {} calls {}..{}", buffer.program, buffer.first, buffer.last);
+}
+
+void print_call(const RankClass& rank_class, const Plan& plan, const Call& call, std::size_t index, std::string& text) {
+  std::string bindings;
+  for (BufferId id : call.bindings) bindings += (bindings.empty() ? "" : ", ") + rank_class.buffers[id].name;
+  std::string tokens;
+  for (TokenId token : call.waits) tokens += fmt::format(" waits {}", token.index);
+  if (call.signals.valid()) tokens += fmt::format(" signals {}", call.signals.index);
+  text += fmt::format("    {} {}@{} = {}({}){}\n", index, call.label, call.micro_batch, plan.procedures[call.procedure].name, bindings, tokens);
+}
+
+std::vector<std::string> lines_of(const std::string& text) {
+  std::vector<std::string> lines;
+  std::size_t begin = 0;
+  while (begin < text.size()) {
+    const std::size_t end = std::min(text.find('\n', begin), text.size());
+    lines.push_back(text.substr(begin, end - begin));
+    begin = end + 1;
+  }
+  return lines;
+}
+
+}  // namespace
+
+std::string to_string(const Procedure& procedure) {
+  std::string text = fmt::format("procedure {} frame {} B\n", procedure.name, procedure.frame.count);
+  for (const Slot& slot : procedure.slots) text += fmt::format("  slot {} {} {}\n", slot.name, base::to_string(slot.type), name_of(slot.access));
+  for (const Temporary& temporary : procedure.temporaries) {
+    text += fmt::format("  temporary %{} {} at {}\n", temporary.name, base::to_string(temporary.type), temporary.offset.count);
+  }
+  for (const Instruction& instruction : procedure.instructions) {
+    const auto& compute = std::get<Compute>(instruction);
+    const std::string workspace =
+        compute.workspace.count > 0 ? fmt::format(" workspace {} B at {}", compute.workspace.count, compute.workspace_offset.count) : "";
+    text += fmt::format("  {} = {} <- {} by {}{}\n", operand_list(procedure, compute.outputs), ops::to_string(compute.op),
+                        operand_list(procedure, compute.inputs), compute.kernel, workspace);
+  }
+  return text;
+}
+
+std::string to_string(const Plan& plan) {
+  std::string text = fmt::format("plan for {}\nstrategy {}\nthreads {}\n", plan.model, plan.strategy, plan.threads);
+  for (const Procedure& procedure : plan.procedures) text += to_string(procedure);
+  for (const RankClass& rank_class : plan.classes) {
+    text += fmt::format("class {} of {} rank{}\n", rank_class.name, rank_class.ranks.size(), rank_class.ranks.size() == 1 ? "" : "s");
+    for (std::size_t tier = 0; tier < kTiers; ++tier) {
+      if (rank_class.arena[tier].count > 0) text += fmt::format("  arena {} {} B\n", name_of(static_cast<Tier>(tier)), rank_class.arena[tier].count);
+    }
+    for (const Buffer& buffer : rank_class.buffers) {
+      text += fmt::format("  buffer {} {} {} at {} in {}, {}\n", buffer.name, name_of(buffer.kind), base::to_string(buffer.type), buffer.offset.count,
+                          name_of(buffer.tier), lifetime_text(buffer));
+    }
+    for (const Program& program : rank_class.programs) {
+      text += fmt::format("  program {} of {} micro-batch{}\n", program.name, program.micro_batches, program.micro_batches == 1 ? "" : "es");
+      for (const Stream& stream : program.streams) {
+        text += fmt::format("   stream {}\n", name_of(stream.kind));
+        for (std::size_t index = 0; index < stream.calls.size(); ++index) print_call(rank_class, plan, stream.calls[index], index, text);
+      }
+    }
+  }
+  return text;
+}
+
+// The ends that agree are skipped; what lies between is aligned by longest common subsequence where that is affordable.
+std::vector<std::string> diff(const Plan& before, const Plan& after) {
+  std::vector<std::string> a = lines_of(to_string(before));
+  std::vector<std::string> b = lines_of(to_string(after));
+  std::size_t head = 0;
+  while (head < a.size() && head < b.size() && a[head] == b[head]) ++head;
+  while (a.size() > head && b.size() > head && a.back() == b.back()) {
+    a.pop_back();
+    b.pop_back();
+  }
+  const std::size_t rows = a.size() - head;
+  const std::size_t columns = b.size() - head;
+  constexpr std::size_t kAffordable = 25'000'000;
+  std::vector<std::string> lines;
+  if (rows * columns > kAffordable) {
+    for (std::size_t i = head; i < a.size(); ++i) lines.push_back("- " + a[i]);
+    for (std::size_t j = head; j < b.size(); ++j) lines.push_back("+ " + b[j]);
+    return lines;
+  }
+  std::vector<std::uint32_t> common((rows + 1) * (columns + 1), 0);
+  const auto at = [&](std::size_t i, std::size_t j) -> std::uint32_t& { return common[i * (columns + 1) + j]; };
+  for (std::size_t i = rows; i-- > 0;) {
+    for (std::size_t j = columns; j-- > 0;) {
+      at(i, j) = a[head + i] == b[head + j] ? at(i + 1, j + 1) + 1 : std::max(at(i + 1, j), at(i, j + 1));
+    }
+  }
+  std::size_t i = 0;
+  std::size_t j = 0;
+  while (i < rows || j < columns) {
+    if (i < rows && j < columns && a[head + i] == b[head + j]) {
+      ++i;
+      ++j;
+    } else if (j == columns || (i < rows && at(i + 1, j) >= at(i, j + 1))) {
+      lines.push_back("- " + a[head + i++]);
+    } else {
+      lines.push_back("+ " + b[head + j++]);
+    }
+  }
+  return lines;
+}
+
+}  // namespace plimsoll::plan
