@@ -1,0 +1,119 @@
+#include "kernels_rows/harness.h"
+
+namespace plimsoll::kernels::cpu::testing {
+namespace {
+
+// The operands of an update, all written in place, and their values in double.
+struct Update {
+  Update(DType gradient_dtype, const std::vector<DType>& written, std::int64_t count, std::int64_t updates, float multiplier)
+      : scalars(scalars_data({})), gradient(random_data(gradient_dtype, Shape{count}, 1)) {
+    auto& values = *scalars.as<ops::StepScalars>();
+    values.learning_rate = 0.01f;
+    values.updates = updates;
+    values.gradient_multiplier = multiplier;
+    for (std::size_t index = 0; index < written.size(); ++index)
+      operands.push_back(random_data(written[index], Shape{count}, 2 + static_cast<unsigned>(index)));
+  }
+
+  void run(const ops::Op& op, int threads) {
+    std::vector<Data*> inputs{&scalars, &gradient}, outputs;
+    for (Data& operand : operands) inputs.push_back(&operand), outputs.push_back(&operand);
+    call_kernel(optimizer_kernels(), op, inputs, outputs, threads);
+  }
+
+  Data scalars;
+  Data gradient;
+  std::vector<Data> operands;
+};
+
+void make_positive(Data& data) {
+  for (std::int64_t index = 0; index < data.size(); ++index) data.set(index, std::abs(data[index]));
+}
+
+void expect_copy(const Data& copy, const Data& weight) {
+  Data expected(copy.type);
+  for (std::int64_t index = 0; index < copy.size(); ++index) expected.set(index, weight[index]);
+  EXPECT_TRUE(copy == expected);
+}
+
+constexpr std::int64_t kCounts[] = {1, 15, 1000, 33001};
+
+TEST(AdamUpdate, MatchesDoubles) {
+  for (DType dtype : kFloats) {
+    for (DType copy_dtype : {DType::f32, DType::bf16, DType::f16}) {
+      for (bool decoupled : {false, true}) {
+        for (std::int64_t count : kCounts) {
+          const bool copy = copy_dtype != DType::f32;
+          const ops::AdamUpdate op{.beta1 = 0.9, .beta2 = 0.95, .eps = 1e-8, .weight_decay = 0.1, .decoupled = decoupled, .copy = copy};
+          std::vector<DType> written{DType::f32, DType::f32, DType::f32};
+          if (copy) written.push_back(copy_dtype);
+          Update update(dtype, written, count, 6, 0.5f);
+          make_positive(update.operands[2]);
+          std::vector<double> w = doubles(update.operands[0]), m = doubles(update.operands[1]), v = doubles(update.operands[2]);
+          for (std::size_t i = 0; i < w.size(); ++i) {
+            const double g = update.gradient[static_cast<std::int64_t>(i)] * 0.5 + (decoupled ? 0.0 : 0.1 * w[i]);
+            m[i] = 0.9 * m[i] + 0.1 * g;
+            v[i] = 0.95 * v[i] + 0.05 * g * g;
+            const double step = m[i] / (1.0 - std::pow(0.9, 7)) / (std::sqrt(v[i] / (1.0 - std::pow(0.95, 7))) + 1e-8);
+            w[i] -= 0.01f * (step + (decoupled ? 0.1 * w[i] : 0.0));
+          }
+          Update again = update;
+          update.run(op, 1);
+          expect_close(update.operands[0], w);
+          expect_close(update.operands[1], m);
+          expect_close(update.operands[2], v);
+          if (copy) expect_copy(update.operands[3], update.operands[0]);
+          for (int threads : {2, 3}) {
+            Update other = again;
+            other.run(op, threads);
+            for (std::size_t index = 0; index < written.size(); ++index) EXPECT_TRUE(other.operands[index] == update.operands[index]);
+          }
+        }
+      }
+    }
+  }
+}
+
+TEST(SgdUpdate, MatchesDoubles) {
+  for (DType dtype : kFloats) {
+    for (double momentum : {0.0, 0.9}) {
+      for (bool copy : {false, true}) {
+        for (std::int64_t count : kCounts) {
+          const ops::SgdUpdate op{.momentum = momentum, .weight_decay = 0.1, .copy = copy};
+          std::vector<DType> written{DType::f32};
+          if (momentum != 0.0) written.push_back(DType::f32);
+          if (copy) written.push_back(DType::bf16);
+          Update update(dtype, written, count, 6, 0.5f);
+          std::vector<double> w = doubles(update.operands[0]);
+          std::vector<double> velocity = momentum != 0.0 ? doubles(update.operands[1]) : std::vector<double>(w.size());
+          for (std::size_t i = 0; i < w.size(); ++i) {
+            velocity[i] = momentum * velocity[i] + update.gradient[static_cast<std::int64_t>(i)] * 0.5 + 0.1 * w[i];
+            w[i] -= 0.01f * velocity[i];
+          }
+          Update other = update;
+          update.run(op, 1);
+          other.run(op, 3);
+          expect_close(update.operands[0], w);
+          if (momentum != 0.0) expect_close(update.operands[1], velocity);
+          if (copy) expect_copy(update.operands.back(), update.operands[0]);
+          for (std::size_t index = 0; index < written.size(); ++index) EXPECT_TRUE(other.operands[index] == update.operands[index]);
+        }
+      }
+    }
+  }
+}
+
+TEST(Updates, WriteNothingWhenSkipped) {
+  Update adam(DType::f16, {DType::f32, DType::f32, DType::f32, DType::f16}, 5000, 6, NAN);
+  Update sgd(DType::f32, {DType::f32, DType::f32}, 5000, 6, NAN);
+  adam.scalars.as<ops::StepScalars>()->skip = 1;
+  sgd.scalars.as<ops::StepScalars>()->skip = 1;
+  const std::vector<Data> adam_before = adam.operands, sgd_before = sgd.operands;
+  adam.run(ops::AdamUpdate{.copy = true}, 2);
+  sgd.run(ops::SgdUpdate{.momentum = 0.9}, 2);
+  for (std::size_t index = 0; index < adam_before.size(); ++index) EXPECT_TRUE(adam.operands[index] == adam_before[index]);
+  for (std::size_t index = 0; index < sgd_before.size(); ++index) EXPECT_TRUE(sgd.operands[index] == sgd_before[index]);
+}
+
+}  // namespace
+}  // namespace plimsoll::kernels::cpu::testing
