@@ -12,6 +12,9 @@ namespace plimsoll::kernels::cpu::attention {
 
 namespace {
 
+// So many heads for each thread, and it does not matter if the last one ends later.
+constexpr std::int64_t kHeadsForWhole = 8;
+
 struct Scratch {
   Rows query;         // (kTileQueries, D)
   float* transposed;  // (D, kTileQueries)
@@ -106,19 +109,21 @@ void run_forward(const ops::Attention& attention, const Call& call) {
   const Forward forward(attention, call);
   const Problem& problem = forward.problem();
   const std::int64_t tiles = tiles_of(problem.length(), kTileQueries);
-  const std::int64_t units = problem.batch() * problem.heads().query * tiles;
+  const std::int64_t query_heads = problem.batch() * problem.heads().query;
   const std::int64_t bytes = forward_workspace(attention, problem.batch(), problem.length(), 1);
+  // A thread that takes a whole head finds its keys in the cache; where that would leave threads idle at the end, tiles.
+  const std::int64_t taken = query_heads >= kHeadsForWhole * call.threads ? tiles : 1;
 #pragma omp parallel num_threads(call.threads)
   {
     Cutter cutter(call.workspace + omp_get_thread_num() * bytes);
     Scratch scratch = cut(cutter, attention);
-    // Late tiles see the most keys under causality: first, so that the threads end together.
-#pragma omp for schedule(dynamic, 1)
-    for (std::int64_t unit = 0; unit < units; ++unit) {
-      const std::int64_t row = unit % (problem.batch() * problem.heads().query);
-      const std::int64_t tile = tiles - 1 - unit / (problem.batch() * problem.heads().query);
-      forward.query_tile(row / problem.heads().query, row % problem.heads().query, tile_range(tile, kTileQueries, problem.length()),
-                         scratch);
+#pragma omp for schedule(dynamic, taken)
+    for (std::int64_t unit = 0; unit < query_heads * tiles; ++unit) {
+      const std::int64_t sample = unit / tiles / problem.heads().query;
+      const std::int64_t head = unit / tiles % problem.heads().query;
+      // Late tiles see the most keys under causality: first, so that the threads end together.
+      const Range queries = tile_range(tiles - 1 - unit % tiles, kTileQueries, problem.length());
+      forward.query_tile(sample, head, queries, scratch);
     }
   }
 }
