@@ -38,15 +38,20 @@ def peak_rss_bytes():
 
 
 def timed(step):
-    start = time.perf_counter()
+    """Wall and CPU seconds (all threads); on a quiet machine CPU is about threads x wall, on a busy one wall tells nothing."""
+    start, start_cpu = time.perf_counter(), time.process_time()
     step()
-    return time.perf_counter() - start
+    return time.perf_counter() - start, time.process_time() - start_cpu
+
+
+def best_and_median(values):
+    return {"best": min(values), "median": statistics.median(values)}
 
 
 def serve(arguments, step, describe):
     """Warms up, runs the steps the way the arguments ask, prints the summary. describe(best seconds): extra fields."""
-    warmup = [timed(step) for _ in range(arguments.warmup)]
-    seconds = []
+    warmup = [timed(step)[0] for _ in range(arguments.warmup)]
+    taken = []
     if arguments.interactive:
         say(json.dumps({"ready": True, "pid": os.getpid(), "warmup_seconds": warmup}))
         for line in sys.stdin:
@@ -54,12 +59,12 @@ def serve(arguments, step, describe):
                 break
             if line.strip() != "step":
                 raise SystemExit(f'expected "step" or "quit" on standard input, found "{line.strip()}"')
-            seconds.append(timed(step))
-            say(f"{seconds[-1]:.9f}")
+            taken.append(timed(step))
+            say(f"{taken[-1][0]:.9f}")
     else:
-        seconds = [timed(step) for _ in range(arguments.steps)]
-    summary = {"steps": len(seconds), "threads": arguments.threads, "warmup_seconds": warmup, "peak_rss_bytes": peak_rss_bytes()}
-    if seconds:
-        best = min(seconds)
-        summary = {**describe(best), "step_seconds": {"best": best, "median": statistics.median(seconds)}} | summary
+        taken = [timed(step) for _ in range(arguments.steps)]
+    summary = {"steps": len(taken), "threads": arguments.threads, "warmup_seconds": warmup, "peak_rss_bytes": peak_rss_bytes()}
+    if taken:
+        wall, cpu = zip(*taken)
+        summary = {**describe(min(wall)), "step_seconds": best_and_median(wall), "step_cpu_seconds": best_and_median(cpu)} | summary
     say(json.dumps(summary))
