@@ -109,10 +109,10 @@ StepResult Session::step(const StepInputs& inputs, executor::Timeline* timeline)
           .skipped = numbers.skip != 0};
 }
 
-double Session::evaluate(std::int64_t valid_targets) {
+double Session::evaluate() {
   const ops::StepScalars before = scalars();
   state_->executor->run("evaluate");
-  const double loss = scalars().loss.value() / static_cast<double>(std::max<std::int64_t>(1, valid_targets));
+  const double loss = scalars().loss.value();
   scalars() = before;
   return loss;
 }

@@ -68,8 +68,8 @@ class Session {
   ops::StepScalars& scalars();
 
   StepResult step(const StepInputs& inputs, executor::Timeline* timeline = nullptr);
-  // Mean loss of the evaluation program's micro-batch, and nothing else changed.
-  double evaluate(std::int64_t valid_targets);
+  // Sum of the losses of the evaluation program's micro-batch; nothing that training keeps is changed.
+  double evaluate();
   // Runs the inference program; logits (rows, vocab) in the compute type.
   void infer();
 

@@ -1,0 +1,63 @@
+#include "strategy/legality.h"
+
+#include <fmt/format.h>
+#include <fmt/ranges.h>
+
+#include "base/error.h"
+
+namespace plimsoll::strategy {
+
+namespace {
+
+bool any(const TierShare& share) { return share.host > 0.0 || share.disk > 0.0; }
+
+std::string_view name_of(Recompute recompute) {
+  switch (recompute) {
+    case Recompute::none: return "none";
+    case Recompute::full: return "full";
+    case Recompute::selective: return "selective";
+    case Recompute::optimal: return "optimal";
+  }
+  return "?";
+}
+
+}  // namespace
+
+std::vector<std::string> reasons_against(const Strategy& strategy) {
+  std::vector<std::string> reasons;
+  const auto against = [&](bool holds, std::string reason) {
+    if (holds) reasons.push_back(std::move(reason));
+  };
+  const auto axis = [&](std::string_view name, std::int64_t degree) {
+    against(degree != 1, fmt::format("\"{}\" is {}, but a plan for more than one rank cannot be made; use 1", name, degree));
+  };
+  axis("data", strategy.data);
+  axis("tensor", strategy.tensor);
+  axis("pipe", strategy.pipe);
+  axis("chunks", strategy.chunks);
+  against(strategy.zero != 0, fmt::format("\"zero\" is {}, but there is one rank and nothing to split over; use 0", strategy.zero));
+  against(strategy.sequence_parallel, "\"sequence_parallel\" is true, but the tensor axis has one rank; use false");
+  against(strategy.partition != StagePartition::equal, "\"stages\" divides the blocks, but there is one stage; use \"equal\"");
+  against(strategy.recompute != Recompute::none, fmt::format("\"recompute\" is \"{}\", but only \"none\" can be planned", name_of(strategy.recompute)));
+  for (const auto& [name, share] : {std::pair<std::string_view, TierShare>{"optimizer", strategy.offload.optimizer},
+                                    {"gradients", strategy.offload.gradients},
+                                    {"params", strategy.offload.params},
+                                    {"activations", strategy.offload.activations}}) {
+    against(any(share), fmt::format("\"offload.{}\" names a slower tier, but everything must stay on the device; use \"none\"", name));
+  }
+  against(strategy.delayed_update, "\"delayed_update\" is true, but updates run inside the step; use false");
+  return reasons;
+}
+
+void require_legal(const Strategy& strategy) {
+  const std::vector<std::string> reasons = reasons_against(strategy);
+  if (!reasons.empty()) base::not_legal("this strategy cannot be run: {}", fmt::join(reasons, "; "));
+}
+
+std::string describe(const Strategy& strategy) {
+  if (strategy.ranks() == 1 && strategy.recompute == Recompute::none) return "one rank, everything kept";
+  return fmt::format("data {} x tensor {} x pipe {}, ZeRO {}, {}, recompute {}", strategy.data, strategy.tensor, strategy.pipe, strategy.zero,
+                     strategy.schedule, name_of(strategy.recompute));
+}
+
+}  // namespace plimsoll::strategy

@@ -1,0 +1,20 @@
+// Which strategies can be run, and why the others cannot.
+#pragma once
+
+#include <string>
+#include <vector>
+
+#include "strategy/strategy.h"
+
+namespace plimsoll::strategy {
+
+// Every reason against the strategy, each with what was found and the nearest that would do; empty: it is legal.
+std::vector<std::string> reasons_against(const Strategy& strategy);
+
+// not_legal with all reasons.
+void require_legal(const Strategy& strategy);
+
+// "data 2 x tensor 1 x pipe 2, ZeRO 1, 1f1b, recompute full" - one line for people.
+std::string describe(const Strategy& strategy);
+
+}  // namespace plimsoll::strategy

@@ -1,0 +1,104 @@
+#include "train/setup.h"
+
+#include <sys/sysinfo.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <fstream>
+
+#include <fmt/format.h>
+
+#include "base/error.h"
+#include "formats/byte_tokenizer.h"
+#include "formats/token_file.h"
+#include "plan/waterline.h"
+#include "strategy/legality.h"
+
+namespace plimsoll::train {
+
+namespace {
+
+bool reads_documents(const config::Run& run) { return run.model.family == model::Family::bert; }
+
+std::string count_text(std::int64_t count) {
+  if (count >= 1'000'000'000) return fmt::format("{:.2f} B", static_cast<double>(count) / 1e9);
+  if (count >= 1'000'000) return fmt::format("{:.1f} M", static_cast<double>(count) / 1e6);
+  return fmt::format("{:.1f} k", static_cast<double>(count) / 1e3);
+}
+
+}  // namespace
+
+SessionOptions session_options(const config::Run& run, const Programs& programs) {
+  if (run.device == config::Device::cuda) {
+    base::not_legal("{}: \"device\" is \"cuda\", but this build has no CUDA backend; use \"cpu\" or \"auto\"", run.where("device"));
+  }
+  if (run.precision == model::Precision::fp8) {
+    base::not_legal("{}: \"precision\" is \"fp8\", which needs a GPU with 8-bit matrix units; use \"bf16\"", run.where("precision"));
+  }
+  if (!run.strategy_auto) strategy::require_legal(run.strategy);
+  model::Training training = run.training();
+  training.segmented = reads_documents(run);
+  return {.forward = forward_of(run.model),
+          .name = describe(run),
+          .training = training,
+          .micro_batches = static_cast<std::int32_t>(run.micro_batches()),
+          .threads = static_cast<int>(run.threads),
+          .seed = static_cast<std::uint64_t>(run.seed),
+          .train = programs.train,
+          .evaluate = programs.evaluate,
+          .infer = programs.infer};
+}
+
+std::string describe(const config::Run& run) {
+  const std::string name = run.preset.empty() ? std::string(model::name_of(run.model.family)) : run.preset;
+  const std::int64_t micro_batches = run.micro_batches();
+  return fmt::format("{}, {} parameters, {}, {} x {} tokens a step in {} micro-batch{}", name, count_text(model::parameter_count(run.model)),
+                     config::name_of(run.precision), run.batch.global, run.batch.sequence, micro_batches, micro_batches == 1 ? "" : "es");
+}
+
+std::shared_ptr<const data::BatchReader> open_reader(io::FileSystem& file_system, const config::Run& run, const std::string& files, bool evaluation) {
+  if (run.data.tokenizer != "bytes") {
+    base::bad_input("{}: \"data.tokenizer\" is \"{}\"; expected \"bytes\", or token files (*.bin) with \"bytes\" left as it is",
+                    run.where("data.tokenizer"), run.data.tokenizer);
+  }
+  std::shared_ptr<const formats::TokenSource> source =
+      formats::open_tokens(file_system, {files}, {.token_bytes = run.data.token_bytes}, formats::open_byte_text);
+  data::BatchReaderOptions options{.sequence = run.batch.sequence,
+                                   .vocab = run.model.vocab,
+                                   .seed = static_cast<std::uint64_t>(run.seed),
+                                   .shuffle = run.data.shuffle && !evaluation,
+                                   .include_tail = evaluation};
+  if (run.model.family == model::Family::bert) {
+    options.masked = data::MaskedLanguageOptions{.probability = run.mlm.probability, .mask = run.mlm.mask, .random = run.mlm.random};
+    options.masked->mask_id = static_cast<std::int32_t>(std::min<std::int64_t>(options.masked->mask_id, run.model.vocab - 1));
+  }
+  return std::make_shared<data::BatchReader>(std::move(source), options);
+}
+
+Capacity capacity_of(const config::Run& run) {
+  // Measured: the program, oneDNN with its generated code, OpenMP stacks, and the reader's pages.
+  const base::Bytes reserve{96ll << 20};
+  if (run.limits.device.count > 0) return {run.limits.device, reserve, run.where("limits.device")};
+  struct sysinfo machine {};
+  sysinfo(&machine);
+  const auto memory = static_cast<std::int64_t>(machine.totalram) * static_cast<std::int64_t>(machine.mem_unit);
+  return {base::Bytes{memory}, reserve, "the memory of this machine"};
+}
+
+void require_fit(const plan::Plan& plan, const Capacity& capacity) {
+  const plan::RankClass& rank_class = plan.classes.at(0);
+  const base::Bytes arena = rank_class.arena[static_cast<std::size_t>(plan::Tier::device)];
+  if (arena + capacity.reserve <= capacity.device) return;
+  const plan::Waterline line = plan::waterline(rank_class, 0, plan::Tier::device);
+  std::string table;
+  for (const auto& [kind, bytes] : plan::by_kind(rank_class, 0, plan::Tier::device, line.peak_call)) {
+    table += fmt::format("\n  {:<12} {:>10}", plan::name_of(kind), base::to_string(bytes));
+  }
+  base::not_legal(
+      "{}\ndoes not fit: it needs {} ({} of arena and {} beside it), and {} is {} - {} too much. At its fullest moment the arena holds:{}\n"
+      "Use a smaller \"batch.micro\" or \"batch.sequence\", \"precision\": \"bf16\", or a smaller model.",
+      plan.model, base::to_string(arena + capacity.reserve), base::to_string(arena), base::to_string(capacity.reserve), capacity.origin,
+      base::to_string(capacity.device), base::to_string(arena + capacity.reserve - capacity.device), table);
+}
+
+}  // namespace plimsoll::train

@@ -1,0 +1,42 @@
+// From a run file to what training needs: the session's options, the data, and the check that it fits.
+#pragma once
+
+#include <memory>
+#include <string>
+
+#include "config/run.h"
+#include "data/batch_reader.h"
+#include "io/file_system.h"
+#include "plan/plan.h"
+#include "train/session.h"
+
+namespace plimsoll::train {
+
+struct Programs {
+  bool train = true;
+  bool evaluate = false;
+  std::optional<model::MicroBatch> infer;
+};
+
+// not_legal when the strategy, precision or device of the run cannot be had.
+SessionOptions session_options(const config::Run& run, const Programs& programs);
+
+// One line for people: "gpt2, 124.4 M parameters, f32, 32 x 256 tokens a step in 8 micro-batches".
+std::string describe(const config::Run& run);
+
+// `files` is data.train or data.valid of the run. Evaluation reads in file order, the short tail included.
+std::shared_ptr<const data::BatchReader> open_reader(io::FileSystem& file_system, const config::Run& run, const std::string& files, bool evaluation);
+
+// What the machine and the run's limits allow.
+struct Capacity {
+  base::Bytes device;       // memory the arenas and the reserve may take
+  base::Bytes reserve;      // beside the arenas: program, libraries, buffers of the data reader
+  std::string origin;       // "limits.device", "memory of this machine"
+};
+
+Capacity capacity_of(const config::Run& run);
+
+// not_legal with the table of what is needed when the plan does not fit.
+void require_fit(const plan::Plan& plan, const Capacity& capacity);
+
+}  // namespace plimsoll::train

@@ -1,0 +1,56 @@
+// The training loop of one rank: read, step, report, evaluate; everything that is not in a program.
+#pragma once
+
+#include <atomic>
+#include <cstdint>
+#include <functional>
+
+#include "config/run.h"
+#include "io/file_system.h"
+#include "observe/clock.h"
+#include "observe/event.h"
+#include "train/session.h"
+
+namespace plimsoll::train {
+
+struct TrainContext {
+  io::FileSystem& file_system;
+  observe::Observer& observer;
+  const observe::Clock& clock;
+  const std::atomic<bool>& stop_wanted;  // finish the step in hand, save and return
+};
+
+// What a resumed run must know beside the session's buffers.
+struct Progress {
+  std::int64_t steps_done = 0;
+  std::int64_t cursor = 0;  // the next sample
+
+  bool operator==(const Progress&) const = default;
+};
+
+class Trainer {
+ public:
+  Trainer(const config::Run& run, TrainContext context);
+  ~Trainer();
+  Trainer(const Trainer&) = delete;
+  Trainer& operator=(const Trainer&) = delete;
+
+  Session& session();
+  Progress& progress();
+
+  // Called after each step that ends at a checkpoint's place, and when the run stops.
+  using Save = std::function<void(const Trainer&)>;
+
+  // Trains until run.steps are done or a stop is wanted.
+  void run(const Save& save);
+
+  // One step, its timeline recorded; the run goes on from there.
+  observe::StepDone step(executor::Timeline* timeline = nullptr);
+  observe::Evaluation evaluate();
+
+ private:
+  struct State;
+  std::unique_ptr<State> state_;
+};
+
+}  // namespace plimsoll::train
