@@ -41,9 +41,10 @@ Results compute(const ops::SgdUpdate& op, Operands operands) {
     velocity[e] = op.momentum * velocity[e] + g;
     weight[e] -= static_cast<double>(step.learning_rate) * velocity[e];
   }
-  Results results{weight};
-  if (with_velocity) results.emplace_back(std::move(velocity));
-  if (op.copy) results.emplace_back(std::move(weight));
+  Results results;
+  results.push_back(weight);
+  if (with_velocity) results.push_back(std::move(velocity));
+  if (op.copy) results.push_back(std::move(weight));
   return results;
 }
 

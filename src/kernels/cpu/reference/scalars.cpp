@@ -45,7 +45,9 @@ Results compute(const ops::SquaredNorm&, Operands operands) {
 Results compute(const ops::PrepareUpdate& op, Operands operands) {
   ops::StepScalars step = scalars(operands[0]);
   const double norm = std::sqrt(step.squared_norm.value()) / static_cast<double>(step.loss_scale);
-  const double clip_factor = op.clip > 0.0 && norm > op.clip ? op.clip / norm : 1.0;
+  // As torch.nn.utils.clip_grad_norm_, with its 1e-6; a norm that is not a number clips nothing.
+  const double factor = op.clip / (norm + 1e-6);
+  const double clip_factor = op.clip > 0.0 && factor < 1.0 ? factor : 1.0;
   step.gradient_norm = static_cast<float>(norm);
   step.gradient_multiplier = static_cast<float>(clip_factor / static_cast<double>(step.loss_scale));
   step.skip = op.check_finite && !std::isfinite(norm) ? 1 : 0;

@@ -1,0 +1,237 @@
+#include "ops/build_cases.h"
+
+#include <numeric>
+
+namespace plimsoll::op_cases {
+
+namespace {
+
+constexpr std::uint64_t kSite = 0x51AB'1234'77ull;
+
+Shape with_last(Shape shape, std::int64_t extent) {
+  shape.set(-1, extent);
+  return shape;
+}
+
+Shape with_new_last(const Shape& shape, std::int64_t extent) {
+  std::vector<std::int64_t> dims(shape.dims().begin(), shape.dims().end());
+  dims.push_back(extent);
+  return Shape(std::span<const std::int64_t>(dims));
+}
+
+Shape without_last(const Shape& shape) { return Shape(shape.dims().first(static_cast<std::size_t>(shape.rank() - 1))); }
+
+Input scalars_input(const ops::StepScalars& scalars) { return {ops::step_scalars_type(), scalars}; }
+
+// Sample numbers are those of a long run.
+Input samples_input(std::int64_t batch) { return {{DType::i32, Shape{batch}}, Integers{0, 1 << 30}}; }
+
+// About one target in ten is not counted.
+Input targets_input(const Shape& shape, std::int64_t vocabulary) {
+  return {{DType::i32, shape}, Integers{-std::max<std::int64_t>(1, vocabulary / 10), vocabulary}};
+}
+
+std::vector<std::size_t> first_indices(std::size_t count) {
+  std::vector<std::size_t> indices(count);
+  std::iota(indices.begin(), indices.end(), std::size_t{0});
+  return indices;
+}
+
+}  // namespace
+
+ops::StepScalars mid_run() {
+  ops::StepScalars scalars;
+  scalars.seed = 0x1234'5678'9ABCull;
+  scalars.step = 41;
+  scalars.learning_rate = 0.25f;  // large, so that an update cannot hide in a weight's rounding
+  scalars.inverse_tokens = 1.0f / 37.0f;
+  scalars.loss_scale = 8.0f;
+  scalars.updates = 5;
+  scalars.good_steps = 3;
+  scalars.hysteresis = 1;
+  scalars.gradient_norm = 3.5f;
+  scalars.gradient_multiplier = 0.375f;
+  scalars.squared_norm.add(1234.5f);
+  scalars.loss.add(17.25f);
+  return scalars;
+}
+
+Case embed_case(const Shape& ids, const std::vector<std::int64_t>& table_rows, std::int64_t width, DType dtype) {
+  Case test{ops::Embed{.tables = static_cast<std::int64_t>(table_rows.size())}, {}, {}, {0}};
+  for (const std::int64_t rows : table_rows) {
+    test.inputs.push_back({{DType::i32, ids}, Integers{0, rows}});
+    test.gradient_inputs.push_back(test.inputs.size());
+    test.inputs.push_back({{dtype, Shape{rows, width}}});
+  }
+  return test;
+}
+
+Case embed_grad_case(const Shape& ids, std::int64_t table_rows, std::int64_t width, DType dtype, DType grad_dtype) {
+  return {ops::EmbedGrad{.rows = table_rows, .dtype = grad_dtype},
+          {{{DType::i32, ids}, Integers{0, table_rows}}, {{dtype, with_new_last(ids, width)}}}};
+}
+
+Case linear_case(const ops::Linear& op, const Shape& x, std::int64_t outputs, DType dtype) {
+  Case test{op, {{{dtype, x}}, {{dtype, Shape{outputs, x[-1]}}}}, {0, 1}, {0}};
+  if (op.bias) {
+    test.inputs.push_back({{dtype, Shape{outputs}}});
+    test.gradient_inputs.push_back(2);
+  }
+  return test;
+}
+
+Case linear_grad_input_case(const Shape& dy, std::int64_t inputs, DType dtype) {
+  return {ops::LinearGradInput{}, {{{dtype, dy}}, {{dtype, Shape{dy[-1], inputs}}}}};
+}
+
+Case linear_grad_weight_case(const Shape& dy, std::int64_t inputs, DType dtype, DType grad_dtype) {
+  return {ops::LinearGradWeight{.dtype = grad_dtype}, {{{dtype, dy}}, {{dtype, with_last(dy, inputs)}}}};
+}
+
+Case bias_grad_case(const Shape& dy, DType dtype, DType grad_dtype) { return {ops::BiasGrad{.dtype = grad_dtype}, {{{dtype, dy}}}}; }
+
+Case activation_case(ops::ActivationKind kind, const Shape& x, DType dtype) {
+  return {ops::Activation{.kind = kind}, {{{dtype, x}}}, {0}, {0}};
+}
+
+Case activation_grad_case(ops::ActivationKind kind, const Shape& x, DType dtype) {
+  return {ops::ActivationGrad{.kind = kind}, {{{dtype, x}}, {{dtype, x}}}};
+}
+
+Case gate_case(ops::ActivationKind kind, const Shape& x, DType dtype) { return {ops::Gate{.kind = kind}, {{{dtype, x}}}, {0}, {0}}; }
+
+Case gate_grad_case(ops::ActivationKind kind, const Shape& x, DType dtype) {
+  return {ops::GateGrad{.kind = kind}, {{{dtype, with_last(x, x[-1] / 2)}}, {{dtype, x}}}};
+}
+
+Case add_case(const Shape& x, DType dtype) { return {ops::Add{}, {{{dtype, x}}, {{dtype, x}}}, {0, 1}, {0}}; }
+
+Case cast_case(const Shape& x, DType from, DType to) { return {ops::Cast{.dtype = to}, {{{from, x}}}, {0}, {0}}; }
+
+Case dropout_case(double rate, const Shape& x, DType dtype) {
+  return {ops::Dropout{.rate = rate, .site = kSite}, {{{dtype, x}}, samples_input(x[0]), scalars_input(mid_run())}, {0}, {0}};
+}
+
+Case residual_case(double rate, const Shape& x, DType dtype) {
+  Case test{ops::Residual{.rate = rate, .site = rate > 0.0 ? kSite : 0}, {{{dtype, x}}, {{dtype, x}}}, {0, 1}, {0}};
+  if (rate > 0.0) test.inputs.insert(test.inputs.end(), {samples_input(x[0]), scalars_input(mid_run())});
+  return test;
+}
+
+Case norm_case(const ops::Norm& op, const Shape& x, DType dtype) {
+  Case test{op, {{{dtype, x}}}, {0}, {0}};
+  if (op.residual) {
+    test.inputs.push_back({{dtype, x}});
+    test.gradient_outputs.push_back(1);
+  }
+  test.inputs.push_back({{dtype, Shape{x[-1]}}});
+  if (op.bias) test.inputs.push_back({{dtype, Shape{x[-1]}}});
+  test.gradient_inputs = first_indices(test.inputs.size());
+  if (op.residual && op.rate > 0.0) test.inputs.insert(test.inputs.end(), {samples_input(x[0]), scalars_input(mid_run())});
+  return test;
+}
+
+Case norm_grad_case(const ops::NormGrad& op, const Shape& x, DType dtype) {
+  const Made stats{ops::Norm{.kind = op.kind}, {1, 2}, 1};
+  Case test{op, {{{dtype, x}}, {{dtype, x}}, {{dtype, Shape{x[-1]}}}, {{DType::f32, Shape{x.rows(), 2}}, stats}}};
+  if (op.has_dsum) test.inputs.push_back({{dtype, x}});
+  return test;
+}
+
+Case qk_norm_case(const ops::QkNorm& op, std::int64_t batch, std::int64_t length, DType dtype) {
+  const Shape weight{op.heads.dim};
+  return {op, {{{dtype, Shape{batch, length, op.heads.packed_width()}}}, {{dtype, weight}}, {{dtype, weight}}}, {0, 1, 2}, {0}};
+}
+
+Case qk_norm_grad_case(const ops::QkNormGrad& op, std::int64_t batch, std::int64_t length, DType dtype) {
+  const Shape packed{batch, length, op.heads.packed_width()};
+  const Shape weight{op.heads.dim};
+  const Made stats{ops::QkNorm{.heads = op.heads}, {1, 2, 3}, 1};
+  return {op,
+          {{{dtype, packed}},
+           {{dtype, packed}},
+           {{dtype, weight}},
+           {{dtype, weight}},
+           {{DType::f32, Shape{batch * length, op.heads.query + op.heads.kv}}, stats}}};
+}
+
+Case rope_case(const ops::Rope& op, std::int64_t batch, std::int64_t length, DType dtype) {
+  const std::int64_t context = 2 * length;
+  return {op,
+          {{{dtype, Shape{batch, length, op.heads.packed_width()}}},
+           {{DType::i32, Shape{batch, length}}, Integers{0, context}},
+           {{DType::f32, Shape{context, op.heads.dim}}, Rotations{}}},
+          {0},
+          {0}};
+}
+
+Case attention_case(const ops::Attention& op, std::int64_t batch, std::int64_t length, DType dtype) {
+  ops::Attention attention = op;
+  if (op.rate > 0.0) attention.site = kSite;
+  Case test{attention, {{{dtype, Shape{batch, length, op.heads.packed_width()}}}}, {0}, {0}};
+  if (op.segmented) test.inputs.push_back({{DType::i32, Shape{batch, length}}, Segments{}});
+  if (op.rate > 0.0) test.inputs.insert(test.inputs.end(), {samples_input(batch), scalars_input(mid_run())});
+  return test;
+}
+
+Case attention_grad_case(const ops::Attention& forward, std::int64_t batch, std::int64_t length, DType dtype) {
+  const Case forward_case = attention_case(forward, batch, length, dtype);
+  const auto& attention = std::get<ops::Attention>(forward_case.op);
+  const std::vector<TensorType> results = forward_case.output_types();
+  const std::size_t masks = forward_case.inputs.size() - 1;
+  std::vector<std::size_t> forward_operands{1};
+  for (std::size_t mask = 0; mask < masks; ++mask) forward_operands.push_back(4 + mask);
+  Case test{ops::AttentionGrad{attention}, {{results[0]}, forward_case.inputs[0]}};
+  for (std::size_t output = 0; output < results.size(); ++output) {
+    test.inputs.push_back({results[output], Made{attention, forward_operands, output}});
+  }
+  test.inputs.insert(test.inputs.end(), forward_case.inputs.begin() + 1, forward_case.inputs.end());
+  return test;
+}
+
+Case cross_entropy_case(const Shape& logits, DType dtype) {
+  return {ops::CrossEntropy{}, {{{dtype, logits}, Reals{.deviation = 3.0}}, targets_input(without_last(logits), logits[-1])}, {0}, {0}};
+}
+
+Case cross_entropy_grad_case(const Shape& logits, DType dtype) {
+  return {ops::CrossEntropyGrad{},
+          {{{dtype, logits}, Reals{.deviation = 3.0}},
+           targets_input(without_last(logits), logits[-1]),
+           {{DType::f32, Shape{logits.rows()}}, Made{ops::CrossEntropy{}, {0, 1}, 1}},
+           scalars_input(mid_run())}};
+}
+
+Case head_loss_case(const ops::HeadLoss& op, const Shape& x, std::int64_t vocabulary, DType dtype) {
+  const Reals small{.deviation = 0.5};
+  Case test{op, {{{dtype, x}, small}, {{dtype, Shape{vocabulary, x[-1]}}, small}}, {0, 1}, {0}};
+  if (op.bias) {
+    test.inputs.push_back({{dtype, Shape{vocabulary}}});
+    test.gradient_inputs.push_back(2);
+  }
+  test.inputs.insert(test.inputs.end(), {targets_input(without_last(x), vocabulary), scalars_input(mid_run())});
+  return test;
+}
+
+Case scalars_case(const ops::Op& op, const ops::StepScalars& scalars) { return {op, {scalars_input(scalars)}}; }
+
+Case sum_case(const ops::Op& op, const Shape& x, DType dtype) { return {op, {scalars_input(mid_run()), {{dtype, x}}}}; }
+
+Case adam_case(const ops::AdamUpdate& op, const Shape& weight, DType gradient, DType copy, const ops::StepScalars& scalars) {
+  Case test{op,
+            {scalars_input(scalars),
+             {{gradient, weight}},
+             {{DType::f32, weight}},
+             {{DType::f32, weight}},
+             {{DType::f32, weight}, Reals{.positive = true}}}};
+  if (op.copy) test.inputs.push_back({{copy, weight}});
+  return test;
+}
+
+Case sgd_case(const ops::SgdUpdate& op, const Shape& weight, DType gradient, DType copy, const ops::StepScalars& scalars) {
+  Case test{op, {scalars_input(scalars), {{gradient, weight}}, {{DType::f32, weight}}}};
+  if (op.momentum != 0.0) test.inputs.push_back({{DType::f32, weight}});
+  if (op.copy) test.inputs.push_back({{copy, weight}});
+  return test;
+}
+
+}  // namespace plimsoll::op_cases

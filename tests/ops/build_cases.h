@@ -1,0 +1,41 @@
+// How to make a case of each operator from its attributes and sizes. `dtype` is the element type of activations and of
+// the weights they meet; the gradient operators' own dtype attribute says what parameter gradients are kept in.
+#pragma once
+
+#include "ops/cases.h"
+
+namespace plimsoll::op_cases {
+
+// A step in the middle of a run, with no value that would hide a missing factor.
+ops::StepScalars mid_run();
+
+Case embed_case(const Shape& ids, const std::vector<std::int64_t>& table_rows, std::int64_t width, DType dtype);
+Case embed_grad_case(const Shape& ids, std::int64_t table_rows, std::int64_t width, DType dtype, DType grad_dtype);
+Case linear_case(const ops::Linear& op, const Shape& x, std::int64_t outputs, DType dtype);
+Case linear_grad_input_case(const Shape& dy, std::int64_t inputs, DType dtype);
+Case linear_grad_weight_case(const Shape& dy, std::int64_t inputs, DType dtype, DType grad_dtype);
+Case bias_grad_case(const Shape& dy, DType dtype, DType grad_dtype);
+Case activation_case(ops::ActivationKind kind, const Shape& x, DType dtype);
+Case activation_grad_case(ops::ActivationKind kind, const Shape& x, DType dtype);
+Case gate_case(ops::ActivationKind kind, const Shape& x, DType dtype);
+Case gate_grad_case(ops::ActivationKind kind, const Shape& x, DType dtype);
+Case add_case(const Shape& x, DType dtype);
+Case cast_case(const Shape& x, DType from, DType to);
+Case dropout_case(double rate, const Shape& x, DType dtype);
+Case residual_case(double rate, const Shape& x, DType dtype);
+Case norm_case(const ops::Norm& op, const Shape& x, DType dtype);
+Case norm_grad_case(const ops::NormGrad& op, const Shape& x, DType dtype);
+Case qk_norm_case(const ops::QkNorm& op, std::int64_t batch, std::int64_t length, DType dtype);
+Case qk_norm_grad_case(const ops::QkNormGrad& op, std::int64_t batch, std::int64_t length, DType dtype);
+Case rope_case(const ops::Rope& op, std::int64_t batch, std::int64_t length, DType dtype);
+Case attention_case(const ops::Attention& op, std::int64_t batch, std::int64_t length, DType dtype);
+Case attention_grad_case(const ops::Attention& forward, std::int64_t batch, std::int64_t length, DType dtype);
+Case cross_entropy_case(const Shape& logits, DType dtype);
+Case cross_entropy_grad_case(const Shape& logits, DType dtype);
+Case head_loss_case(const ops::HeadLoss& op, const Shape& x, std::int64_t vocabulary, DType dtype);
+Case scalars_case(const ops::Op& op, const ops::StepScalars& scalars);
+Case sum_case(const ops::Op& op, const Shape& x, DType dtype);
+Case adam_case(const ops::AdamUpdate& op, const Shape& weight, DType gradient, DType copy, const ops::StepScalars& scalars);
+Case sgd_case(const ops::SgdUpdate& op, const Shape& weight, DType gradient, DType copy, const ops::StepScalars& scalars);
+
+}  // namespace plimsoll::op_cases

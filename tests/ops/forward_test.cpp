@@ -1,0 +1,198 @@
+// Every fast kernel on every case it takes, against the reference on the same inputs: max|difference| is measured
+// against the largest magnitude of the result, with a bound by the coarsest element type that takes part.
+#include <algorithm>
+#include <cmath>
+#include <map>
+
+#include <gtest/gtest.h>
+
+#include "kernels/cpu/reference/compute.h"
+#include "kernels/cpu/table.h"
+#include "ops/cases.h"
+#include "ops/run_case.h"
+
+namespace plimsoll::op_cases {
+namespace {
+
+namespace cpu = kernels::cpu;
+namespace reference = kernels::cpu::reference;
+
+const std::vector<Case>& all_cases() {
+  static const std::vector<Case> cases = test_cases();
+  return cases;
+}
+
+template <std::size_t... Index>
+std::vector<std::string> names_of_operators(std::index_sequence<Index...>) {
+  return {std::string(std::variant_alternative_t<Index, ops::Op>::kName)...};
+}
+
+std::vector<std::string> operators() { return names_of_operators(std::make_index_sequence<std::variant_size_v<ops::Op>>()); }
+
+bool is_reference(const cpu::Kernel& kernel) { return kernel.name.ends_with(".reference"); }
+
+// Rounding inside (sums in f32, or in 16-bit products) and of the result itself.
+double tolerance(DType dtype) {
+  switch (dtype) {
+    case DType::bf16: return 0x1p-8 + 0x1p-9;
+    case DType::f16: return 0x1p-10 + 0x1p-11;
+    default: return 5e-6;
+  }
+}
+
+double tolerance(const Case& test) {
+  double coarsest = 0.0;
+  for (const std::vector<TensorType>& types : {test.input_types(), test.output_types()}) {
+    for (const TensorType& type : types) coarsest = std::max(coarsest, tolerance(type.dtype));
+  }
+  return coarsest;
+}
+
+void expect_near(const reference::RefTensor& found, const reference::RefTensor& expected, double allowed) {
+  ASSERT_EQ(base::to_string(found.shape), base::to_string(expected.shape));
+  double largest = 0.0;
+  for (const double value : expected.values) largest = std::max(largest, std::isfinite(value) ? std::abs(value) : 0.0);
+  double worst = 0.0;
+  std::int64_t worst_at = -1;
+  for (std::int64_t e = 0; e < expected.elements(); ++e) {
+    double difference = std::abs(found[e] - expected[e]);
+    if (found[e] == expected[e]) difference = 0.0;  // equal infinities
+    if (std::isnan(difference)) difference = std::numeric_limits<double>::infinity();
+    if (difference > worst || worst_at < 0) {
+      worst = difference;
+      worst_at = e;
+    }
+  }
+  if (worst_at < 0) return;
+  EXPECT_LE(worst, allowed * largest) << "element " << worst_at << ": found " << found[worst_at] << ", expected " << expected[worst_at]
+                                      << ", largest magnitude " << largest << ", relative error " << worst / largest;
+}
+
+void expect_near(const base::ExactSum& found, const base::ExactSum& expected) {
+  EXPECT_EQ(found.not_finite, expected.not_finite);
+  if (expected.not_finite != 0) return;
+  EXPECT_NEAR(found.value(), expected.value(), 1e-5 * std::abs(expected.value()));
+}
+
+void expect_near(const ops::StepScalars& found, const ops::StepScalars& expected) {
+  EXPECT_EQ(found.seed, expected.seed);
+  EXPECT_EQ(found.step, expected.step);
+  EXPECT_EQ(found.learning_rate, expected.learning_rate);
+  EXPECT_EQ(found.inverse_tokens, expected.inverse_tokens);
+  EXPECT_EQ(found.loss_scale, expected.loss_scale);
+  EXPECT_EQ(found.updates, expected.updates);
+  EXPECT_EQ(found.good_steps, expected.good_steps);
+  EXPECT_EQ(found.hysteresis, expected.hysteresis);
+  EXPECT_EQ(found.skip, expected.skip);
+  if (std::isfinite(expected.gradient_norm)) {
+    EXPECT_FLOAT_EQ(found.gradient_norm, expected.gradient_norm);
+    EXPECT_FLOAT_EQ(found.gradient_multiplier, expected.gradient_multiplier);
+  } else {
+    EXPECT_FALSE(std::isfinite(found.gradient_norm));
+  }
+  expect_near(found.squared_norm, expected.squared_norm);
+  expect_near(found.loss, expected.loss);
+}
+
+void expect_near(const std::vector<Bytes>& found, const reference::Results& expected, const Case& test) {
+  const std::vector<TensorType> types = test.output_types();
+  ASSERT_EQ(types.size(), expected.size());
+  for (std::size_t output = 0; output < types.size(); ++output) {
+    SCOPED_TRACE("output " + std::to_string(output));
+    const reference::RefValue value = decode(found[output], types[output]);
+    if (const auto* scalars = std::get_if<ops::StepScalars>(&value)) {
+      expect_near(*scalars, reference::scalars(expected[output]));
+    } else {
+      expect_near(reference::tensor(value), reference::tensor(expected[output]), tolerance(test));
+    }
+  }
+}
+
+void check_kernel(const cpu::Kernel& kernel, const Case& test, const std::vector<Bytes>& inputs, const reference::Results& expected) {
+  SCOPED_TRACE(std::string(kernel.name));
+  const std::vector<Bytes> found = run_case(kernel, test, inputs, {.threads = 1});
+  expect_near(found, expected, test);
+  if (is_reference(kernel)) return;  // one thread, no scratch, reads all before it writes
+  EXPECT_EQ(run_case(kernel, test, inputs, {.threads = 1}), found) << "a second run gives other bits";
+  if (can_share(test.op)) {
+    EXPECT_EQ(run_case(kernel, test, inputs, {.threads = 1, .share = true}), found) << "other bits when an output lies on its input";
+  }
+  const std::vector<Bytes> by_two = run_case(kernel, test, inputs, {.threads = 2});
+  EXPECT_EQ(by_two, found) << "two threads give other bits than one";
+  EXPECT_EQ(run_case(kernel, test, inputs, {.threads = 2}), by_two) << "a second run on two threads gives other bits";
+}
+
+bool is_large(const Case& test) { return ops::bytes_of(test.input_types(), test.output_types()) > 60'000.0; }
+
+// The kernels of an operator that take the case, whatever the number of threads.
+std::vector<const cpu::Kernel*> kernels_for(const Case& test) {
+  const std::vector<TensorType> inputs = test.input_types();
+  const std::vector<TensorType> outputs = test.output_types();
+  std::vector<const cpu::Kernel*> taking;
+  for (const cpu::Kernel& kernel : cpu::kernels()) {
+    if (kernel.op != ops::name_of(test.op)) continue;
+    if (kernel.refusal == nullptr || !kernel.refusal({test.op, inputs, outputs, 1})) taking.push_back(&kernel);
+  }
+  return taking;
+}
+
+class Forward : public testing::TestWithParam<std::string> {};
+
+TEST_P(Forward, KernelsAgreeWithTheReference) {
+  int checked = 0;
+  for (const Case& test : all_cases()) {
+    if (ops::name_of(test.op) != GetParam()) continue;
+    SCOPED_TRACE(test.name());
+    const std::vector<reference::RefValue> values = draw_inputs(test);
+    const std::vector<TensorType> types = test.input_types();
+    std::vector<Bytes> inputs;
+    for (std::size_t i = 0; i < values.size(); ++i) inputs.push_back(encode(values[i], types[i]));
+    const reference::Results expected = reference::evaluate(test.op, values);
+    for (const cpu::Kernel* kernel : kernels_for(test)) {
+      if (is_reference(*kernel) && is_large(test)) continue;  // it would only compute the same again
+      check_kernel(*kernel, test, inputs, expected);
+      ++checked;
+    }
+    if (HasFailure()) return;  // one case is enough to start with
+  }
+  EXPECT_GT(checked, 0) << "no case of " << GetParam();
+}
+
+// Falling back to the reference is for element types and shapes nobody trains with: all cases here must have better.
+TEST_P(Forward, EveryCaseHasAFastKernelAndAReference) {
+  for (const Case& test : all_cases()) {
+    if (ops::name_of(test.op) != GetParam()) continue;
+    const std::vector<const cpu::Kernel*> taking = kernels_for(test);
+    ASSERT_FALSE(taking.empty()) << test.name();
+    ASSERT_TRUE(is_reference(*taking.back())) << test.name() << ": the last kernel of the operator must be the reference";
+    ASSERT_FALSE(is_reference(*taking.front())) << test.name() << ": only the reference takes it";
+  }
+}
+
+INSTANTIATE_TEST_SUITE_P(Operators, Forward, testing::ValuesIn(operators()), [](const auto& test) { return test.param; });
+
+TEST(Cases, EveryOperatorIsTriedInF32AndBf16) {
+  std::map<std::string, std::map<DType, int>> seen;
+  for (const Case& test : all_cases()) {
+    for (const TensorType& type : test.input_types()) ++seen[std::string(ops::name_of(test.op))][type.dtype];
+  }
+  const std::vector<std::string> without_tensors{"begin_step", "prepare_update", "finish_step"};
+  for (const std::string& name : operators()) {
+    ASSERT_TRUE(seen.contains(name)) << "no case of " << name;
+    if (std::find(without_tensors.begin(), without_tensors.end(), name) != without_tensors.end()) continue;
+    EXPECT_GT(seen[name][DType::f32], 0) << name;
+    if (name == "sum_loss") continue;  // losses are always f32
+    EXPECT_GT(seen[name][DType::bf16], 0) << name;
+  }
+}
+
+TEST(Cases, AreDifferent) {
+  std::map<std::string, int> names;
+  for (const Case& test : all_cases()) {
+    if (std::holds_alternative<ops::StepScalars>(test.inputs[0].source)) continue;  // these differ in the scalars' values
+    EXPECT_EQ(names[test.name()]++, 0) << test.name();
+  }
+}
+
+}  // namespace
+}  // namespace plimsoll::op_cases

@@ -1,0 +1,266 @@
+// What correctness is checked on: every attribute, every element type that trains, extents of 1, odd ones, ones around
+// the sizes at which kernels cut their work, and some at random.
+#include <initializer_list>
+
+#include "base/random.h"
+#include "ops/build_cases.h"
+
+namespace plimsoll::op_cases {
+
+namespace {
+
+using ops::ActivationKind;
+using ops::NormKind;
+
+constexpr std::initializer_list<DType> kTypes{DType::f32, DType::bf16, DType::f16};
+constexpr std::initializer_list<ActivationKind> kActivations{ActivationKind::gelu_tanh, ActivationKind::gelu_erf, ActivationKind::relu,
+                                                             ActivationKind::silu};
+constexpr double kRate = 0.3;
+constexpr std::uint64_t kSite = 0xABCDEF01234567ull;
+
+// Extents at random, the same in every run.
+class Pick {
+ public:
+  explicit Pick(std::string_view what) : key_(base::random_key(7, base::hash_name(what))) {}
+  // In [low, high].
+  std::int64_t operator()(std::int64_t low, std::int64_t high) {
+    const std::uint32_t bits = base::philox({count_++, 0, 0, 0}, key_)[0];
+    return low + static_cast<std::int64_t>(bits) % (high - low + 1);
+  }
+
+ private:
+  base::RandomKey key_;
+  std::uint32_t count_ = 0;
+};
+
+// Activations (B, T, C).
+std::vector<Shape> activation_shapes(std::string_view what, std::int64_t least_width = 1) {
+  Pick pick(what);
+  return {Shape{1, 1, least_width},
+          Shape{2, 3, 5},
+          Shape{3, 2, 64},
+          Shape{2, 3, 1030},
+          Shape{pick(1, 4), pick(1, 9), pick(least_width, 40)},
+          Shape{pick(1, 4), pick(5, 30), pick(40, 400)}};
+}
+
+void add_embedding(std::vector<Case>& cases) {
+  for (const DType dtype : kTypes) {
+    cases.push_back(embed_case(Shape{1, 1}, {1}, 1, dtype));
+    cases.push_back(embed_case(Shape{2, 7}, {11, 7}, 12, dtype));
+    cases.push_back(embed_case(Shape{3, 5}, {100, 5, 2}, 131, dtype));
+    cases.push_back(embed_grad_case(Shape{1, 1}, 1, 1, dtype, DType::f32));
+    cases.push_back(embed_grad_case(Shape{2, 7}, 5, 12, dtype, DType::f32));
+    cases.push_back(embed_grad_case(Shape{3, 41}, 100, 131, dtype, dtype));
+  }
+}
+
+void add_linear(std::vector<Case>& cases) {
+  Pick pick("linear");
+  struct Size {
+    Shape x;
+    std::int64_t outputs;
+  };
+  const std::vector<Size> sizes{{Shape{1, 1}, 1},
+                                {Shape{2, 3, 5}, 7},
+                                {Shape{2, 17, 33}, 65},
+                                {Shape{pick(1, 3), pick(1, 40), pick(1, 90)}, pick(1, 130)},
+                                {Shape{pick(60, 140), pick(100, 200)}, pick(100, 200)}};
+  for (const DType dtype : kTypes) {
+    for (const Size& size : sizes) {
+      const Shape dy = linear_case({}, size.x, size.outputs, dtype).output_types()[0].shape;
+      for (const bool bias : {false, true}) {
+        cases.push_back(linear_case({.bias = bias}, size.x, size.outputs, dtype));
+      }
+      cases.push_back(linear_grad_input_case(dy, size.x[-1], dtype));
+      cases.push_back(linear_grad_weight_case(dy, size.x[-1], dtype, DType::f32));
+      cases.push_back(bias_grad_case(dy, dtype, DType::f32));
+      if (dtype != DType::f32) cases.push_back(linear_grad_weight_case(dy, size.x[-1], dtype, dtype));
+      if (dtype != DType::f32) cases.push_back(bias_grad_case(dy, dtype, dtype));
+    }
+    for (const ActivationKind kind : kActivations) {
+      cases.push_back(linear_case({.bias = true, .activation = kind}, Shape{2, 5, 7}, 13, dtype));
+      cases.push_back(linear_case({.bias = kind == ActivationKind::relu, .activation = kind}, Shape{3, 19, 37}, 67, dtype));
+    }
+    cases.push_back(bias_grad_case(Shape{2, 301, 33}, dtype, DType::f32));
+  }
+}
+
+void add_elementwise(std::vector<Case>& cases) {
+  for (const DType dtype : kTypes) {
+    for (const Shape& shape : activation_shapes("elementwise")) {
+      cases.push_back(add_case(shape, dtype));
+      for (const DType to : kTypes) cases.push_back(cast_case(shape, dtype, to));
+      Shape doubled = shape;
+      doubled.set(-1, 2 * shape[-1]);
+      for (const ActivationKind kind : kActivations) {
+        cases.push_back(activation_case(kind, shape, dtype));
+        cases.push_back(activation_grad_case(kind, shape, dtype));
+        cases.push_back(gate_case(kind, doubled, dtype));
+        cases.push_back(gate_grad_case(kind, doubled, dtype));
+      }
+    }
+  }
+}
+
+void add_dropout(std::vector<Case>& cases) {
+  for (const DType dtype : kTypes) {
+    for (const Shape& shape : activation_shapes("dropout")) {
+      cases.push_back(dropout_case(kRate, shape, dtype));
+      cases.push_back(residual_case(0.0, shape, dtype));
+      cases.push_back(residual_case(kRate, shape, dtype));
+    }
+    cases.push_back(dropout_case(0.5, Shape{5, 3}, dtype));
+  }
+}
+
+// Of two numbers or one, what normalisation leaves does not depend on them: gradients are nothing but rounding.
+constexpr std::int64_t kLeastNorm = 3;
+
+void add_norm(std::vector<Case>& cases) {
+  for (const DType dtype : kTypes) {
+    for (const Shape& shape : activation_shapes("norm", kLeastNorm)) {
+      for (const NormKind kind : {NormKind::layer, NormKind::rms}) {
+        const bool bias = kind == NormKind::layer;
+        cases.push_back(norm_case({.kind = kind, .bias = bias}, shape, dtype));
+        cases.push_back(norm_case({.kind = kind, .eps = 1e-6, .bias = !bias, .residual = true}, shape, dtype));
+        cases.push_back(norm_case({.kind = kind, .bias = bias, .residual = true, .rate = kRate, .site = kSite}, shape, dtype));
+        cases.push_back(norm_grad_case({.kind = kind, .bias = bias}, shape, dtype));
+        cases.push_back(norm_grad_case({.kind = kind, .bias = !bias, .has_dsum = true, .dtype = dtype}, shape, dtype));
+      }
+    }
+    for (const ops::Heads& heads : {ops::Heads{1, 1, kLeastNorm}, ops::Heads{3, 3, 9}, ops::Heads{4, 2, 16}, ops::Heads{6, 1, 34}}) {
+      cases.push_back(qk_norm_case({.heads = heads}, 2, 7, dtype));
+      cases.push_back(qk_norm_grad_case({.heads = heads, .dtype = heads.kv == 1 ? dtype : DType::f32}, 2, 7, dtype));
+    }
+  }
+}
+
+void add_rope(std::vector<Case>& cases) {
+  for (const DType dtype : kTypes) {
+    for (const ops::Heads& heads : {ops::Heads{1, 1, 2}, ops::Heads{2, 2, 6}, ops::Heads{4, 2, 64}, ops::Heads{5, 1, 30}}) {
+      for (const bool inverse : {false, true}) cases.push_back(rope_case({.heads = heads, .inverse = inverse}, 2, 9, dtype));
+    }
+  }
+}
+
+void add_attention(std::vector<Case>& cases) {
+  Pick pick("attention");
+  struct Size {
+    ops::Heads heads;
+    std::int64_t batch;
+    std::int64_t length;
+  };
+  const std::vector<Size> sizes{
+      {{1, 1, 4}, 1, 1}, {{2, 2, 7}, 2, 5}, {{4, 2, 16}, 2, 33}, {{6, 1, pick(3, 30)}, 2, pick(40, 90)}, {{2, 2, 64}, 1, 150}};
+  for (const DType dtype : kTypes) {
+    for (const Size& size : sizes) {
+      const std::vector<ops::Attention> forms{
+          {.heads = size.heads},
+          {.heads = size.heads, .causal = false},
+          {.heads = size.heads, .segmented = true},
+          {.heads = size.heads, .causal = false, .segmented = true},
+          {.heads = size.heads, .window = 3},
+          {.heads = size.heads, .window = 40, .segmented = true},
+          {.heads = size.heads, .rate = kRate},
+          {.heads = size.heads, .causal = false, .segmented = true, .rate = kRate},
+      };
+      for (const ops::Attention& form : forms) {
+        cases.push_back(attention_case(form, size.batch, size.length, dtype));
+        cases.push_back(attention_grad_case(form, size.batch, size.length, dtype));
+      }
+    }
+  }
+}
+
+void add_loss(std::vector<Case>& cases) {
+  Pick pick("loss");
+  const std::vector<Shape> logits{Shape{1, 1}, Shape{2, 3, 5}, Shape{2, 7, 33}, Shape{pick(2, 9), pick(500, 1500)}};
+  const std::vector<Shape> inputs{Shape{1, 1}, Shape{2, 3, 5}, Shape{2, 19, 33}, Shape{pick(20, 40), pick(20, 70)}};
+  for (const DType dtype : kTypes) {
+    for (const Shape& shape : logits) {
+      cases.push_back(cross_entropy_case(shape, dtype));
+      cases.push_back(cross_entropy_grad_case(shape, dtype));
+    }
+    for (std::size_t index = 0; index < inputs.size(); ++index) {
+      for (const bool bias : {false, true}) {
+        const std::int64_t vocabulary = logits[index][-1];
+        cases.push_back(head_loss_case({.bias = bias}, inputs[index], vocabulary, dtype));
+        cases.push_back(head_loss_case({.bias = bias, .gradients = true}, inputs[index], vocabulary, dtype));
+      }
+    }
+    cases.push_back(head_loss_case({.bias = true, .gradients = true, .dtype = dtype}, Shape{2, 9, 12}, 50, dtype));
+    // Larger than any chunk of rows or of the vocabulary that a kernel would take at once.
+    cases.push_back(head_loss_case({.gradients = true}, Shape{2, 150, 12}, 5003, dtype));
+  }
+}
+
+void add_scalars(std::vector<Case>& cases) {
+  const ops::StepScalars usual = mid_run();
+  ops::StepScalars skipped = usual;
+  skipped.skip = 1;
+  ops::StepScalars unlucky = skipped;
+  unlucky.hysteresis = 0;
+  ops::StepScalars lowest = unlucky;
+  lowest.loss_scale = 1.0f;
+  ops::StepScalars overflown = usual;
+  overflown.squared_norm.add(std::numeric_limits<float>::infinity());
+  ops::StepScalars fresh;
+
+  for (const ops::StepScalars& scalars : {usual, skipped, fresh}) cases.push_back(scalars_case(ops::BeginStep{}, scalars));
+  for (const ops::PrepareUpdate& op : {ops::PrepareUpdate{}, ops::PrepareUpdate{.clip = 1.0}, ops::PrepareUpdate{.clip = 1e6},
+                                       ops::PrepareUpdate{.clip = 1.0, .check_finite = true}}) {
+    for (const ops::StepScalars& scalars : {usual, skipped, overflown, fresh}) cases.push_back(scalars_case(op, scalars));
+  }
+  for (const ops::FinishStep& op : {ops::FinishStep{}, ops::FinishStep{.dynamic = true}, ops::FinishStep{.dynamic = true, .window = 4},
+                                    ops::FinishStep{.dynamic = true, .window = 1, .hysteresis = 1, .minimum = 16.0}}) {
+    for (const ops::StepScalars& scalars : {usual, skipped, unlucky, lowest, fresh}) cases.push_back(scalars_case(op, scalars));
+  }
+  for (const Shape& shape : {Shape{1}, Shape{1023}, Shape{1024}, Shape{5, 1000}, Shape{3, 33, 700}}) {
+    cases.push_back(sum_case(ops::SumLoss{}, Shape{shape.elements()}, DType::f32));
+    for (const DType dtype : kTypes) cases.push_back(sum_case(ops::SquaredNorm{}, shape, dtype));
+  }
+}
+
+void add_optimizers(std::vector<Case>& cases) {
+  const ops::StepScalars usual = mid_run();
+  ops::StepScalars first = usual;
+  first.updates = 0;
+  ops::StepScalars skipped = usual;
+  skipped.skip = 1;
+  for (const Shape& shape : {Shape{1}, Shape{7, 5}, Shape{1030}, Shape{13, 999}}) {
+    for (const DType gradient : kTypes) {
+      for (const ops::StepScalars& scalars : {usual, first, skipped}) {
+        for (const bool copy : {false, true}) {
+          const DType copied = gradient == DType::f32 ? DType::bf16 : gradient;
+          cases.push_back(adam_case({.weight_decay = 0.1, .copy = copy}, shape, gradient, copied, scalars));
+          cases.push_back(adam_case({.beta1 = 0.8, .beta2 = 0.95, .eps = 1e-3, .weight_decay = 0.1, .decoupled = false, .copy = copy},
+                                    shape, gradient, copied, scalars));
+          cases.push_back(sgd_case({.weight_decay = 0.1, .copy = copy}, shape, gradient, copied, scalars));
+          cases.push_back(sgd_case({.momentum = 0.9, .weight_decay = 0.1, .copy = copy}, shape, gradient, copied, scalars));
+        }
+      }
+    }
+  }
+}
+
+}  // namespace
+
+std::vector<Case> test_cases() {
+  std::vector<Case> cases;
+  for (const auto family : {add_embedding, add_linear, add_elementwise, add_dropout, add_norm, add_rope, add_attention, add_loss,
+                            add_scalars, add_optimizers}) {
+    family(cases);
+  }
+  const std::size_t plain = cases.size();
+  for (std::size_t index = 0; index < plain; ++index) {
+    const ops::Definition& definition = ops::definition_of(cases[index].op);
+    if (definition.accumulating == nullptr) continue;
+    if (const std::optional<ops::Op> form = definition.accumulating(cases[index].op)) {
+      cases.push_back(accumulating_case(Case(cases[index]), *form));
+    }
+  }
+  return cases;
+}
+
+}  // namespace plimsoll::op_cases
