@@ -36,9 +36,8 @@ void add_products(std::vector<Case>& cases, DType dtype) {
 }
 
 void add_attention(std::vector<Case>& cases, DType dtype) {
-  for (const ops::Attention& form :
-       {ops::Attention{.heads = kHeads}, ops::Attention{.heads = kHeads, .causal = false}, ops::Attention{.heads = kHeads, .rate = kRate},
-        ops::Attention{.heads = kGrouped, .segmented = true}}) {
+  for (const ops::Attention& form : {ops::Attention{.heads = kHeads}, ops::Attention{.heads = kHeads, .causal = false},
+                                     ops::Attention{.heads = kHeads, .rate = kRate}, ops::Attention{.heads = kGrouped}}) {
     cases.push_back(attention_case(form, kBatch, kLength, dtype));
     cases.push_back(attention_grad_case(form, kBatch, kLength, dtype));
   }
