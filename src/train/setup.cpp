@@ -75,6 +75,17 @@ std::shared_ptr<const data::BatchReader> open_reader(io::FileSystem& file_system
   return std::make_shared<data::BatchReader>(std::move(source), options);
 }
 
+data::BatchView batch_view(Session& session, std::string_view program, std::int32_t micro_batch, const config::Run& run) {
+  return {.rows = run.batch.micro,
+          .sequence = run.batch.sequence,
+          .tokens = session.input(program, "tokens", micro_batch),
+          .targets = session.input(program, "targets", micro_batch),
+          .positions = session.input(program, "positions", micro_batch),
+          .segments = session.input(program, "segments", micro_batch),
+          .token_types = session.input(program, "token_types", micro_batch),
+          .samples = session.input(program, "samples", micro_batch)};
+}
+
 Capacity capacity_of(const config::Run& run) {
   // Measured: the program, oneDNN with its generated code, OpenMP stacks, and the reader's pages.
   const base::Bytes reserve{96ll << 20};

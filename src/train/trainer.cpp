@@ -1,26 +1,15 @@
 #include "train/trainer.h"
 
-#include <algorithm>
+#include <optional>
 
-#include "base/error.h"
 #include "data/batch_share.h"
+#include "train/evaluator.h"
 #include "train/lr_schedule.h"
 #include "train/setup.h"
 
 namespace plimsoll::train {
 
 namespace {
-
-data::BatchView view_of(Session& session, std::string_view program, std::int32_t micro_batch, const config::Run& run) {
-  return {.rows = run.batch.micro,
-          .sequence = run.batch.sequence,
-          .tokens = session.input(program, "tokens", micro_batch),
-          .targets = session.input(program, "targets", micro_batch),
-          .positions = session.input(program, "positions", micro_batch),
-          .segments = session.input(program, "segments", micro_batch),
-          .token_types = session.input(program, "token_types", micro_batch),
-          .samples = session.input(program, "samples", micro_batch)};
-}
 
 Session make_session(const config::Run& run) {
   const SessionOptions options = session_options(run, {.train = true, .evaluate = !run.data.valid.empty(), .infer = {}});
@@ -35,13 +24,14 @@ struct Trainer::State {
       : run(given),
         context(where),
         train_reader(open_reader(where.file_system, given, given.data.train, false)),
-        valid_reader(given.data.valid.empty() ? nullptr : open_reader(where.file_system, given, given.data.valid, true)),
-        session(make_session(given)) {}
+        session(make_session(given)) {
+    if (!given.data.valid.empty()) evaluator.emplace(where.file_system, given);
+  }
 
   config::Run run;
   TrainContext context;
   std::shared_ptr<const data::BatchReader> train_reader;
-  std::shared_ptr<const data::BatchReader> valid_reader;
+  std::optional<Evaluator> evaluator;
   Session session;
   Progress progress;
 };
@@ -60,7 +50,7 @@ observe::StepDone Trainer::step(executor::Timeline* timeline) {
   std::int64_t valid_targets = 0;
   for (std::int32_t micro_batch = 0; micro_batch < share.micro_batches(); ++micro_batch) {
     const data::SampleRange range = data::range_of(share, state.progress.cursor, micro_batch);
-    valid_targets += state.train_reader->read(range, view_of(state.session, "train", micro_batch, run));
+    valid_targets += state.train_reader->read(range, batch_view(state.session, "train", micro_batch, run));
   }
   const std::int64_t number = state.progress.steps_done + 1;
   const double rate = learning_rate(run, number);
@@ -78,43 +68,26 @@ observe::StepDone Trainer::step(executor::Timeline* timeline) {
   return done;
 }
 
-observe::Evaluation Trainer::evaluate() {
-  State& state = *state_;
-  PLIMSOLL_CHECK(state.valid_reader != nullptr, "there is no data.valid");
-  const config::Run& run = state.run;
-  const double start = state.context.clock.seconds();
-  const std::int64_t samples = state.valid_reader->sampler().samples_per_epoch();
-  const std::int64_t all = (samples + run.batch.micro - 1) / run.batch.micro;
-  const std::int64_t batches = run.eval.batches > 0 ? std::min(run.eval.batches, all) : all;
-  observe::Evaluation evaluation;
-  double loss_sum = 0.0;
-  for (std::int64_t batch = 0; batch < batches; ++batch) {
-    const data::SampleRange range{batch * run.batch.micro, std::min(run.batch.micro, samples - batch * run.batch.micro)};
-    evaluation.tokens += state.valid_reader->read(range, view_of(state.session, "evaluate", 0, run));
-    loss_sum += state.session.evaluate();
-  }
-  evaluation.loss = loss_sum / static_cast<double>(std::max<std::int64_t>(1, evaluation.tokens));
-  evaluation.seconds = state.context.clock.seconds() - start;
-  return evaluation;
-}
-
-void Trainer::run(const Save& save) {
+void Trainer::run(const Hooks& hooks) {
   State& state = *state_;
   const config::Run& run = state.run;
   state.context.observer.on(observe::RunStarted{.first_step = state.progress.steps_done + 1, .last_step = run.steps, .name = describe(run)});
-  std::int64_t saved = state.progress.steps_done;
+  const std::int64_t first = state.progress.steps_done;
+  std::int64_t saved = first;
   while (state.progress.steps_done < run.steps && !state.context.stop_wanted.load()) {
-    observe::StepDone done = step();
+    const std::int64_t number = state.progress.steps_done - first + 1;
+    const bool traced = number == 2 || (number == 1 && state.progress.steps_done + 1 == run.steps);
+    observe::StepDone done = step(traced ? hooks.timeline : nullptr);
     const bool last = done.step == run.steps;
-    const bool evaluates = state.valid_reader != nullptr && run.eval.every > 0 && (last || done.step % run.eval.every == 0);
-    if (evaluates) done.evaluation = evaluate();
+    const bool evaluates = state.evaluator && run.eval.every > 0 && (last || done.step % run.eval.every == 0);
+    if (evaluates) done.evaluation = state.evaluator->run(state.session, state.context.clock);
     state.context.observer.on(done);
     if (run.checkpoint.every > 0 && done.step % run.checkpoint.every == 0 && !last) {
-      save(*this);
+      hooks.save(*this);
       saved = done.step;
     }
   }
-  if (state.progress.steps_done > saved) save(*this);
+  if (state.progress.steps_done > saved) hooks.save(*this);
   state.context.observer.on(observe::RunEnded{.step = state.progress.steps_done});
 }
 

@@ -38,15 +38,15 @@ class Trainer {
   Session& session();
   Progress& progress();
 
-  // Called after each step that ends at a checkpoint's place, and when the run stops.
-  using Save = std::function<void(const Trainer&)>;
+  struct Hooks {
+    std::function<void(Trainer&)> save;       // after steps that end at a checkpoint's place, and when the run stops
+    executor::Timeline* timeline = nullptr;   // of the second step (the first also touches fresh memory)
+  };
 
   // Trains until run.steps are done or a stop is wanted.
-  void run(const Save& save);
+  void run(const Hooks& hooks);
 
-  // One step, its timeline recorded; the run goes on from there.
   observe::StepDone step(executor::Timeline* timeline = nullptr);
-  observe::Evaluation evaluate();
 
  private:
   struct State;

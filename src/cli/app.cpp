@@ -1,0 +1,103 @@
+#include "cli/app.h"
+
+#include <fmt/format.h>
+
+#include "cli/commands.h"
+#include "cli/completion.h"
+#include "cli/manual.h"
+
+namespace plimsoll::cli {
+
+namespace {
+
+void add_run_options(CLI::App& command, RunOptions& options) {
+  command.add_option("run", options.file, "run file (JSON; comments allowed), see docs/run-file.md")->required();
+  command.add_option("--set", options.overrides, "override a setting of the run file: a.b=c (repeatable)")->type_name("KEY=VALUE");
+}
+
+void add_json(CLI::App& command, bool& json) { command.add_flag("--json", json, "machine-readable output"); }
+
+void add_train(CLI::App& app) {
+  auto options = std::make_shared<TrainOptions>();
+  CLI::App* command = app.add_subcommand("train", "train a model; resumes from the newest valid checkpoint in the run's folder");
+  add_run_options(*command, options->run);
+  command->add_option("--trace", options->trace, "write a Chrome trace of one step to this file")->type_name("FILE");
+  command->add_flag("--fresh", options->fresh, "start over even if the run's folder holds checkpoints");
+  command->callback([options] { train_command(*options); });
+}
+
+void add_plan(CLI::App& app) {
+  auto options = std::make_shared<PlanOptions>();
+  CLI::App* command = app.add_subcommand("plan", "show how a run would be trained: what fits where, to the byte");
+  add_run_options(*command, options->run);
+  add_json(*command, options->run.json);
+  command->add_option("--out", options->out, "store the plan in this file")->type_name("FILE");
+  command->add_flag("--full", options->full, "print every procedure, buffer and call");
+  command->callback([options] { plan_command(*options); });
+}
+
+void add_explain(CLI::App& app) {
+  auto options = std::make_shared<RunOptions>();
+  CLI::App* command = app.add_subcommand("explain", "every setting with its value and where it came from");
+  add_run_options(*command, *options);
+  add_json(*command, options->json);
+  command->callback([options] { explain_command(*options); });
+}
+
+void add_eval(CLI::App& app) {
+  auto options = std::make_shared<RunOptions>();
+  CLI::App* command = app.add_subcommand("eval", "loss and perplexity of the newest checkpoint over data.valid");
+  add_run_options(*command, *options);
+  add_json(*command, options->json);
+  command->callback([options] { eval_command(*options); });
+}
+
+void add_generate(CLI::App& app) {
+  auto options = std::make_shared<GenerateOptions>();
+  CLI::App* command = app.add_subcommand("generate", "text from the newest checkpoint, as it is made");
+  add_run_options(*command, options->run);
+  command->add_option("--prompt", options->prompt, "text to continue")->capture_default_str();
+  command->add_option("--tokens", options->tokens, "how many tokens to make")->check(CLI::Range(1, 1'000'000))->capture_default_str();
+  command->add_option("--temperature", options->temperature, "0: the likeliest token always")->check(CLI::Range(0.0, 100.0))->capture_default_str();
+  command->add_option("--top-k", options->top_k, "draw from the k likeliest only; 0: all")->check(CLI::NonNegativeNumber)->capture_default_str();
+  command->add_option("--top-p", options->top_p, "draw from the likeliest that make up this share")->check(CLI::Range(0.0, 1.0))->capture_default_str();
+  command->callback([options] { generate_command(*options); });
+}
+
+void add_inspect(CLI::App& app) {
+  auto options = std::make_shared<InspectOptions>();
+  CLI::App* command = app.add_subcommand("inspect", "a plan, a checkpoint, a model file or a token file in words");
+  command->add_option("path", options->path, "what to look at")->required();
+  command->add_option("--diff", options->other, "with a plan: another plan to compare it with")->type_name("FILE");
+  add_json(*command, options->json);
+  command->callback([options] { inspect_command(*options); });
+}
+
+void add_helpers(CLI::App& app) {
+  auto shell = std::make_shared<std::string>();
+  CLI::App* completion = app.add_subcommand("completion", "print a completion script: source <(plimsoll completion bash)");
+  completion->add_option("shell", *shell, "bash, zsh or fish")->required()->check(CLI::IsMember({"bash", "zsh", "fish"}));
+  completion->callback([shell, &app] { fmt::print("{}", completion_script(app, *shell)); });
+  CLI::App* manual = app.add_subcommand("manual", "print the manual page: plimsoll manual | man -l -");
+  manual->callback([&app] { fmt::print("{}", manual_page(app)); });
+}
+
+}  // namespace
+
+std::unique_ptr<CLI::App> make_app() {
+  auto app = std::make_unique<CLI::App>("Plimsoll works out how a model can be trained on the machine at hand, proves that it fits, and trains it.", "plimsoll");
+  app->set_version_flag("--version", fmt::format("plimsoll {}", PLIMSOLL_VERSION));
+  app->require_subcommand(1);
+  app->get_formatter()->column_width(34);
+  app->footer("Exit codes: 0 done, 2 bad input, 3 does not fit or is not legal, 4 a peer or device was lost, 1 anything else.");
+  add_train(*app);
+  add_plan(*app);
+  add_explain(*app);
+  add_eval(*app);
+  add_generate(*app);
+  add_inspect(*app);
+  add_helpers(*app);
+  return app;
+}
+
+}  // namespace plimsoll::cli

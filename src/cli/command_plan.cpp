@@ -1,0 +1,63 @@
+#include <fmt/format.h>
+
+#include "base/json.h"
+#include "cli/commands.h"
+#include "cli/common.h"
+#include "io/files.h"
+#include "io/posix_file_system.h"
+#include "observe/terminal.h"
+#include "plan/file.h"
+#include "plan/print.h"
+#include "plan/verify.h"
+#include "plan/waterline.h"
+#include "report/waterline_text.h"
+#include "train/setup.h"
+
+namespace plimsoll::cli {
+
+namespace {
+
+using base::Json;
+
+Json candidate_json(const plan::Plan& plan, const train::Capacity& capacity) {
+  const plan::RankClass& rank_class = plan.classes.at(0);
+  const base::Bytes arena = rank_class.arena[static_cast<std::size_t>(plan::Tier::device)];
+  const plan::Waterline line = plan::waterline(rank_class, 0, plan::Tier::device);
+  const bool fits = arena + capacity.reserve <= capacity.device;
+  Json kinds = Json::object();
+  for (const auto& [kind, bytes] : plan::by_kind(rank_class, 0, plan::Tier::device, line.peak_call)) kinds.set(plan::name_of(kind), Json(bytes.count));
+  return Json::object(
+      {{"fits", fits},
+       {"reason", fits ? Json() : Json(fmt::format("needs {} of {}", base::to_string(arena + capacity.reserve), base::to_string(capacity.device)))},
+       {"strategy", plan.strategy},
+       {"peak_bytes", Json::object({{rank_class.name, Json::object({{"device", arena.count}})}})},
+       {"reserve_bytes", capacity.reserve.count},
+       {"device_bytes_by_kind", kinds}});
+}
+
+}  // namespace
+
+void plan_command(const PlanOptions& options) {
+  io::PosixFileSystem file_system;
+  const config::Run run = read_run(file_system, options.run);
+  const plan::Plan plan = train::plan_session(train::session_options(run, {.train = true, .evaluate = !run.data.valid.empty(), .infer = {}}));
+  plan::verify(plan, "lowering");
+  const train::Capacity capacity = train::capacity_of(run);
+  if (!options.out.empty()) {
+    io::replace_file(file_system, options.out, io::as_bytes(base::write_json(plan::to_json(plan)) + "\n"));
+  }
+  if (options.run.json) {
+    Json::Array candidates{candidate_json(plan, capacity)};
+    fmt::print("{}\n", base::write_json(Json::object({{"candidates", Json(std::move(candidates))}}), base::JsonLayout::pretty));
+    return;
+  }
+  if (options.full) {
+    fmt::print("{}", plan::to_string(plan));
+    return;
+  }
+  const observe::Terminal terminal = observe::detect_terminal(1);
+  fmt::print("{}", report::waterline_text(plan, "train", {.color = terminal.color, .width = 72, .capacity = capacity.device, .reserve = capacity.reserve}));
+  train::require_fit(plan, capacity);
+}
+
+}  // namespace plimsoll::cli

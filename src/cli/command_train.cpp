@@ -1,0 +1,117 @@
+#include <atomic>
+#include <csignal>
+#include <cstdio>
+
+#include <fmt/format.h>
+#include <unistd.h>
+
+#include "base/json.h"
+#include "cli/commands.h"
+#include "cli/common.h"
+#include "config/config.h"
+#include "io/files.h"
+#include "io/posix_file_system.h"
+#include "observe/chrome_trace.h"
+#include "observe/metrics_file.h"
+#include "observe/progress_line.h"
+#include "observe/tensorboard_file.h"
+#include "plan/file.h"
+#include "report/waterline_text.h"
+#include "train/checkpoints.h"
+#include "train/setup.h"
+#include "train/trainer.h"
+
+namespace plimsoll::cli {
+
+namespace {
+
+// A signal handler can reach nothing but a global; the second signal ends the process as it would have without us.
+std::atomic<bool> stop_wanted{false};
+
+extern "C" void on_stop_signal(int number) {
+  stop_wanted.store(true);
+  std::signal(number, SIG_DFL);
+}
+
+std::string host_name() {
+  char name[256] = {};
+  return gethostname(name, sizeof name - 1) == 0 ? name : "localhost";
+}
+
+void write_trace(io::FileSystem& file_system, const std::string& path, const executor::Timeline& timeline) {
+  std::string text;
+  observe::ChromeTrace trace([&](std::string_view piece) { text += piece; }, 0.0);
+  trace.name_process(0, "rank 0");
+  trace.name_thread({0, 0}, "calls");
+  trace.name_thread({0, 1}, "kernels");
+  for (const executor::TimelineEvent& event : timeline.events) {
+    const bool is_call = event.kernel.empty();
+    trace.write({.name = is_call ? event.name : event.kernel,
+                 .category = is_call ? "call" : event.name,
+                 .lane = {0, is_call ? 0 : 1},
+                 .begin = event.begin,
+                 .seconds = event.end - event.begin,
+                 .args = {{"micro_batch", base::Json(event.micro_batch)}}});
+  }
+  trace.finish();
+  io::replace_file(file_system, path, io::as_bytes(text));
+}
+
+// What was run is kept beside the results: the resolved settings and the plan.
+void store_description(io::FileSystem& file_system, const config::Run& run, const plan::Plan& plan) {
+  io::replace_file(file_system, run.out + "/run.json", io::as_bytes(base::write_json(config::to_json(run), base::JsonLayout::pretty) + "\n"));
+  io::replace_file(file_system, run.out + "/plan.json", io::as_bytes(base::write_json(plan::to_json(plan)) + "\n"));
+}
+
+// Lines of steps that will be done again are dropped, so that the file reads as if the run had never stopped.
+void continue_metrics(io::FileSystem& file_system, const std::string& path, std::int64_t steps_done) {
+  if (!file_system.status(path)) return;
+  const std::string text = io::read_text(file_system, path);
+  const std::string_view kept = observe::metrics_through(text, steps_done);
+  if (kept.size() != text.size()) io::replace_file(file_system, path, io::as_bytes(kept));
+}
+
+void say_where_it_starts(const train::Resumed& resumed) {
+  for (const std::string& problem : resumed.problems) fmt::print("passed over: {}\n", problem);
+  if (resumed.from) fmt::print("resuming after step {} from {}, the newest valid checkpoint\n\n", resumed.steps_done, *resumed.from);
+}
+
+}  // namespace
+
+void train_command(const TrainOptions& options) {
+  io::PosixFileSystem file_system;
+  const config::Run run = read_run(file_system, options.run);
+  const observe::SystemClock clock;
+  observe::Observers observers;
+  train::Trainer trainer(run, {.file_system = file_system, .observer = observers, .clock = clock, .stop_wanted = stop_wanted});
+  const observe::Terminal terminal = observe::detect_terminal(1);
+  const train::Capacity capacity = train::capacity_of(run);
+  fmt::print("{}\n", report::waterline_text(trainer.session().plan(), "train",
+                                            {.color = terminal.color, .width = 72, .capacity = capacity.device, .reserve = capacity.reserve}));
+
+  io::make_directories(file_system, run.out);
+  train::Checkpoints checkpoints(file_system, run, checkpoint_folder(run));
+  if (options.fresh) {
+    checkpoints.forget();
+  } else {
+    say_where_it_starts(checkpoints.resume(trainer));
+  }
+  store_description(file_system, run, trainer.session().plan());
+  const std::string metrics_path = run.out + "/metrics.jsonl";
+  continue_metrics(file_system, metrics_path, trainer.progress().steps_done);
+
+  observe::ProgressLine progress([](std::string_view text) { std::fwrite(text.data(), 1, text.size(), stdout), std::fflush(stdout); }, clock, {.terminal = terminal});
+  observe::MetricsFile metrics(io::appending_sink(file_system, metrics_path));
+  observe::TensorboardFile tensorboard(io::appending_sink(file_system, run.out + "/" + observe::event_file_name(clock.unix_seconds(), host_name())), clock);
+  observers.add(progress);
+  observers.add(metrics);
+  observers.add(tensorboard);
+
+  std::signal(SIGTERM, on_stop_signal);
+  std::signal(SIGINT, on_stop_signal);
+  executor::Timeline timeline;
+  trainer.run({.save = [&](train::Trainer& at) { observers.on(checkpoints.save(at)); }, .timeline = options.trace.empty() ? nullptr : &timeline});
+  if (!options.trace.empty()) write_trace(file_system, options.trace, timeline);
+}
+
+}  // namespace plimsoll::cli

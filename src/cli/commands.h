@@ -1,0 +1,51 @@
+// The commands of `plimsoll`, each with its options; app.cpp fills them from the command line.
+#pragma once
+
+#include <cstdint>
+#include <string>
+#include <vector>
+
+namespace plimsoll::cli {
+
+// What every command that reads a run file takes.
+struct RunOptions {
+  std::string file;
+  std::vector<std::string> overrides;  // --set
+  bool json = false;
+};
+
+struct TrainOptions {
+  RunOptions run;
+  std::string trace;
+  bool fresh = false;  // do not resume
+};
+
+struct PlanOptions {
+  RunOptions run;
+  std::string out;     // store the plan
+  bool full = false;   // print every procedure, buffer and call
+};
+
+struct GenerateOptions {
+  RunOptions run;
+  std::string prompt;
+  std::int64_t tokens = 200;
+  double temperature = 0.0;
+  std::int64_t top_k = 0;
+  double top_p = 1.0;
+};
+
+struct InspectOptions {
+  std::string path;
+  std::string other;  // a second plan to compare with
+  bool json = false;
+};
+
+void train_command(const TrainOptions& options);
+void plan_command(const PlanOptions& options);
+void explain_command(const RunOptions& options);
+void eval_command(const RunOptions& options);
+void generate_command(const GenerateOptions& options);
+void inspect_command(const InspectOptions& options);
+
+}  // namespace plimsoll::cli

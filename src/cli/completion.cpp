@@ -1,0 +1,70 @@
+#include "cli/completion.h"
+
+#include <fmt/format.h>
+
+namespace plimsoll::cli {
+
+namespace {
+
+std::string command_names(const CLI::App& app) {
+  std::string names;
+  for (const CLI::App* command : app.get_subcommands({})) names += (names.empty() ? "" : " ") + command->get_name();
+  return names;
+}
+
+std::string option_names(const CLI::App& command) {
+  std::string names;
+  for (const CLI::Option* option : command.get_options()) {
+    for (const std::string& name : option->get_lnames()) names += (names.empty() ? "--" : " --") + name;
+  }
+  return names;
+}
+
+std::string bash_script(const CLI::App& app) {
+  std::string cases;
+  for (const CLI::App* command : app.get_subcommands({})) {
+    cases += fmt::format("    {}) words=\"{}\" ;;\n", command->get_name(), option_names(*command));
+  }
+  return fmt::format(
+      "_plimsoll() {{\n"
+      "  local current=\"${{COMP_WORDS[COMP_CWORD]}}\" words\n"
+      "  if [ \"$COMP_CWORD\" -eq 1 ]; then\n"
+      "    COMPREPLY=($(compgen -W \"{} --help --version\" -- \"$current\"))\n"
+      "    return\n"
+      "  fi\n"
+      "  case \"${{COMP_WORDS[1]}}\" in\n"
+      "{}"
+      "    *) words=\"\" ;;\n"
+      "  esac\n"
+      "  case \"$current\" in\n"
+      "    -*) COMPREPLY=($(compgen -W \"$words\" -- \"$current\")) ;;\n"
+      "    *) COMPREPLY=($(compgen -f -- \"$current\")) ;;\n"
+      "  esac\n"
+      "}}\n"
+      "complete -o filenames -F _plimsoll plimsoll\n",
+      command_names(app), cases);
+}
+
+std::string fish_script(const CLI::App& app) {
+  std::string text;
+  for (const CLI::App* command : app.get_subcommands({})) {
+    const std::string& name = command->get_name();
+    text += fmt::format("complete -c plimsoll -n __fish_use_subcommand -a {} -d '{}'\n", name, command->get_description());
+    for (const CLI::Option* option : command->get_options()) {
+      for (const std::string& long_name : option->get_lnames()) {
+        text += fmt::format("complete -c plimsoll -n '__fish_seen_subcommand_from {}' -l {} -d '{}'\n", name, long_name, option->get_description());
+      }
+    }
+  }
+  return text;
+}
+
+}  // namespace
+
+std::string completion_script(const CLI::App& app, std::string_view shell) {
+  if (shell == "fish") return fish_script(app);
+  // zsh runs bash completions through its own compatibility layer.
+  return (shell == "zsh" ? "autoload -U +X bashcompinit && bashcompinit\n" : "") + bash_script(app);
+}
+
+}  // namespace plimsoll::cli

@@ -1,0 +1,43 @@
+#include "cli/manual.h"
+
+#include <fmt/format.h>
+
+namespace plimsoll::cli {
+
+namespace {
+
+// Hyphens and leading dots mean something to troff.
+std::string escaped(std::string_view text) {
+  std::string result;
+  for (char letter : text) {
+    if (letter == '-') result += "\\-";
+    else if (letter == '\\') result += "\\e";
+    else result += letter;
+  }
+  return result.starts_with('.') || result.starts_with('\'') ? "\\&" + result : result;
+}
+
+void add_option(const CLI::Option& option, std::string& page) {
+  const std::string defaults = option.get_default_str().empty() ? "" : fmt::format(" (default {})", option.get_default_str());
+  const std::string type = option.get_type_name().empty() || option.get_items_expected_max() == 0 ? "" : " " + option.get_type_name();
+  page += fmt::format(".TP\n\\fB{}\\fR{}\n{}{}\n", escaped(option.get_name(false, true)), escaped(type), escaped(option.get_description()), escaped(defaults));
+}
+
+}  // namespace
+
+std::string manual_page(const CLI::App& app) {
+  std::string page = fmt::format(".TH PLIMSOLL 1\n.SH NAME\nplimsoll \\- train neural networks on the machine at hand\n.SH SYNOPSIS\n");
+  for (const CLI::App* command : app.get_subcommands({})) page += fmt::format(".B plimsoll {}\n[options]\n.br\n", command->get_name());
+  page += fmt::format(".SH DESCRIPTION\n{}\n", escaped(app.get_description()));
+  for (const CLI::App* command : app.get_subcommands({})) {
+    page += fmt::format(".SH PLIMSOLL {}\n{}\n", CLI::detail::to_lower(command->get_name()), escaped(command->get_description()));
+    for (const CLI::Option* option : command->get_options()) {
+      if (option->get_name() != "--help,-h" && option->get_name() != "-h,--help") add_option(*option, page);
+    }
+  }
+  page += fmt::format(".SH EXIT STATUS\n{}\n", escaped(app.get_footer()));
+  page += ".SH ENVIRONMENT\n.TP\n\\fBNO_COLOR\\fR\nno colours in any output\n";
+  return page;
+}
+
+}  // namespace plimsoll::cli

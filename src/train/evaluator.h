@@ -1,0 +1,27 @@
+// The loss over data.valid: the same in the middle of a run and from `plimsoll eval`.
+#pragma once
+
+#include <memory>
+
+#include "config/run.h"
+#include "data/batch_reader.h"
+#include "io/file_system.h"
+#include "observe/clock.h"
+#include "observe/event.h"
+#include "train/session.h"
+
+namespace plimsoll::train {
+
+class Evaluator {
+ public:
+  Evaluator(io::FileSystem& file_system, const config::Run& run);
+
+  // Over run.eval.batches micro-batches in file order (0: the whole file); the session needs an evaluation program.
+  observe::Evaluation run(Session& session, const observe::Clock& clock) const;
+
+ private:
+  config::Run run_;
+  std::shared_ptr<const data::BatchReader> reader_;
+};
+
+}  // namespace plimsoll::train
