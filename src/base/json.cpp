@@ -112,7 +112,7 @@ bool JsonObject::operator==(const JsonObject& other) const { return members_ == 
 
 std::size_t JsonObject::slot_of(std::string_view key) const {
   const std::size_t mask = table_.size() - 1;
-  std::size_t slot = std::hash<std::string_view>{}(key) & mask;
+  std::size_t slot = std::hash<std::string_view>{}(key)&mask;
   while (table_[slot] != 0 && members_[table_[slot] - 1].key != key) slot = (slot + 1) & mask;
   return slot;
 }

@@ -27,8 +27,8 @@ namespace plimsoll::base {
 struct JsonOptions {
   bool strict = false;
   std::size_t max_bytes = std::size_t{64} << 20;
-  int max_depth = 64;      // parsing, writing and destroying recurse this deep at most
-  bool one_line = false;   // the text is a single setting: where() is its name alone, without line and column
+  int max_depth = 64;     // parsing, writing and destroying recurse this deep at most
+  bool one_line = false;  // the text is a single setting: where() is its name alone, without line and column
 };
 
 // Counted from 1, columns in characters; 0:0 for a value that was not read from a text.
@@ -109,21 +109,21 @@ class Json {
   const Array& as_array() const;
   const JsonObject& as_object() const;
 
-  const Json* find(std::string_view key) const;   // nullptr when absent
-  const Json& at(std::string_view key) const;     // throws when absent
-  const Json& at(std::size_t index) const;        // of an array; throws when out of range
-  std::size_t size() const;                       // of an array or object
+  const Json* find(std::string_view key) const;  // nullptr when absent
+  const Json& at(std::string_view key) const;    // throws when absent
+  const Json& at(std::size_t index) const;       // of an array; throws when out of range
+  std::size_t size() const;                      // of an array or object
 
-  Json& set(std::string_view key, Json value);    // adds or replaces; a null becomes an object first
-  Json& push(Json value);                         // appends; a null becomes an array first
+  Json& set(std::string_view key, Json value);  // adds or replaces; a null becomes an object first
+  Json& push(Json value);                       // appends; a null becomes an array first
   Array& items() { return std::get<Array>(value_); }
   JsonObject& members() { return std::get<JsonObject>(value_); }
 
   JsonPosition position() const;
-  std::string path() const;          // "model.rope.theta", "strategy.stages[2]"; empty at the top
-  std::string where() const;         // "run.json:3:12"; empty when not read from a text
+  std::string path() const;                               // "model.rope.theta", "strategy.stages[2]"; empty at the top
+  std::string where() const;                              // "run.json:3:12"; empty when not read from a text
   std::string where_key(const JsonMember& member) const;  // of a member of this object
-  std::string describe() const;      // what was found, for messages: "12", "\"abc\"", "an array of 3"
+  std::string describe() const;                           // what was found, for messages: "12", "\"abc\"", "an array of 3"
   [[noreturn]] void fail_expected(std::string_view expected) const;
 
   // Compares content; places do not matter.

@@ -61,6 +61,8 @@ class Writer {
       return;
     }
     std::string digits = fmt::format("{}", value);
+    const std::size_t exponent = digits.find('e');
+    if (exponent != std::string::npos && digits[exponent + 2] == '0') digits.erase(exponent + 2, 1);  // 1e-05 -> 1e-5
     if (digits.find_first_of(".e") == std::string::npos) digits += ".0";
     out_ += digits;
   }

@@ -85,7 +85,8 @@ TEST(JsonParse, Numbers) {
 }
 
 TEST(JsonParse, BadNumbers) {
-  for (const char* text : {"01", "-01", "1.", ".5", "+1", "-", "1e", "1e+", "0x10", "1.2.3", "12a", "NaN", "-Infinity", "Infinity", "1e999", "1_000"}) {
+  for (const char* text :
+       {"01", "-01", "1.", ".5", "+1", "-", "1e", "1e+", "0x10", "1.2.3", "12a", "NaN", "-Infinity", "Infinity", "1e999", "1_000"}) {
     EXPECT_NE(error_of(text), "no error") << text;
   }
   EXPECT_EQ(error_of("[1, NaN]"), "f.json:1:5: found 'NaN', expected a value");
@@ -94,7 +95,8 @@ TEST(JsonParse, BadNumbers) {
 }
 
 TEST(JsonParse, Strings) {
-  EXPECT_EQ(parse_json(R"("\"\\\/\b\f\n\r\tA\u00e9\u20ac\ud83d\ude00")", "f.json").as_string(), "\"\\/\b\f\n\r\tA\xC3\xA9\xE2\x82\xAC\xF0\x9F\x98\x80");
+  EXPECT_EQ(parse_json(R"("\"\\\/\b\f\n\r\tA\u00e9\u20ac\ud83d\ude00")", "f.json").as_string(),
+            "\"\\/\b\f\n\r\tA\xC3\xA9\xE2\x82\xAC\xF0\x9F\x98\x80");
   EXPECT_EQ(parse_json("\"h\xC3\xA9\"", "f.json").as_string(), "h\xC3\xA9");
   EXPECT_EQ(parse_json(R"("\u0000")", "f.json").as_string(), std::string(1, '\0'));
 }
@@ -107,7 +109,8 @@ TEST(JsonParse, BadStrings) {
   EXPECT_EQ(error_of("\"\\u12g4\""), "f.json:1:6: found 'g4', expected four hexadecimal digits after \\u");
   EXPECT_EQ(error_of("\"\\ud800x\""), "f.json:1:2: found half of a surrogate pair, expected both halves, such as \\uD83D\\uDE00");
   EXPECT_EQ(error_of("\"\\udc00\""), "f.json:1:2: found half of a surrogate pair, expected both halves, such as \\uD83D\\uDE00");
-  for (const char* bad : {"\"\xFF\"", "\"\xC0\x80\"", "\"\xE0\x80\x80\"", "\"\xED\xA0\x80\"", "\"\xF4\x90\x80\x80\"", "\"\xC3\"", "\"\xE2\x82\""}) {
+  for (const char* bad :
+       {"\"\xFF\"", "\"\xC0\x80\"", "\"\xE0\x80\x80\"", "\"\xED\xA0\x80\"", "\"\xF4\x90\x80\x80\"", "\"\xC3\"", "\"\xE2\x82\""}) {
     EXPECT_NE(error_of(bad).find("not valid UTF-8"), std::string::npos) << error_of(bad);
   }
   EXPECT_EQ(error_of("// \xFF\n1"), "f.json:1:4: found the byte 0xFF, which is not valid UTF-8, expected UTF-8 text");
@@ -151,7 +154,8 @@ TEST(JsonAccess, ErrorsNamePathAndPlace) {
   EXPECT_EQ(message_of([&] { std::ignore = json.at("a").at("b").at(std::size_t{1}).as_integer(); }),
             "f.json:1:17: found \"two\" for \"a.b[1]\", expected an integer");
   EXPECT_EQ(message_of([&] { std::ignore = json.at("d").as_integer(); }), "f.json:2:7: found 1.5 for \"d\", expected an integer");
-  EXPECT_EQ(message_of([&] { std::ignore = json.at("a").at("x"); }), "f.json:1:7: found an object for \"a\", expected it to have the key \"x\"");
+  EXPECT_EQ(message_of([&] { std::ignore = json.at("a").at("x"); }),
+            "f.json:1:7: found an object for \"a\", expected it to have the key \"x\"");
   EXPECT_EQ(message_of([&] { std::ignore = json.at("a").at("b").at(std::size_t{3}); }),
             "f.json:1:13: found an array of 3 for \"a.b\", expected at least 4 items");
   EXPECT_EQ(message_of([&] { std::ignore = json.at("d").find("x"); }), "f.json:2:7: found 1.5 for \"d\", expected an object");
@@ -161,15 +165,18 @@ TEST(JsonAccess, ErrorsNamePathAndPlace) {
 }
 
 TEST(JsonWrite, CompactAndPretty) {
-  Json json = Json::object({{"a", 1}, {"b", Json::array({0.9, 0.95})}, {"c", Json::object()}, {"d", "x\n\"\\\x01"}, {"e", nullptr}, {"f", 2.0}});
+  Json json =
+      Json::object({{"a", 1}, {"b", Json::array({0.9, 0.95})}, {"c", Json::object()}, {"d", "x\n\"\\\x01"}, {"e", nullptr}, {"f", 2.0}});
   json.set("g", Json::array({Json::object({{"h", true}})}));
   EXPECT_EQ(write_json(json), R"({"a":1,"b":[0.9,0.95],"c":{},"d":"x\n\"\\\u0001","e":null,"f":2.0,"g":[{"h":true}]})");
   EXPECT_EQ(write_json(json, JsonLayout::pretty),
-            "{\n  \"a\": 1,\n  \"b\": [0.9, 0.95],\n  \"c\": {},\n  \"d\": \"x\\n\\\"\\\\\\u0001\",\n  \"e\": null,\n  \"f\": 2.0,\n  \"g\": [\n    "
+            "{\n  \"a\": 1,\n  \"b\": [0.9, 0.95],\n  \"c\": {},\n  \"d\": \"x\\n\\\"\\\\\\u0001\",\n  \"e\": null,\n  \"f\": 2.0,\n  "
+            "\"g\": [\n    "
             "{\n      \"h\": true\n    }\n  ]\n}");
   EXPECT_EQ(parse_json(write_json(json), "f.json"), json);
   EXPECT_EQ(parse_json(write_json(json, JsonLayout::pretty), "f.json"), json);
   EXPECT_EQ(write_json(Json(std::nan(""))), "null");
+  EXPECT_EQ(write_json(Json::array({1e-5, 1e300, 1e-10, 0.1, 1e16})), "[1e-5,1e+300,1e-10,0.1,1e+16]");
 }
 
 TEST(JsonWrite, DoublesReadBackToTheSameBits) {

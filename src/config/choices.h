@@ -1,0 +1,94 @@
+// The words of the run file for each enumeration. One table per type serves reading, writing, messages and the docs.
+#pragma once
+
+#include <array>
+#include <string_view>
+
+#include "config/run.h"
+
+namespace plimsoll::config {
+
+template <typename E>
+struct Choice {
+  std::string_view name;
+  E value;
+};
+
+template <typename E>
+struct Choices;
+
+template <>
+struct Choices<model::Precision> {
+  static constexpr std::array<Choice<model::Precision>, 4> kTable{
+      {{"f32", model::Precision::f32}, {"bf16", model::Precision::bf16}, {"fp16", model::Precision::fp16}, {"fp8", model::Precision::fp8}}};
+};
+
+template <>
+struct Choices<Device> {
+  static constexpr std::array<Choice<Device>, 3> kTable{{{"auto", Device::automatic}, {"cpu", Device::cpu}, {"cuda", Device::cuda}}};
+};
+
+template <>
+struct Choices<Transport> {
+  static constexpr std::array<Choice<Transport>, 4> kTable{
+      {{"auto", Transport::automatic}, {"local", Transport::local}, {"mpi", Transport::mpi}, {"nccl", Transport::nccl}}};
+};
+
+template <>
+struct Choices<model::OptimizerKind> {
+  static constexpr std::array<Choice<model::OptimizerKind>, 4> kTable{{{"sgd", model::OptimizerKind::sgd},
+                                                                       {"momentum", model::OptimizerKind::momentum},
+                                                                       {"adam", model::OptimizerKind::adam},
+                                                                       {"adamw", model::OptimizerKind::adamw}}};
+};
+
+template <>
+struct Choices<LrScheduleType> {
+  static constexpr std::array<Choice<LrScheduleType>, 4> kTable{{{"constant", LrScheduleType::constant},
+                                                                 {"linear", LrScheduleType::linear},
+                                                                 {"cosine", LrScheduleType::cosine},
+                                                                 {"wsd", LrScheduleType::wsd}}};
+};
+
+template <>
+struct Choices<model::Family> {
+  static constexpr std::array<Choice<model::Family>, 3> kTable{
+      {{"gpt2", model::Family::gpt2}, {"llama", model::Family::llama}, {"bert", model::Family::bert}}};
+};
+
+template <>
+struct Choices<model::ActivationKind> {
+  static constexpr std::array<Choice<model::ActivationKind>, 4> kTable{{{"gelu_tanh", model::ActivationKind::gelu_tanh},
+                                                                        {"gelu_erf", model::ActivationKind::gelu_erf},
+                                                                        {"relu", model::ActivationKind::relu},
+                                                                        {"silu", model::ActivationKind::silu}}};
+};
+
+template <>
+struct Choices<model::RopeScaling> {
+  static constexpr std::array<Choice<model::RopeScaling>, 3> kTable{
+      {{"none", model::RopeScaling::none}, {"linear", model::RopeScaling::linear}, {"llama3", model::RopeScaling::llama3}}};
+};
+
+template <>
+struct Choices<strategy::Recompute> {
+  static constexpr std::array<Choice<strategy::Recompute>, 4> kTable{{{"none", strategy::Recompute::none},
+                                                                      {"full", strategy::Recompute::full},
+                                                                      {"selective", strategy::Recompute::selective},
+                                                                      {"optimal", strategy::Recompute::optimal}}};
+};
+
+template <>
+struct Choices<strategy::Reduce> {
+  static constexpr std::array<Choice<strategy::Reduce>, 2> kTable{{{"ring", strategy::Reduce::ring}, {"main", strategy::Reduce::main}}};
+};
+
+template <typename E>
+std::string_view choice_name(E value) {
+  for (const auto& choice : Choices<E>::kTable) {
+    if (choice.value == value) return choice.name;
+  }
+  return "?";
+}
+
+}  // namespace plimsoll::config

@@ -1,0 +1,35 @@
+// The run file: read, checked, explained, written back. Errors are bad_input with file, line, column, what was found
+// and what was expected.
+//
+//   config::Run run = config::load_run("run.json", {"steps=10", "optimizer.lr=1e-3"});
+//   fmt::print("{}", config::explain(run));
+#pragma once
+
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "base/json.h"
+#include "config/run.h"
+
+namespace plimsoll::config {
+
+// `overrides` are the arguments of --set: "a.b=c".
+Run load_run(const std::string& path, const std::vector<std::string>& overrides = {});
+Run parse_run(std::string_view text, std::string_view name, const std::vector<std::string>& overrides = {});
+
+// When the file gives "model": {"path": DIR}, config does not read the directory: the caller does, and hands the model
+// in. The file's own overrides are laid over it, and what depends on the model is derived and checked.
+void resolve_model(Run& run, const model::Model& from_path);
+
+// Every setting that applies to the run, with its value and origin.
+std::string explain(const Run& run);
+base::Json explain_json(const Run& run);
+
+// The resolved run file: every setting spelled out; parsing it gives an equal run.
+base::Json to_json(const Run& run);
+
+// The page docs/run-file.md, made from the table of fields; a test keeps the two equal.
+std::string reference_page();
+
+}  // namespace plimsoll::config

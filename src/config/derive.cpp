@@ -1,0 +1,185 @@
+#include "config/derive.h"
+
+#include <algorithm>
+#include <filesystem>
+#include <initializer_list>
+
+#include <fmt/format.h>
+
+#include "base/error.h"
+#include "config/fields.h"
+
+namespace plimsoll::config {
+
+namespace {
+
+// Puts a derived value in place unless the user gave one.
+template <typename T>
+void derive_value(Run& run, std::string_view key, T& place, const T& value, std::string_view how) {
+  if (run.given(key)) return;
+  place = value;
+  run.origins[std::string(key)] = {.kind = OriginKind::derived, .text = fmt::format("derived: {}", how)};
+}
+
+// The divisors of `number` next to `wanted`, from below and from above ("6 or 8"); one of them at the ends.
+std::string nearest_divisors(std::int64_t number, std::int64_t wanted) {
+  std::int64_t below = 1;
+  std::int64_t above = number;
+  const auto consider = [&](std::int64_t divisor) {
+    if (divisor <= wanted) below = std::max(below, divisor);
+    if (divisor >= wanted) above = std::min(above, divisor);
+  };
+  for (std::int64_t divisor = 1; divisor * divisor <= number; ++divisor) {
+    if (number % divisor != 0) continue;
+    consider(divisor);
+    consider(number / divisor);
+  }
+  return below == above ? fmt::format("{}", below) : fmt::format("{} or {}", below, above);
+}
+
+void derive_head_dim(Run& run) {
+  model::Model& model = run.model;
+  if (run.given("model.head_dim") || !(run.given("model.width") || run.given("model.heads"))) return;
+  if (model.width % model.heads != 0) {
+    base::bad_input("{}: found {} heads for a width of {}, which is not a multiple of it; expected {} heads, or a \"head_dim\"",
+                    run.where(run.given("model.heads") ? "model.heads" : "model.width"), model.heads, model.width,
+                    nearest_divisors(model.width, model.heads));
+  }
+  derive_value(run, "model.head_dim", model.head_dim, model.width / model.heads, "width / heads");
+}
+
+void derive_model(Run& run) {
+  model::Model& model = run.model;
+  const bool llama = model.family == model::Family::llama;
+  const bool from_preset = !run.preset.empty();
+  // A llama preset's grouping stays when only the number of heads is changed.
+  if (run.given("model.heads") && !(llama && from_preset)) derive_value(run, "model.kv_heads", model.kv_heads, model.heads, "heads");
+  derive_head_dim(run);
+  if (run.given("model.width")) {
+    const std::int64_t ffn = llama ? (8 * model.width + 767) / 768 * 256 : 4 * model.width;
+    derive_value(run, "model.ffn", model.ffn, ffn, llama ? "8/3 x width, rounded up to a multiple of 256" : "4 x width");
+  }
+  if (run.given("model.dropout") && !llama) {
+    derive_value(run, "model.attention_dropout", model.attention_dropout, model.dropout, "dropout");
+    derive_value(run, "model.embedding_dropout", model.embedding_dropout, model.dropout, "dropout");
+  }
+}
+
+void derive_strategy(Run& run) {
+  strategy::Strategy& strategy = run.strategy;
+  if (strategy.partition != strategy::StagePartition::listed) return;
+  for (strategy::Stage& stage : strategy.stages) {
+    if (stage.data == 0) stage.data = strategy.data;
+    if (stage.tensor == 0) stage.tensor = strategy.tensor;
+  }
+  const auto stages = static_cast<std::int64_t>(strategy.stages.size());
+  if (stages % strategy.chunks == 0) {
+    derive_value(run, "strategy.pipe", strategy.pipe, stages / strategy.chunks, "listed stages / chunks");
+  }
+}
+
+// For a rule between several settings: the place of the first that the user gave.
+std::string where_first(const Run& run, std::initializer_list<std::string_view> keys) {
+  for (std::string_view key : keys) {
+    if (run.given(key)) return run.where(key);
+  }
+  return run.name;
+}
+
+void check_division(const Run& run) {
+  const std::int64_t global = run.batch.global;
+  const std::int64_t data = run.strategy_auto ? 1 : run.strategy.data;
+  const bool micro_given = run.given("batch.micro");
+  const std::int64_t micro = micro_given ? run.batch.micro : 1;
+  const std::int64_t unit = micro * data;
+  if (global % unit == 0) return;
+  std::string nearest = fmt::format("{}", (global / unit + 1) * unit);
+  if (global > unit) nearest = fmt::format("{} or {}", global / unit * unit, nearest);
+  std::string remedy = fmt::format("nearest \"batch.global\": {}", nearest);
+  if (micro_given && global % data == 0) remedy += fmt::format("; or \"batch.micro\": {}", nearest_divisors(global / data, micro));
+  const std::string divisor =
+      micro_given ? fmt::format("batch.micro x strategy.data = {} x {} = {}", micro, data, unit) : fmt::format("strategy.data = {}", data);
+  base::bad_input("{}: found batch.global = {} and {}, expected the first to be a multiple of the second; {}",
+                  where_first(run, {"batch.global", "batch.micro", "strategy.data"}), global, divisor, remedy);
+}
+
+void check_batch(const Run& run) {
+  check_division(run);
+  if (model_known(run) && run.batch.sequence > run.model.context) {
+    base::bad_input("{}: found {} for \"batch.sequence\", expected at most {}, which is \"model.context\"",
+                    where_first(run, {"batch.sequence", "model.context"}), run.batch.sequence, run.model.context);
+  }
+}
+
+// A key of another family is harmless with the value it has anyway, and a mistake with any other.
+void check_families(const Run& run) {
+  Run plain;
+  plain.model = model::family_defaults(run.model.family);
+  for (const Field& field : fields()) {
+    if (!run.given(field.key) || includes(field.families, run.model.family)) continue;
+    if (field.write(run) == field.write(plain)) continue;
+    base::bad_input("{}: found {} for \"{}\", expected {}: a model of the {} family has no such part", run.where(field.key),
+                    field.write(run).describe(), field.key, field.write(plain).describe(), model::name_of(run.model.family));
+  }
+}
+
+void check_model(const Run& run) {
+  check_families(run);
+  const std::vector<std::string> found = model::problems(run.model);
+  if (found.empty()) return;
+  base::bad_input("{}: the model cannot be built: {}", run.where("model"), fmt::join(found, "; "));
+}
+
+void check_strategy(const Run& run) {
+  const strategy::Strategy& strategy = run.strategy;
+  const auto stages = static_cast<std::int64_t>(strategy.stages.size());
+  if (strategy.partition != strategy::StagePartition::listed || strategy.pipe * strategy.chunks == stages) return;
+  base::bad_input("{}: found {} stages, expected strategy.pipe x strategy.chunks = {} x {} = {}", run.where("strategy.stages"), stages,
+                  strategy.pipe, strategy.chunks, strategy.pipe * strategy.chunks);
+}
+
+void check_training(const Run& run) {
+  if (run.mlm.mask + run.mlm.random > 1.0) {
+    base::bad_input("{}: found mlm.mask + mlm.random = {} + {} = {}, expected at most 1", where_first(run, {"mlm.mask", "mlm.random"}),
+                    run.mlm.mask, run.mlm.random, run.mlm.mask + run.mlm.random);
+  }
+  if (run.loss_scale.initial < run.loss_scale.minimum) {
+    base::bad_input("{}: found {} for \"loss_scale.initial\", expected at least {}, which is \"loss_scale.min\"",
+                    where_first(run, {"loss_scale.initial", "loss_scale.min"}), run.loss_scale.initial, run.loss_scale.minimum);
+  }
+  const LrSchedule& schedule = run.lr_schedule;
+  if (schedule.type == LrScheduleType::wsd && schedule.warmup + schedule.decay > run.steps) {
+    base::bad_input("{}: found lr_schedule.warmup + lr_schedule.decay = {} + {} = {}, expected at most {}, which is \"steps\"",
+                    where_first(run, {"lr_schedule.decay", "lr_schedule.warmup", "steps"}), schedule.warmup, schedule.decay,
+                    schedule.warmup + schedule.decay, run.steps);
+  }
+}
+
+}  // namespace
+
+bool model_known(const Run& run) { return run.model_path.empty() || run.origin("model").kind == OriginKind::model_path; }
+
+void derive(Run& run) {
+  if (model_known(run)) {
+    derive_model(run);
+    derive_value(run, "batch.sequence", run.batch.sequence, run.model.context, "model.context");
+  }
+  derive_strategy(run);
+  const std::int64_t share = run.strategy_auto ? run.batch.global : std::max<std::int64_t>(1, run.batch.global / run.strategy.data);
+  derive_value(run, "batch.micro", run.batch.micro, share, run.strategy_auto ? "batch.global" : "batch.global / strategy.data");
+  derive_value(run, "optimizer.weight_decay", run.optimizer.weight_decay, run.optimizer.kind == model::OptimizerKind::adamw ? 0.1 : 0.0,
+               "0.1 for adamw, else 0");
+  if (run.lr_schedule.type == LrScheduleType::wsd)
+    derive_value(run, "lr_schedule.decay", run.lr_schedule.decay, run.steps / 10, "steps / 10");
+  const std::string stem = std::filesystem::path(run.name).stem().string();
+  derive_value(run, "out", run.out, fmt::format("runs/{}", stem.empty() ? "run" : stem), "the run file's name");
+}
+
+void check(const Run& run) {
+  if (model_known(run)) check_model(run);
+  check_strategy(run);
+  check_batch(run);
+  check_training(run);
+}
+
+}  // namespace plimsoll::config

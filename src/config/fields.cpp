@@ -1,0 +1,180 @@
+#include "config/fields.h"
+
+#include <algorithm>
+#include <iterator>
+
+namespace plimsoll::config {
+
+namespace {
+
+constexpr double kMostSequences = 1e9;
+constexpr double kMostTokens = 1e8;
+constexpr double kMostSteps = 1e12;
+
+std::vector<Field> data_fields() {
+  Field token_bytes{.key = "data.token_bytes",
+                    .about = "Size of a token in files without a header; files with one say it themselves.",
+                    .expects = "2 or 4",
+                    .choices = {"2", "4"}};
+  token_bytes.read = [](const base::Json& value, Run& run) {
+    if (!value.is_integer() || (value.as_integer() != 2 && value.as_integer() != 4)) return false;
+    run.data.token_bytes = value.as_integer();
+    return true;
+  };
+  token_bytes.write = [](const Run& run) { return base::Json(run.data.token_bytes); };
+  return {
+      text_field("data.train", PLIMSOLL_AT(data.train), "a path", "Training text or token files; `*` stands for several shards."),
+      text_field("data.valid", PLIMSOLL_AT(data.valid), "a path", "Text or tokens to evaluate on; empty for none."),
+      text_field("data.tokenizer", PLIMSOLL_AT(data.tokenizer), "\"bytes\" or a path",
+                 "`bytes` (each byte is a token), or a tokenizer.json or .model file."),
+      flag_field("data.shuffle", PLIMSOLL_AT(data.shuffle), "Draw samples in random order; false keeps the order of the file."),
+      std::move(token_bytes),
+      number_field("mlm.probability", PLIMSOLL_AT(mlm.probability), {.min = 0.0, .max = 1.0, .above_min = true},
+                   "Share of tokens chosen for prediction.")
+          .with_families(Families::bert),
+      number_field("mlm.mask", PLIMSOLL_AT(mlm.mask), between(0.0, 1.0), "Share of the chosen tokens replaced by the mask token.")
+          .with_families(Families::bert),
+      number_field("mlm.random", PLIMSOLL_AT(mlm.random), between(0.0, 1.0),
+                   "Share of the chosen tokens replaced by a random one; the rest stay as they are.")
+          .with_families(Families::bert),
+      number_field("batch.global", PLIMSOLL_AT(batch.global), count_from(1, kMostSequences), "Sequences in one step, over all ranks."),
+      number_field("batch.micro", PLIMSOLL_AT(batch.micro), count_from(1, kMostSequences),
+                   "Sequences that a rank works on at a time; gradients of several micro-batches are added up.")
+          .derived_from("batch.global / strategy.data"),
+      number_field("batch.sequence", PLIMSOLL_AT(batch.sequence), count_from(1, kMostTokens), "Tokens in a sequence.")
+          .derived_from("model.context"),
+  };
+}
+
+Field betas_field() {
+  Field field{
+      .key = "optimizer.betas", .about = "Decay rates of Adam's two averages.", .expects = "two numbers >= 0 and < 1, such as [0.9, 0.95]"};
+  field.read = [](const base::Json& value, Run& run) {
+    if (!value.is_array() || value.size() != 2) return false;
+    for (const base::Json& beta : value.as_array()) {
+      if (!beta.is_number() || !rate().contains(beta.as_double())) return false;
+    }
+    run.optimizer.beta1 = value.at(std::size_t{0}).as_double();
+    run.optimizer.beta2 = value.at(std::size_t{1}).as_double();
+    return true;
+  };
+  field.write = [](const Run& run) { return base::Json::array({run.optimizer.beta1, run.optimizer.beta2}); };
+  return field;
+}
+
+std::vector<Field> optimizer_fields() {
+  return {
+      choice_field("optimizer.type", PLIMSOLL_AT(optimizer.kind), "The update rule."),
+      number_field("optimizer.lr", PLIMSOLL_AT(lr), at_least(0.0), "Peak learning rate."),
+      betas_field(),
+      number_field("optimizer.eps", PLIMSOLL_AT(optimizer.eps), above(0.0), "Added to Adam's denominator."),
+      number_field("optimizer.weight_decay", PLIMSOLL_AT(optimizer.weight_decay), at_least(0.0),
+                   "Decay of parameters of two or more dimensions: decoupled for adamw, added to the gradient for the others.")
+          .derived_from("0.1 for adamw, else 0"),
+      number_field("optimizer.momentum", PLIMSOLL_AT(optimizer.momentum), rate(), "Decay rate of momentum's average."),
+      number_field("optimizer.clip", PLIMSOLL_AT(optimizer.clip), at_least(0.0),
+                   "Largest global norm of the gradient; 0 turns clipping off."),
+      choice_field("lr_schedule.type", PLIMSOLL_AT(lr_schedule.type),
+                   "How the learning rate goes on after the warmup; `wsd` is stable, then a linear fall."),
+      number_field("lr_schedule.warmup", PLIMSOLL_AT(lr_schedule.warmup), count_from(0, kMostSteps), "Steps of linear rise from 0."),
+      number_field("lr_schedule.min_ratio", PLIMSOLL_AT(lr_schedule.min_ratio), between(0.0, 1.0),
+                   "Share of `optimizer.lr` that is left at the last step."),
+      number_field("lr_schedule.decay", PLIMSOLL_AT(lr_schedule.decay), count_from(0, kMostSteps), "wsd: steps of the final fall.")
+          .derived_from("steps / 10 for wsd"),
+      number_field("loss_scale.initial", PLIMSOLL_AT(loss_scale.initial), above(0.0), "fp16: what the loss is multiplied by at first."),
+      number_field("loss_scale.window", PLIMSOLL_AT(loss_scale.window), count_from(0, kMostSteps),
+                   "fp16: steps without overflow after which the scale doubles; 0 keeps it fixed."),
+      number_field("loss_scale.min", PLIMSOLL_AT(loss_scale.minimum), above(0.0), "fp16: the scale never falls below this."),
+      number_field("loss_scale.hysteresis", PLIMSOLL_AT(loss_scale.hysteresis), count_from(1, 1e6),
+                   "fp16: overflows until the scale is halved."),
+  };
+}
+
+Field freeze_field() {
+  Field field{.key = "freeze",
+              .about = "Names of parameters, or patterns with `*`, that are not trained: no gradient, no optimizer state.",
+              .expects = "an array of patterns, such as [\"*.embed*\"]"};
+  field.read = [](const base::Json& value, Run& run) {
+    if (!value.is_array()) return false;
+    run.freeze.clear();
+    for (const base::Json& pattern : value.as_array()) {
+      if (!pattern.is_string() || pattern.as_string().empty()) return false;
+      run.freeze.push_back(pattern.as_string());
+    }
+    return true;
+  };
+  field.write = [](const Run& run) {
+    base::Json patterns = base::Json::array();
+    for (const std::string& pattern : run.freeze) patterns.push(pattern);
+    return patterns;
+  };
+  return field;
+}
+
+std::vector<Field> run_fields() {
+  return {
+      choice_field("precision", PLIMSOLL_AT(precision), "Type of weights and activations; the 16-bit ones keep f32 master weights."),
+      choice_field("device", PLIMSOLL_AT(device), "Where to compute; `auto` takes a GPU if there is one."),
+      number_field("steps", PLIMSOLL_AT(steps), count_from(0, kMostSteps), "Updates of the weights."),
+      number_field("seed", PLIMSOLL_AT(seed), at_least(0), "Of initial weights, data order and dropout."),
+      number_field("threads", PLIMSOLL_AT(threads), count_from(0, 65536), "CPU threads of a rank; 0 = all cores."),
+      flag_field("deterministic", PLIMSOLL_AT(deterministic), "Same run, same bits; false allows kernels that add in any order."),
+      choice_field("transport", PLIMSOLL_AT(transport), "How ranks talk; `auto` chooses by how they were started."),
+      freeze_field(),
+      text_field("out", PLIMSOLL_AT(out), "a path", "Folder of metrics and checkpoints.").derived_from("runs/ and the run file's name"),
+      number_field("eval.every", PLIMSOLL_AT(eval.every), count_from(0, kMostSteps),
+                   "Steps between evaluations on `data.valid`; 0 = never."),
+      number_field("eval.batches", PLIMSOLL_AT(eval.batches), count_from(0, kMostSteps),
+                   "Batches of an evaluation; 0 = all of `data.valid`."),
+      number_field("checkpoint.every", PLIMSOLL_AT(checkpoint.every), count_from(0, kMostSteps),
+                   "Steps between checkpoints; 0 = only at the end."),
+      number_field("checkpoint.keep", PLIMSOLL_AT(checkpoint.keep), count_from(1, 1e6), "Newest checkpoints that are kept."),
+  };
+}
+
+std::vector<Field> make_table() {
+  std::vector<Field> table;
+  const auto append = [&](std::vector<Field> part) {
+    table.insert(table.end(), std::make_move_iterator(part.begin()), std::make_move_iterator(part.end()));
+  };
+  append(model_fields());
+  append(data_fields());
+  append(optimizer_fields());
+  append(strategy_fields());
+  append(run_fields());
+  return table;
+}
+
+}  // namespace
+
+const std::vector<Field>& fields() {
+  static const std::vector<Field> kTable = make_table();
+  return kTable;
+}
+
+const Field* find_field(std::string_view key) {
+  for (const Field& field : fields()) {
+    if (field.key == key) return &field;
+  }
+  return nullptr;
+}
+
+bool is_group(std::string_view path) {
+  return std::any_of(fields().begin(), fields().end(), [&](const Field& field) {
+    return field.key.size() > path.size() && field.key.starts_with(path) && field.key[path.size()] == '.';
+  });
+}
+
+std::vector<std::string> keys_below(std::string_view group) {
+  std::vector<std::string> keys;
+  const std::string prefix = group.empty() ? std::string() : fmt::format("{}.", group);
+  for (const Field& field : fields()) {
+    if (!field.key.starts_with(prefix)) continue;
+    const std::string rest = field.key.substr(prefix.size());
+    std::string key = rest.substr(0, rest.find('.'));
+    if (std::find(keys.begin(), keys.end(), key) == keys.end()) keys.push_back(std::move(key));
+  }
+  return keys;
+}
+
+}  // namespace plimsoll::config

@@ -1,0 +1,28 @@
+// The table of every setting of the run file, in the order they are shown and documented.
+#pragma once
+
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "config/field.h"
+
+namespace plimsoll::config {
+
+const std::vector<Field>& fields();
+const Field* find_field(std::string_view key);  // nullptr when there is none
+
+// "optimizer", "model.rope": a key that holds others.
+bool is_group(std::string_view path);
+
+// The keys and groups directly below a group ("" = the top), by their last word.
+std::vector<std::string> keys_below(std::string_view group);
+
+// The pipeline schedules by name; a path to a .csv file stands for one given order by order.
+const std::vector<std::string>& schedule_names();
+
+// Parts of the table, one function per file.
+std::vector<Field> model_fields();
+std::vector<Field> strategy_fields();
+
+}  // namespace plimsoll::config

@@ -1,0 +1,181 @@
+// The fields of "strategy" and "limits". Shares of tiers and lists of stages have forms of their own.
+#include <algorithm>
+
+#include "base/error.h"
+#include "config/fields.h"
+
+namespace plimsoll::config {
+
+namespace {
+
+constexpr double kMostRanks = 1e6;
+constexpr double kMostBlocks = 1e5;
+constexpr std::size_t kMostStages = 1'000'000;
+
+// Refuses keys other than these.
+void check_members(const base::Json& object, std::string_view key, const std::vector<std::string>& allowed) {
+  for (const base::JsonMember& member : object.as_object()) {
+    if (std::find(allowed.begin(), allowed.end(), member.key) != allowed.end()) continue;
+    base::bad_input("{}: found the key {} in \"{}\", expected one of {}", object.where_key(member), base::quote_json(member.key), key,
+                    fmt::join(allowed, ", "));
+  }
+}
+
+bool read_share(const base::Json& value, std::string_view key, strategy::TierShare& share) {
+  if (value.is_string()) {
+    const std::string& word = value.as_string();
+    if (word != "none" && word != "host" && word != "disk") return false;
+    share = {.host = word == "host" ? 1.0 : 0.0, .disk = word == "disk" ? 1.0 : 0.0};
+    return true;
+  }
+  if (!value.is_object()) return false;
+  check_members(value, key, {"host", "disk"});
+  share = {};
+  for (const base::JsonMember& member : value.as_object()) {
+    if (!member.value.is_number() || !between(0.0, 1.0).contains(member.value.as_double())) {
+      fail_value(member.value, fmt::format("{}.{}", key, member.key), "a share from 0 to 1");
+    }
+    (member.key == "host" ? share.host : share.disk) = member.value.as_double();
+  }
+  if (share.host + share.disk > 1.0) {
+    base::bad_input("{}: found shares of {} + {} = {} for \"{}\", expected at most 1 in all", value.where(), share.host, share.disk,
+                    share.host + share.disk, key);
+  }
+  return true;
+}
+
+base::Json share_to_json(const strategy::TierShare& share) {
+  if (share == strategy::TierShare{}) return "none";
+  if (share == strategy::TierShare{.host = 1.0}) return "host";
+  if (share == strategy::TierShare{.disk = 1.0}) return "disk";
+  return base::Json::object({{"host", share.host}, {"disk", share.disk}});
+}
+
+template <typename Get>
+Field share_field(std::string key, Get get, std::string about) {
+  Field field{.key = key,
+              .about = std::move(about),
+              .expects = "none, host, disk or shares such as {\"host\": 0.6, \"disk\": 0.1}",
+              .choices = {"none", "host", "disk"}};
+  field.read = [get, key](const base::Json& value, Run& run) { return read_share(value, key, get(run)); };
+  field.write = [get](const Run& run) { return share_to_json(get(run)); };
+  return field;
+}
+
+std::int64_t stage_number(const base::Json& value, const std::string& key, const Range& range) {
+  if (!value.is_integer() || !range.contains(value.as_double())) fail_value(value, key, expects_integer(range));
+  if (value.as_double() > range.ceiling) fail_value(value, key, fmt::format("at most {}", range.ceiling));
+  return value.as_integer();
+}
+
+// Degrees that a stage does not give are 0 here; derive.cpp puts the strategy's in their place.
+strategy::Stage read_stage(const base::Json& value, const std::string& key) {
+  if (!value.is_object()) return {.blocks = stage_number(value, key, count_from(0, kMostBlocks)), .data = 0, .tensor = 0};
+  check_members(value, key, {"blocks", "data", "tensor"});
+  const auto number = [&](std::string_view name, std::int64_t absent, const Range& range) {
+    const base::Json* found = value.find(name);
+    return found == nullptr ? absent : stage_number(*found, fmt::format("{}.{}", key, name), range);
+  };
+  if (value.find("blocks") == nullptr) fail_value(value, key, "it to have the key \"blocks\"");
+  return {.blocks = number("blocks", 0, count_from(0, kMostBlocks)),
+          .data = number("data", 0, count_from(1, kMostRanks)),
+          .tensor = number("tensor", 0, count_from(1, kMostRanks))};
+}
+
+Field stages_field() {
+  Field field{.key = "strategy.stages",
+              .about = "How blocks are dealt to the pipeline's (virtual) stages: evenly, by predicted cost, or as listed.",
+              .expects = "equal, cost, a list of block counts, or a list of stages such as {\"blocks\": 4, \"data\": 2, \"tensor\": 1}",
+              .choices = {"equal", "cost"}};
+  field.read = [](const base::Json& value, Run& run) {
+    strategy::Strategy& strategy = run.strategy;
+    strategy.stages.clear();
+    if (value.is_string()) {
+      strategy.partition = value.as_string() == "cost" ? strategy::StagePartition::by_cost : strategy::StagePartition::equal;
+      return value.as_string() == "cost" || value.as_string() == "equal";
+    }
+    if (!value.is_array() || value.size() == 0 || value.size() > kMostStages) return false;
+    strategy.partition = strategy::StagePartition::listed;
+    for (std::size_t i = 0; i < value.size(); ++i)
+      strategy.stages.push_back(read_stage(value.at(i), fmt::format("strategy.stages[{}]", i)));
+    return true;
+  };
+  field.write = [](const Run& run) -> base::Json {
+    const strategy::Strategy& strategy = run.strategy;
+    if (strategy.partition != strategy::StagePartition::listed) {
+      return strategy.partition == strategy::StagePartition::by_cost ? "cost" : "equal";
+    }
+    const bool uniform = std::all_of(strategy.stages.begin(), strategy.stages.end(), [&](const strategy::Stage& stage) {
+      return stage.data == strategy.data && stage.tensor == strategy.tensor;
+    });
+    base::Json list = base::Json::array();
+    for (const strategy::Stage& stage : strategy.stages) {
+      list.push(uniform ? base::Json(stage.blocks)
+                        : base::Json::object({{"blocks", stage.blocks}, {"data", stage.data}, {"tensor", stage.tensor}}));
+    }
+    return list;
+  };
+  return field;
+}
+
+Field schedule_field() {
+  Field field{.key = "strategy.schedule", .about = "Order of the pipeline's forward and backward pieces.", .choices = schedule_names()};
+  field.expects = fmt::format("{}, or the path of a .csv file", expects_choice(field.choices));
+  field.takes_text = true;
+  field.read = [](const base::Json& value, Run& run) {
+    if (!value.is_string()) return false;
+    const std::string& name = value.as_string();
+    const bool known = std::find(schedule_names().begin(), schedule_names().end(), name) != schedule_names().end();
+    if (!known && (!name.ends_with(".csv") || name.find('\0') != std::string::npos)) return false;
+    run.strategy.schedule = name;
+    return true;
+  };
+  field.write = [](const Run& run) { return base::Json(run.strategy.schedule); };
+  return field;
+}
+
+}  // namespace
+
+const std::vector<std::string>& schedule_names() {
+  static const std::vector<std::string> kNames{"gpipe", "1f1b",  "interleaved", "varuna",          "zb-h1",
+                                               "zb-h2", "naive", "pipedream",   "pipedream-vsync", "2bw"};
+  return kNames;
+}
+
+std::vector<Field> strategy_fields() {
+  return {
+      number_field("strategy.data", PLIMSOLL_AT(strategy.data), count_from(1, kMostRanks), "Copies of the model that share out the batch."),
+      number_field("strategy.tensor", PLIMSOLL_AT(strategy.tensor), count_from(1, kMostRanks),
+                   "Ranks that each weight matrix is split over."),
+      number_field("strategy.pipe", PLIMSOLL_AT(strategy.pipe), count_from(1, kMostRanks), "Pipeline ranks that the blocks are dealt to.")
+          .derived_from("1, or listed stages / chunks"),
+      number_field("strategy.chunks", PLIMSOLL_AT(strategy.chunks), count_from(1, kMostBlocks), "Pipeline stages of a rank (interleaved)."),
+      number_field("strategy.zero", PLIMSOLL_AT(strategy.zero), between(0, 3),
+                   "What `data` ranks share out: 1 optimizer state, 2 also gradients, 3 also weights."),
+      schedule_field(),
+      flag_field("strategy.sequence_parallel", PLIMSOLL_AT(strategy.sequence_parallel),
+                 "Split activations along the sequence between tensor-parallel parts."),
+      choice_field("strategy.recompute", PLIMSOLL_AT(strategy.recompute), "Which activations are computed again in the backward pass."),
+      share_field("strategy.offload.optimizer", PLIMSOLL_AT(strategy.offload.optimizer), "Tier of optimizer state and master weights."),
+      share_field("strategy.offload.gradients", PLIMSOLL_AT(strategy.offload.gradients), "Tier of gradients."),
+      share_field("strategy.offload.params", PLIMSOLL_AT(strategy.offload.params), "Tier of weights."),
+      share_field("strategy.offload.activations", PLIMSOLL_AT(strategy.offload.activations), "Tier of saved activations."),
+      bytes_field("strategy.bucket", PLIMSOLL_AT(strategy.bucket), "Gradients moved in one collective."),
+      number_field("strategy.prefetch", PLIMSOLL_AT(strategy.prefetch), count_from(0, kMostBlocks),
+                   "Blocks that gathers and copies run ahead."),
+      flag_field("strategy.keep_params", PLIMSOLL_AT(strategy.keep_params),
+                 "ZeRO-3: keep gathered weights across micro-batches instead of gathering them again."),
+      flag_field("strategy.keep_grads", PLIMSOLL_AT(strategy.keep_grads),
+                 "ZeRO-2/3: keep whole gradients across micro-batches and reduce once, instead of reducing each."),
+      flag_field("strategy.delayed_update", PLIMSOLL_AT(strategy.delayed_update),
+                 "Update with the previous step's gradients, under the next forward."),
+      choice_field("strategy.reduce", PLIMSOLL_AT(strategy.reduce), "Gradients are added around a ring, or by one rank for all."),
+      stages_field(),
+      bytes_field("limits.device", PLIMSOLL_AT(limits.device), "Most device memory of a rank; 0 = what is there."),
+      bytes_field("limits.host", PLIMSOLL_AT(limits.host), "Most host memory of a machine; 0 = what is there."),
+      bytes_field("limits.disk", PLIMSOLL_AT(limits.disk), "Most disk space; 0 = what is free."),
+      text_field("limits.disk_path", PLIMSOLL_AT(limits.disk_path), "a path", "Folder of the disk tier."),
+  };
+}
+
+}  // namespace plimsoll::config

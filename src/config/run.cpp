@@ -1,0 +1,36 @@
+#include "config/run.h"
+
+#include "config/choices.h"
+
+namespace plimsoll::config {
+
+const Origin& Run::origin(std::string_view key) const {
+  static const Origin kDefault;
+  const auto found = origins.find(key);
+  return found == origins.end() ? kDefault : found->second;
+}
+
+bool Run::given(std::string_view key) const {
+  const OriginKind kind = origin(key).kind;
+  return kind == OriginKind::file || kind == OriginKind::set;
+}
+
+std::string Run::where(std::string_view key) const { return given(key) ? origin(key).text : name; }
+
+model::Training Run::training() const {
+  return {.optimizer = optimizer,
+          .precision = precision,
+          .loss_scaling = loss_scale,
+          .micro_batch = {.samples = batch.micro, .sequence = batch.sequence},
+          .accumulates = micro_batches() > 1,
+          .segmented = false,
+          .freeze = freeze};
+}
+
+std::string_view name_of(model::Precision precision) { return choice_name(precision); }
+std::string_view name_of(Device device) { return choice_name(device); }
+std::string_view name_of(Transport transport) { return choice_name(transport); }
+std::string_view name_of(model::OptimizerKind kind) { return choice_name(kind); }
+std::string_view name_of(LrScheduleType type) { return choice_name(type); }
+
+}  // namespace plimsoll::config

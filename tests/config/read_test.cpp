@@ -1,0 +1,268 @@
+// Good and bad run files of every kind.
+#include <filesystem>
+#include <fstream>
+
+#include <gtest/gtest.h>
+
+#include "config/config.h"
+#include "config/message.h"
+
+namespace plimsoll::config {
+namespace {
+
+config::Run run_of(std::string_view text) { return parse_run(text, "run.json"); }
+std::string error_of(std::string_view text) {
+  return message_of([&] { run_of(text); });
+}
+
+// The example of the documentation, with every key.
+constexpr std::string_view kFull = R"({
+  "model": "gpt2",
+  "data": {"train": "corpus.txt", "valid": "valid.txt", "tokenizer": "bytes", "shuffle": true},
+  "batch": {"global": 32, "micro": 4, "sequence": 256},
+  "optimizer": {"type": "adamw", "lr": 3e-4, "betas": [0.9, 0.95], "eps": 1e-8, "weight_decay": 0.1, "clip": 1.0},
+  "lr_schedule": {"type": "cosine", "warmup": 100, "min_ratio": 0.1},
+  "precision": "f32",
+  "device": "auto",
+  "strategy": {"data": 2, "tensor": 1, "pipe": 2, "chunks": 1, "zero": 1, "schedule": "1f1b",
+               "sequence_parallel": false,
+               "recompute": "none",  // none | full | selective | optimal
+               "offload": {"optimizer": "none", "gradients": "host", "params": "disk", "activations": {"host": 0.6, "disk": 0.1}},
+               "bucket": "25MB", "prefetch": 2, "keep_params": false, "keep_grads": true, "delayed_update": false, "reduce": "ring",
+               "stages": "equal"},
+  "limits": {"device": "8GiB", "host": "16GiB", "disk": "50GiB", "disk_path": "scratch/"},
+  "steps": 1000, "seed": 1, "threads": 0, "deterministic": true, "transport": "auto", "freeze": ["wte*"],
+  "eval": {"every": 100, "batches": 20}, "out": "runs/first", "checkpoint": {"every": 100, "keep": 2}
+})";
+
+TEST(ReadRun, TheFullExample) {
+  const config::Run run = run_of(kFull);
+  EXPECT_EQ(run.model, *model::preset("gpt2"));
+  EXPECT_EQ(run.data.train, "corpus.txt");
+  EXPECT_EQ(run.batch.micro, 4);
+  EXPECT_EQ(run.batch.sequence, 256);
+  EXPECT_EQ(run.optimizer.beta2, 0.95);
+  EXPECT_EQ(run.lr_schedule.type, LrScheduleType::cosine);
+  EXPECT_EQ(run.strategy.pipe, 2);
+  EXPECT_EQ(run.strategy.offload.gradients, (strategy::TierShare{.host = 1.0, .disk = 0.0}));
+  EXPECT_EQ(run.strategy.offload.params, (strategy::TierShare{.host = 0.0, .disk = 1.0}));
+  EXPECT_EQ(run.strategy.offload.activations, (strategy::TierShare{.host = 0.6, .disk = 0.1}));
+  EXPECT_EQ(run.strategy.bucket.count, 25'000'000);
+  EXPECT_EQ(run.limits.device.count, std::int64_t{8} << 30);
+  EXPECT_EQ(run.freeze, std::vector<std::string>{"wte*"});
+  EXPECT_EQ(run.out, "runs/first");
+}
+
+TEST(ReadRun, AnEmptyObjectIsARun) {
+  const config::Run run = parse_run("{}", "some/first.json");
+  EXPECT_EQ(run.model, *model::preset("gpt2"));
+  EXPECT_EQ(run.batch.micro, run.batch.global);
+  EXPECT_EQ(run.batch.sequence, 1024);
+  EXPECT_EQ(run.out, "runs/first");
+  EXPECT_FALSE(run.strategy_auto);
+}
+
+TEST(ReadRun, ModelForms) {
+  EXPECT_EQ(run_of(R"({"model": "llama-1b"})").model, *model::preset("llama-1b"));
+  EXPECT_EQ(run_of(R"({"model": {"preset": "gpt2", "layers": 2}})").model.layers, 2);
+  const config::Run path = run_of(R"({"model": {"path": "hf"}})");
+  EXPECT_EQ(path.model_path, "hf");
+  EXPECT_EQ(path.batch.sequence, 0);  // not known before the directory is read
+  EXPECT_EQ(run_of(R"({"model": {"layers": 3}})").model.family, model::Family::gpt2);
+  EXPECT_EQ(run_of(R"({"model": {"layers": 3, "family": "bert"}})").model.vocab, 30522);
+}
+
+TEST(ReadRun, ModelSizesAreDerived) {
+  const model::Model gpt2 = run_of(R"({"model": {"family": "gpt2", "width": 256, "heads": 8}})").model;
+  EXPECT_EQ(gpt2.head_dim, 32);
+  EXPECT_EQ(gpt2.kv_heads, 8);
+  EXPECT_EQ(gpt2.ffn, 1024);
+  const model::Model llama = run_of(R"({"model": {"family": "llama", "width": 512, "heads": 8, "kv_heads": 2}})").model;
+  EXPECT_EQ(llama.kv_heads, 2);
+  EXPECT_EQ(llama.ffn, 1536);  // 8/3 x 512 = 1365.3, up to a multiple of 256
+  const model::Model wide = run_of(R"({"model": {"family": "llama", "width": 512, "heads": 8, "head_dim": 128, "ffn": 100}})").model;
+  EXPECT_EQ(wide.head_dim, 128);
+  EXPECT_EQ(wide.ffn, 100);
+  const model::Model grouped = run_of(R"({"model": {"preset": "llama-1b", "heads": 16}})").model;
+  EXPECT_EQ(grouped.kv_heads, 8);
+  EXPECT_EQ(grouped.head_dim, 128);
+}
+
+TEST(ReadRun, DropoutSetsAllRatesOfTheFamily) {
+  const model::Model all = run_of(R"({"model": {"preset": "gpt2", "dropout": 0.1}})").model;
+  EXPECT_EQ(all.attention_dropout, 0.1);
+  EXPECT_EQ(all.embedding_dropout, 0.1);
+  const model::Model own = run_of(R"({"model": {"preset": "gpt2", "attention_dropout": 0, "dropout": 0.1}})").model;
+  EXPECT_EQ(own.attention_dropout, 0.0);
+  EXPECT_EQ(own.embedding_dropout, 0.1);
+  EXPECT_EQ(run_of(R"({"model": {"family": "llama", "dropout": 0.0}})").model.dropout, 0.0);
+  EXPECT_EQ(error_of(R"({"model": {"family": "llama", "dropout": 0.1}})"),
+            "run.json:1:42: found 0.1 for \"model.dropout\", expected 0.0: a model of the llama family has no such part");
+  EXPECT_NE(error_of(R"({"model": {"family": "gpt2", "rope": {"theta": 5}}})"), "no error");
+  EXPECT_NE(error_of(R"({"mlm": {"mask": 0.5}})"), "no error");
+  EXPECT_EQ(run_of(R"({"model": "bert-base", "mlm": {"mask": 0.5}})").mlm.mask, 0.5);
+}
+
+TEST(ReadRun, AModelPathIsResolvedLater) {
+  config::Run run = run_of(R"({"model": {"path": "hf", "dropout": 0.2}, "batch": {"sequence": 512}})");
+  model::Model loaded = *model::preset("gpt2-tiny");
+  loaded.attention_dropout = 0.3;
+  resolve_model(run, loaded);
+  EXPECT_EQ(run.model.layers, loaded.layers);
+  EXPECT_EQ(run.model.dropout, 0.2);
+  EXPECT_EQ(run.model.attention_dropout, 0.2);
+  EXPECT_EQ(run.origin("model.layers").text, "path hf");
+  EXPECT_EQ(run.origin("model.dropout").text, "run.json:1:37");
+  config::Run other = run_of(R"({"model": {"path": "hf"}})");
+  resolve_model(other, loaded);
+  EXPECT_EQ(other.batch.sequence, loaded.context);
+  EXPECT_EQ(other.model, loaded);
+  config::Run late = run_of(R"({"model": {"path": "hf"}, "batch": {"sequence": 5000}})");
+  EXPECT_EQ(message_of([&] { resolve_model(late, loaded); }),
+            "run.json:1:49: found 5000 for \"batch.sequence\", expected at most 1024, which is \"model.context\"");
+  EXPECT_EQ(error_of(R"({"model": {"path": "hf", "layers": 2}})"),
+            "run.json:1:36: found 2 for \"model.layers\", expected no such key: the directory \"hf\" says it");
+}
+
+TEST(ReadRun, BadModels) {
+  EXPECT_EQ(error_of(R"({"model": "gpt3"})").substr(0, 65), "run.json:1:11: found \"gpt3\" for \"model.preset\", expected one of g");
+  EXPECT_NE(error_of(R"({"model": "gpt3"})").find("did you mean \"gpt2\"?"), std::string::npos);
+  EXPECT_EQ(error_of(R"({"model": 12})"), "run.json:1:11: found 12 for \"model\", expected a preset's name or an object");
+  EXPECT_EQ(error_of(R"({"model": {"preset": "gpt2", "path": "x"}})"),
+            "run.json:1:11: found an object for \"model\", expected only one of the keys \"preset\", \"path\" and \"family\"");
+  EXPECT_EQ(error_of(R"({"model": {"width": 768, "heads": 7}})"),
+            "run.json:1:35: found 7 heads for a width of 768, which is not a multiple of it; expected 6 or 8 heads, or a \"head_dim\"");
+  EXPECT_EQ(error_of(R"({"model": {"family": "llama", "heads": 12, "kv_heads": 5}})"),
+            "run.json:1:11: the model cannot be built: \"heads\" is 12 and \"kv_heads\" 5; expected heads to be a multiple of kv_heads");
+  EXPECT_EQ(error_of(R"({"model": {"layers": 0}})"), "run.json:1:22: found 0 for \"model.layers\", expected an integer >= 1");
+  EXPECT_EQ(error_of(R"({"model": {"dropout": 1}})"), "run.json:1:23: found 1 for \"model.dropout\", expected a number >= 0 and < 1");
+  EXPECT_NE(error_of(R"({"model": {"path": ""}})"), "no error");
+  EXPECT_NE(error_of(R"({"model": {"path": "a\u0000b"}})"), "no error");
+}
+
+TEST(ReadRun, UnknownKeysNameTheNearest) {
+  EXPECT_EQ(
+      error_of("{\n  \"optimiser\": {}\n}"),
+      "run.json:2:3: found the unknown key \"optimiser\", did you mean \"optimizer\"? expected one of model, data, mlm, batch, optimizer, "
+      "lr_schedule, loss_scale, strategy, limits, precision, device, steps, seed, threads, deterministic, transport, freeze, out, eval, "
+      "checkpoint");
+  EXPECT_EQ(error_of(R"({"batch": {"globl": 4}})"),
+            "run.json:1:12: found the unknown key \"batch.globl\", did you mean \"batch.global\"? expected one of global, micro, sequence");
+  EXPECT_NE(error_of(R"({"lr": 4})").find("did you mean \"optimizer.lr\"?"), std::string::npos);
+  EXPECT_NE(error_of(R"({"warmup": 4})").find("did you mean \"lr_schedule.warmup\"?"), std::string::npos);
+  EXPECT_NE(error_of(R"({"": 4})").find("found the unknown key \"\""), std::string::npos);
+  EXPECT_NE(error_of(R"({"batch.global": 4})"), "run.json:1:2: found");
+  EXPECT_NE(error_of(R"({"steps": {"a": 1}})").find("expected an integer"), std::string::npos);
+}
+
+TEST(ReadRun, ValuesOfTheWrongKindOrRange) {
+  EXPECT_EQ(error_of(R"({"steps": "many"})"), "run.json:1:11: found \"many\" for \"steps\", expected an integer >= 0");
+  EXPECT_EQ(error_of(R"({"steps": 1.5})"), "run.json:1:11: found 1.5 for \"steps\", expected an integer >= 0");
+  EXPECT_EQ(error_of(R"({"steps": 1e15})"), "run.json:1:11: found 1000000000000000.0 for \"steps\", expected at most 1000000000000");
+  EXPECT_EQ(run_of(R"({"steps": 5e3})").steps, 5000);
+  EXPECT_EQ(error_of(R"({"optimizer": {"lr": -1}})"), "run.json:1:22: found -1 for \"optimizer.lr\", expected a number >= 0");
+  EXPECT_EQ(error_of(R"({"optimizer": {"betas": [0.9]}})"),
+            "run.json:1:25: found an array of 1 for \"optimizer.betas\", expected two numbers >= 0 and < 1, such as [0.9, 0.95]");
+  EXPECT_EQ(error_of(R"({"optimizer": {"type": "adamW"}})"),
+            "run.json:1:24: found \"adamW\" for \"optimizer.type\", expected one of sgd, momentum, adam, adamw; did you mean \"adamw\"?");
+  EXPECT_EQ(error_of(R"({"optimizer": 3})"), "run.json:1:15: found 3 for \"optimizer\", expected an object");
+  EXPECT_EQ(error_of(R"({"deterministic": "yes"})"), "run.json:1:19: found \"yes\" for \"deterministic\", expected true or false");
+  EXPECT_EQ(error_of(R"({"limits": {"device": "8 gigs"}})"),
+            "run.json:1:23: found \"8 gigs\" for \"limits.device\", expected an amount such as \"8GiB\", \"25MB\" or a count of bytes");
+  EXPECT_EQ(error_of(R"({"data": {"token_bytes": 3}})"), "run.json:1:26: found 3 for \"data.token_bytes\", expected 2 or 4");
+  EXPECT_EQ(error_of(R"({"freeze": "wte"})"),
+            "run.json:1:12: found \"wte\" for \"freeze\", expected an array of patterns, such as [\"*.embed*\"]");
+  EXPECT_NE(error_of(R"({"threads": null})"), "no error");
+  EXPECT_EQ(error_of("[]"), "run.json:1:1: found an array of 0, expected an object with the settings of a run");
+  EXPECT_EQ(error_of("{\"steps\": 1\n\"seed\": 2}"), "run.json:2:1: found '\"', expected ',' or '}'");
+}
+
+TEST(ReadRun, StrategyForms) {
+  EXPECT_TRUE(run_of(R"({"strategy": "auto"})").strategy_auto);
+  EXPECT_EQ(error_of(R"({"strategy": "best"})"), "run.json:1:14: found \"best\" for \"strategy\", expected \"auto\" or an object");
+  const config::Run counts = run_of(R"({"strategy": {"stages": [5, 7], "tensor": 2}})");
+  EXPECT_EQ(counts.strategy.pipe, 2);
+  EXPECT_EQ(counts.strategy.stages, (std::vector<strategy::Stage>{{5, 1, 2}, {7, 1, 2}}));
+  const config::Run own = run_of(R"({"strategy": {"stages": [{"blocks": 4, "data": 2}, {"blocks": 8, "tensor": 4}]}})");
+  EXPECT_EQ(own.strategy.stages, (std::vector<strategy::Stage>{{4, 2, 1}, {8, 1, 4}}));
+  EXPECT_EQ(run_of(R"({"strategy": {"stages": "cost"}})").strategy.partition, strategy::StagePartition::by_cost);
+  EXPECT_EQ(run_of(R"({"strategy": {"schedule": "mine.csv"}})").strategy.schedule, "mine.csv");
+  EXPECT_NE(error_of(R"({"strategy": {"schedule": "1f1c"}})").find("did you mean \"1f1b\"?"), std::string::npos);
+}
+
+TEST(ReadRun, BadStrategies) {
+  EXPECT_EQ(error_of(R"({"strategy": {"stages": [4, "x"]}})"),
+            "run.json:1:29: found \"x\" for \"strategy.stages[1]\", expected an integer >= 0");
+  EXPECT_EQ(error_of(R"({"strategy": {"stages": [{"block": 4}]}})"),
+            "run.json:1:27: found the key \"block\" in \"strategy.stages[0]\", expected one of blocks, data, tensor");
+  EXPECT_EQ(error_of(R"({"strategy": {"stages": [{"data": 4}]}})"),
+            "run.json:1:26: found an object for \"strategy.stages[0]\", expected it to have the key \"blocks\"");
+  EXPECT_EQ(error_of(R"({"strategy": {"stages": [4, 4, 4], "pipe": 2}})"),
+            "run.json:1:25: found 3 stages, expected strategy.pipe x strategy.chunks = 2 x 1 = 2");
+  EXPECT_NE(error_of(R"({"strategy": {"stages": []}})"), "no error");
+  EXPECT_EQ(error_of(R"({"strategy": {"offload": {"params": {"host": 0.6, "disk": 0.5}}}})"),
+            "run.json:1:37: found shares of 0.6 + 0.5 = 1.1 for \"strategy.offload.params\", expected at most 1 in all");
+  EXPECT_EQ(error_of(R"({"strategy": {"offload": {"params": {"hosts": 0.6}}}})"),
+            "run.json:1:38: found the key \"hosts\" in \"strategy.offload.params\", expected one of host, disk");
+  EXPECT_EQ(error_of(R"({"strategy": {"offload": {"params": "hots"}}})"),
+            "run.json:1:37: found \"hots\" for \"strategy.offload.params\", expected none, host, disk or shares such as {\"host\": 0.6, "
+            "\"disk\": "
+            "0.1}; did you mean \"host\"?");
+  EXPECT_EQ(error_of(R"({"strategy": {"zero": 4}})"), "run.json:1:23: found 4 for \"strategy.zero\", expected an integer from 0 to 3");
+}
+
+TEST(ReadRun, TheBatchMustDivide) {
+  EXPECT_EQ(
+      error_of(R"({"batch": {"global": 30, "micro": 4}, "strategy": {"data": 2}})"),
+      "run.json:1:22: found batch.global = 30 and batch.micro x strategy.data = 4 x 2 = 8, expected the first to be a multiple of the "
+      "second; nearest \"batch.global\": 24 or 32; or \"batch.micro\": 3 or 5");
+  EXPECT_EQ(error_of(R"({"batch": {"global": 7}, "strategy": {"data": 2}})"),
+            "run.json:1:22: found batch.global = 7 and strategy.data = 2, expected the first to be a multiple of the second; nearest "
+            "\"batch.global\": 6 or 8");
+  EXPECT_EQ(
+      error_of(R"({"batch": {"micro": 16}})"),
+      "run.json:1:21: found batch.global = 8 and batch.micro x strategy.data = 16 x 1 = 16, expected the first to be a multiple of the "
+      "second; nearest \"batch.global\": 16; or \"batch.micro\": 8");
+  EXPECT_EQ(run_of(R"({"batch": {"global": 12}, "strategy": {"data": 3}})").batch.micro, 4);
+  EXPECT_EQ(run_of(R"({"batch": {"global": 12, "micro": 2}, "strategy": "auto"})").batch.micro, 2);
+  EXPECT_NE(error_of(R"({"batch": {"global": 999999937, "micro": 500000000}})"), "no error");  // a prime: must still be quick
+}
+
+TEST(ReadRun, RulesBetweenSettings) {
+  EXPECT_EQ(error_of(R"({"batch": {"sequence": 2048}})"),
+            "run.json:1:24: found 2048 for \"batch.sequence\", expected at most 1024, which is \"model.context\"");
+  EXPECT_EQ(error_of(R"({"model": "bert-base", "mlm": {"random": 0.3}})"),
+            "run.json:1:42: found mlm.mask + mlm.random = 0.8 + 0.3 = 1.1, expected at most 1");
+  EXPECT_EQ(run_of(R"({"lr_schedule": {"type": "wsd"}, "steps": 50})").lr_schedule.decay, 5);
+  EXPECT_EQ(error_of(R"({"lr_schedule": {"type": "wsd", "warmup": 30, "decay": 30}, "steps": 50})"),
+            "run.json:1:56: found lr_schedule.warmup + lr_schedule.decay = 30 + 30 = 60, expected at most 50, which is \"steps\"");
+  EXPECT_EQ(run_of(R"({"optimizer": {"type": "sgd"}})").optimizer.weight_decay, 0.0);
+  EXPECT_NE(error_of(R"({"loss_scale": {"initial": 0.5}})"), "no error");
+}
+
+TEST(ReadRun, WhatTheGraphNeeds) {
+  const model::Training training =
+      run_of(R"({"batch": {"global": 12, "micro": 2, "sequence": 64}, "strategy": {"data": 2}, "precision": "bf16", "freeze": ["x"]})")
+          .training();
+  EXPECT_EQ(training.micro_batch, (model::MicroBatch{.samples = 2, .sequence = 64}));
+  EXPECT_TRUE(training.accumulates);  // three micro-batches on each of two ranks
+  EXPECT_EQ(training.precision, model::Precision::bf16);
+  EXPECT_EQ(training.freeze, std::vector<std::string>{"x"});
+  EXPECT_FALSE(run_of(R"({"batch": {"global": 4}, "strategy": {"data": 2}})").training().accumulates);
+}
+
+TEST(LoadRun, ReadsAFileOrSaysWhyNot) {
+  const std::filesystem::path folder = std::filesystem::temp_directory_path() / "plimsoll_config_read_test";
+  std::filesystem::create_directories(folder);
+  const std::string path = (folder / "small.json").string();
+  std::ofstream(path) << "{\"steps\": 7}\n";
+  EXPECT_EQ(load_run(path, {"seed=3"}).steps, 7);
+  EXPECT_EQ(load_run(path).out, "runs/small");
+  const std::string missing = (folder / "none.json").string();
+  EXPECT_EQ(message_of([&] { load_run(missing); }), missing + ": cannot be read (No such file or directory), expected a run file");
+  EXPECT_EQ(message_of([&] { load_run(folder.string()); }), folder.string() + ": found a directory, expected a run file");
+  std::filesystem::remove_all(folder);
+}
+
+}  // namespace
+}  // namespace plimsoll::config
