@@ -1,0 +1,197 @@
+#include "formats/safetensors.h"
+
+#include <algorithm>
+#include <cstring>
+#include <limits>
+#include <optional>
+
+#include <fmt/ranges.h>
+
+#include "base/json.h"
+
+namespace plimsoll::formats {
+
+namespace {
+
+constexpr std::size_t kLengthBytes = 8;
+
+// Bytes of a tensor, or nothing when the count, or its number of bits, leaves 63 bits or the bits fill no whole bytes.
+std::optional<std::int64_t> checked_bytes(const TensorSpec& spec) {
+  std::int64_t bits = 1;
+  for (const std::int64_t extent : spec.shape) {
+    if (extent < 0 || __builtin_mul_overflow(bits, extent, &bits)) return std::nullopt;
+  }
+  if (__builtin_mul_overflow(bits, bits_of(spec.dtype), &bits) || bits % 8 != 0) return std::nullopt;
+  return bits / 8;
+}
+
+// JSON's 2.0 and 2e0 are no integers here: the reference reader refuses them.
+std::int64_t read_count(const base::Json& value) {
+  if (value.kind() != base::Json::Kind::integer || value.as_integer() < 0) value.fail_expected("a whole number of at least 0");
+  return value.as_integer();
+}
+
+struct Entry {
+  TensorSpec spec;
+  std::int64_t begin = 0;
+  std::int64_t end = 0;
+};
+
+Entry read_entry(const std::string& name, const base::Json& json) {
+  Entry entry{.spec = {.name = name}};
+  const base::Json& dtype = json.at("dtype");
+  const auto known = file_dtype_from_name(dtype.as_string());
+  if (!known) dtype.fail_expected("a type that safetensors defines, such as F32 or BF16");
+  entry.spec.dtype = *known;
+  for (const base::Json& extent : json.at("shape").as_array()) entry.spec.shape.push_back(read_count(extent));
+  const base::Json& offsets = json.at("data_offsets");
+  if (offsets.as_array().size() != 2) offsets.fail_expected("[begin, end]");
+  entry.begin = read_count(offsets.at(0));
+  entry.end = read_count(offsets.at(1));
+  return entry;
+}
+
+std::map<std::string, std::string> read_metadata(const base::Json& json) {
+  std::map<std::string, std::string> metadata;
+  if (json.is_null()) return metadata;
+  for (const base::JsonMember& member : json.as_object()) metadata.emplace(member.key, member.value.as_string());
+  return metadata;
+}
+
+// Every tensor's range is as long as its type and shape say, and the ranges, one behind the other, fill the data.
+void check_ranges(const std::string& file, const std::vector<Entry>& entries, std::int64_t data_bytes) {
+  std::int64_t reached = 0;
+  for (const Entry& entry : entries) {
+    const std::string& name = entry.spec.name;
+    if (entry.end < entry.begin) base::bad_input("'{}': tensor '{}' ends at byte {}, before it begins at {}", file, name, entry.end, entry.begin);
+    if (entry.begin != reached) {
+      base::bad_input("'{}': tensor '{}' begins at byte {} of the data; expected {}, where the one before it ends: tensors may leave no hole and "
+                      "not overlap",
+                      file, name, entry.begin, reached);
+    }
+    const auto bytes = checked_bytes(entry.spec);
+    if (!bytes) base::bad_input("'{}': tensor '{}' of {} has no size in whole bytes", file, name, to_string(entry.spec));
+    if (*bytes != entry.end - entry.begin) {
+      base::bad_input("'{}': tensor '{}' of {} takes {} bytes, but the header gives it {}", file, name, to_string(entry.spec), *bytes,
+                      entry.end - entry.begin);
+    }
+    reached = entry.end;
+  }
+  if (reached != data_bytes) {
+    base::bad_input("'{}': the header describes {} bytes of tensors, but {} follow it; the file is {}", file, reached, data_bytes,
+                    data_bytes < reached ? "cut short" : "too long");
+  }
+}
+
+std::string_view header_of(std::span<const std::byte> bytes, const std::string& file) {
+  if (bytes.size() < kLengthBytes) {
+    base::bad_input("'{}' has {} bytes; a safetensors file begins with {} that give its header's length", file, bytes.size(), kLengthBytes);
+  }
+  std::uint64_t length = 0;
+  std::memcpy(&length, bytes.data(), sizeof length);
+  if (length > Safetensors::kMaxHeaderBytes) {
+    base::bad_input("'{}' says that its header has {} bytes; a safetensors header has at most {}", file, length, Safetensors::kMaxHeaderBytes);
+  }
+  if (length > bytes.size() - kLengthBytes) {
+    base::bad_input("'{}' says that its header has {} bytes, but only {} follow; the file is cut short or no safetensors file", file, length,
+                    bytes.size() - kLengthBytes);
+  }
+  return {reinterpret_cast<const char*>(bytes.data()) + kLengthBytes, static_cast<std::size_t>(length)};
+}
+
+template <typename T>
+std::int32_t narrow_element(const TensorView& view, std::size_t index) {
+  T value;
+  std::memcpy(&value, view.data.data() + index * sizeof value, sizeof value);
+  if (!std::in_range<std::int32_t>(value)) base::bad_input("tensor '{}' has {} at element {}; expected a 32-bit integer", view.name, value, index);
+  return static_cast<std::int32_t>(value);
+}
+
+std::int32_t integer_element(const TensorView& view, std::size_t index) {
+  switch (view.dtype) {
+    case FileDType::i64: return narrow_element<std::int64_t>(view, index);
+    case FileDType::u32: return narrow_element<std::uint32_t>(view, index);
+    case FileDType::i32: return narrow_element<std::int32_t>(view, index);
+    case FileDType::i16: return narrow_element<std::int16_t>(view, index);
+    case FileDType::u16: return narrow_element<std::uint16_t>(view, index);
+    case FileDType::i8: return narrow_element<std::int8_t>(view, index);
+    case FileDType::boolean:
+    case FileDType::u8: return narrow_element<std::uint8_t>(view, index);
+    default: base::bad_input("tensor '{}' is {}; expected integers", view.name, to_string(view));
+  }
+}
+
+}  // namespace
+
+std::int64_t elements_of(const TensorSpec& spec) {
+  std::int64_t count = 1;
+  for (const std::int64_t extent : spec.shape) count *= extent;
+  return count;
+}
+
+std::int64_t bytes_of(const TensorSpec& spec) {
+  const auto bytes = checked_bytes(spec);
+  PLIMSOLL_CHECK(bytes.has_value(), "tensor {} of {}", spec.name, to_string(spec));
+  return *bytes;
+}
+
+std::string to_string(const TensorSpec& spec) { return fmt::format("{}[{}]", name_of(spec.dtype), fmt::join(spec.shape, ", ")); }
+
+Safetensors Safetensors::open(io::FileSystem& file_system, const io::Path& path) { return parse(file_system.map(path), path.string()); }
+
+Safetensors Safetensors::parse(io::Mapping mapping, const std::string& name) {
+  const std::span<const std::byte> bytes = mapping.bytes();
+  const std::string_view header = header_of(bytes, name);
+  const base::Json json = base::parse_json(header, name + " (header)", {.strict = true, .max_bytes = kMaxHeaderBytes});
+  Safetensors file;
+  std::vector<Entry> entries;
+  for (const base::JsonMember& member : json.as_object()) {
+    if (member.key == "__metadata__") {
+      file.metadata_ = read_metadata(member.value);
+    } else {
+      entries.push_back(read_entry(member.key, member.value));
+    }
+  }
+  std::stable_sort(entries.begin(), entries.end(), [](const Entry& a, const Entry& b) { return std::pair(a.begin, a.end) < std::pair(b.begin, b.end); });
+  const std::span<const std::byte> data = bytes.subspan(kLengthBytes + header.size());
+  check_ranges(name, entries, std::ssize(data));
+  for (Entry& entry : entries) {
+    file.index_.emplace(entry.spec.name, file.tensors_.size());
+    const auto range = data.subspan(static_cast<std::size_t>(entry.begin), static_cast<std::size_t>(entry.end - entry.begin));
+    file.tensors_.push_back({std::move(entry.spec), range});
+  }
+  file.name_ = name;
+  file.mapping_ = std::move(mapping);
+  return file;
+}
+
+const TensorView* Safetensors::find(std::string_view tensor) const {
+  const auto found = index_.find(tensor);
+  return found == index_.end() ? nullptr : &tensors_[found->second];
+}
+
+const TensorView& Safetensors::at(std::string_view tensor) const {
+  const TensorView* found = find(tensor);
+  if (!found) base::bad_input("'{}' holds no tensor '{}'", name_, tensor);
+  return *found;
+}
+
+void read_f32(const TensorView& view, std::span<float> out) {
+  if (!converts_to_f32(view.dtype)) base::bad_input("tensor '{}' is {}, which Plimsoll does not turn into f32", view.name, to_string(view));
+  PLIMSOLL_CHECK(elements_of(view) == std::ssize(out), "tensor {} of {} into {} elements", view.name, to_string(view), out.size());
+  read_f32(view.dtype, view.data, 0, out);
+}
+
+std::vector<float> to_f32(const TensorView& view) {
+  std::vector<float> values(static_cast<std::size_t>(elements_of(view)));
+  read_f32(view, values);
+  return values;
+}
+
+std::vector<std::int32_t> to_i32(const TensorView& view) {
+  std::vector<std::int32_t> values(static_cast<std::size_t>(elements_of(view)));
+  for (std::size_t i = 0; i < values.size(); ++i) values[i] = integer_element(view, i);
+  return values;
+}
+
+}  // namespace plimsoll::formats
