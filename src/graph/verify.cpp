@@ -37,7 +37,12 @@ class Verifier {
       if (!written_[input.index]) report("node {} ({}) reads {} before it is computed", id.index, op, graph_.values[input].name);
       if (overwritten_[input.index]) report("node {} ({}) reads {} after it was overwritten", id.index, op, graph_.values[input].name);
     }
-    const std::vector<TensorType> expected = ops::definition_of(node.op).infer(node.op, graph_.types(node.inputs));
+    std::vector<TensorType> expected;
+    try {
+      expected = ops::definition_of(node.op).infer(node.op, graph_.types(node.inputs));
+    } catch (const base::Error& error) {
+      return report("node {}: {}", id.index, error.what());
+    }
     if (expected.size() != node.outputs.size()) return report("node {} ({}): {} results, expected {}", id.index, op, node.outputs.size(), expected.size());
     for (std::size_t index = 0; index < expected.size(); ++index) {
       const ValueId output = node.outputs[index];
