@@ -69,6 +69,7 @@ Graph training_graph(const WriteForward& forward, const model::Training& trainin
   Graph graph = forward_graph(Purpose::train, forward, training);
   differentiate(graph, training.accumulates);
   append_update(graph, training);
+  graph.results.clear();  // what a step tells is in its scalars
   remove_unused(graph);
   verify(graph, "differentiation");
   return graph;
@@ -76,6 +77,7 @@ Graph training_graph(const WriteForward& forward, const model::Training& trainin
 
 Graph evaluation_graph(const WriteForward& forward, const model::Training& training) {
   Graph graph = forward_graph(Purpose::evaluate, forward, training);
+  graph.results.clear();  // the sum of the losses is in the scalars
   remove_unused(graph);
   verify(graph, "removing what is not used");
   return graph;

@@ -143,8 +143,8 @@ class Lowering {
       stream.calls.push_back(std::move(call));
     }
     const auto last_moment = static_cast<std::int32_t>(stream.calls.size()) - 1;
-    for (plan::Buffer& buffer : rank_class_.buffers) {
-      if (buffer.program == program_index && buffer.kind == BufferKind::result) buffer.last = last_moment;
+    for (const auto& [key, id] : instances_) {
+      if (storages.all[StorageId{key.first}].result) rank_class_.buffers[id].last = last_moment;
     }
     program.streams.push_back(std::move(stream));
     rank_class_.programs.push_back(std::move(program));

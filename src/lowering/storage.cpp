@@ -95,6 +95,7 @@ class Sharing {
     }
     for (ValueId id : graph_.results) {
       Storage& storage = storages.all[storages.of(id)];
+      storage.result = true;
       if (storage.kind == plan::BufferKind::activation) storage.kind = plan::BufferKind::result;
     }
     for (const graph::Parameter& parameter : graph_.parameters) {

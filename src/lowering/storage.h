@@ -17,6 +17,7 @@ struct Storage {
   base::TensorType type;
   plan::BufferKind kind = plan::BufferKind::activation;
   bool gradient = false;  // of a parameter: one for all micro-batches of a step
+  bool result = false;    // read by somebody outside after the program
 };
 
 struct Storages {

@@ -27,6 +27,11 @@ struct Graphs {
 Graphs graphs_of(const SessionOptions& options) {
   Graphs graphs;
   if (options.train) graphs.train = graph::training_graph(options.forward, options.training);
+  if (options.train && options.keep_gradients) {
+    for (const graph::Parameter& parameter : graphs.train->parameters) {
+      if (parameter.gradient.valid()) graphs.train->results.push_back(parameter.gradient);
+    }
+  }
   if (options.evaluate) graphs.evaluate = graph::evaluation_graph(options.forward, options.training);
   if (options.infer) {
     model::Training shape = options.training;

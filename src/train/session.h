@@ -29,6 +29,7 @@ struct SessionOptions {
   std::uint64_t seed = 1;
   bool train = true;               // which programs to plan
   bool evaluate = false;
+  bool keep_gradients = false;     // until the end of the train program, for whoever wants to look at them
   std::optional<model::MicroBatch> infer;  // the shape of the inference program, where there is one
 };
 

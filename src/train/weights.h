@@ -1,0 +1,30 @@
+// A session's parameters as f32, whatever they are stored as: the way in and out for model files and checkpoints.
+#pragma once
+
+#include <functional>
+#include <span>
+#include <string>
+#include <vector>
+
+#include "base/shape.h"
+#include "train/session.h"
+
+namespace plimsoll::train {
+
+struct ParameterInfo {
+  std::string name;
+  base::Shape shape;
+};
+
+std::vector<ParameterInfo> parameters_of(const Session& session);
+
+// Fills every parameter: `fill` gets the name and exactly the elements to write. Copies in the compute type follow.
+void write_parameters(Session& session, const std::function<void(const ParameterInfo&, std::span<float>)>& fill);
+
+// The parameter in f32; unrounded where the session trains.
+std::vector<float> read_parameter(const Session& session, const std::string& name);
+
+// The gradient of the last step (the session must keep gradients), as it was before clipping.
+std::vector<float> read_gradient(const Session& session, const std::string& name);
+
+}  // namespace plimsoll::train
