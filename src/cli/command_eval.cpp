@@ -18,7 +18,7 @@ void eval_command(const RunOptions& options) {
   const config::Run run = read_run(file_system, options);
   if (run.data.valid.empty()) base::bad_input("{}: found no \"data.valid\"; expected the text or token file to evaluate on", run.name);
   const observe::SystemClock clock;
-  train::Session session(train::session_options(run, {.train = false, .evaluate = true, .infer = {}}));
+  train::Session session(train::session_options(run, {.train = false, .evaluate = true}));
   train::load_weights(file_system, checkpoint_folder(run), session);
   const train::Evaluator evaluator(file_system, run);
   const observe::Evaluation evaluation = evaluator.run(session, clock);

@@ -40,7 +40,7 @@ Json candidate_json(const plan::Plan& plan, const train::Capacity& capacity) {
 void plan_command(const PlanOptions& options) {
   io::PosixFileSystem file_system;
   const config::Run run = read_run(file_system, options.run);
-  const plan::Plan plan = train::plan_session(train::session_options(run, {.train = true, .evaluate = !run.data.valid.empty(), .infer = {}}));
+  const plan::Plan plan = train::plan_session(train::session_options(run, {.train = true, .evaluate = !run.data.valid.empty()}));
   plan::verify(plan, "lowering");
   const train::Capacity capacity = train::capacity_of(run);
   if (!options.out.empty()) {

@@ -30,7 +30,7 @@ struct SessionOptions {
   bool train = true;               // which programs to plan
   bool evaluate = false;
   bool keep_gradients = false;     // until the end of the train program, for whoever wants to look at them
-  std::optional<model::MicroBatch> infer;  // the shape of the inference program, where there is one
+  std::optional<model::MicroBatch> infer = {};  // the shape of the inference program, where there is one
 };
 
 graph::WriteForward forward_of(const model::Model& model);

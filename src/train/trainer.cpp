@@ -12,7 +12,7 @@ namespace plimsoll::train {
 namespace {
 
 Session make_session(const config::Run& run) {
-  const SessionOptions options = session_options(run, {.train = true, .evaluate = !run.data.valid.empty(), .infer = {}});
+  const SessionOptions options = session_options(run, {.train = true, .evaluate = !run.data.valid.empty()});
   require_fit(plan_session(options), capacity_of(run));
   return Session(options);
 }
