@@ -1,9 +1,9 @@
 #!/usr/bin/env bash
 # Writes real English text for demos and benchmarks: the King James Bible from Debian's bible-kjv, one verse a line,
-# without verse numbers. usage: make_corpus.sh FOLDER -> FOLDER/kjv-train.txt (95%), FOLDER/kjv-valid.txt (the last 5%)
+# without verse numbers. usage: make_corpus.sh FOLDER -> FOLDER/train.txt (95%), FOLDER/valid.txt (the last 5%)
 set -euo pipefail
 folder=${1:?usage: make_corpus.sh FOLDER}
-[[ ! -s $folder/kjv-train.txt || ! -s $folder/kjv-valid.txt ]] || exit 0
+[[ ! -s $folder/train.txt || ! -s $folder/valid.txt ]] || exit 0
 command -v bible >/dev/null || {
   echo "make_corpus: the program 'bible' is missing; install Debian's bible-kjv (./dev setup)" >&2
   exit 2
@@ -19,5 +19,5 @@ verses=$(wc -l <"$whole")
 }
 head -n 29547 "$whole" >"$whole.train"
 tail -n +29548 "$whole" >"$whole.valid"
-mv "$whole.train" "$folder/kjv-train.txt"
-mv "$whole.valid" "$folder/kjv-valid.txt"
+mv "$whole.train" "$folder/train.txt"
+mv "$whole.valid" "$folder/valid.txt"

@@ -26,8 +26,8 @@ expect 2 "unknown check 'spelling'; expected format, includes or tidy" "$root/de
 expect 1 "usage: make_corpus.sh FOLDER" "$root/tools/make_corpus.sh"
 if command -v bible >/dev/null; then
   expect 0 "" "$root/tools/make_corpus.sh" corpus
-  expect 0 "31102 " wc -l corpus/kjv-train.txt corpus/kjv-valid.txt
-  expect 0 "In the beginning God created the heaven and the earth." head -n 1 corpus/kjv-train.txt
-  expect 0 "The grace of our Lord Jesus Christ be with you all. Amen." tail -n 1 corpus/kjv-valid.txt
+  expect 0 "31102 " wc -l corpus/train.txt corpus/valid.txt
+  expect 0 "In the beginning God created the heaven and the earth." head -n 1 corpus/train.txt
+  expect 0 "The grace of our Lord Jesus Christ be with you all. Amen." tail -n 1 corpus/valid.txt
 fi
 exit $((failures > 0))
