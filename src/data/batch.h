@@ -19,12 +19,12 @@ struct SampleRange {
 
 // B rows of T positions, row-major. Spans that are empty are not wanted; the others have exactly the size shown.
 struct BatchView {
-  std::int64_t rows = 0;                   // B
-  std::int64_t sequence = 0;               // T
-  std::span<std::int32_t> tokens;          // (B, T)
-  std::span<std::int32_t> targets;         // (B, T), kIgnored where there is no loss
-  std::span<std::int32_t> positions = {};  // (B, T), within the document when documents are masked
-  std::span<std::int32_t> segments = {};   // (B, T), number of the document within the row; kPadding for none
+  std::int64_t rows = 0;                     // B
+  std::int64_t sequence = 0;                 // T
+  std::span<std::int32_t> tokens;            // (B, T)
+  std::span<std::int32_t> targets;           // (B, T), kIgnored where there is no loss
+  std::span<std::int32_t> positions = {};    // (B, T), within the document when documents are masked
+  std::span<std::int32_t> segments = {};     // (B, T), number of the document within the row; kPadding for none
   std::span<std::int32_t> token_types = {};  // (B, T), all zero
   std::span<std::int32_t> samples = {};      // (B), the sample's number (its low 31 bits); kPadding for an empty row
 };

@@ -10,7 +10,8 @@ namespace {
 
 Sampler make_sampler(const formats::TokenSource& source, const BatchReaderOptions& options) {
   const std::int64_t frame = options.masked ? options.masked->frame() : 0;
-  if (options.sequence <= frame) base::bad_input("a sequence of {} tokens was asked for; expected at least {}", options.sequence, frame + 1);
+  if (options.sequence <= frame)
+    base::bad_input("a sequence of {} tokens was asked for; expected at least {}", options.sequence, frame + 1);
   return Sampler({.name = source.size() > 0 ? fmt::format("'{}'", source.place_of(0).file) : "the data",
                   .tokens = source.size(),
                   .stride = options.sequence - frame,
@@ -27,7 +28,8 @@ void check_view(const SampleRange& range, const BatchView& batch, std::int64_t s
   for (const auto& optional : {batch.positions, batch.segments, batch.token_types}) {
     PLIMSOLL_CHECK(optional.empty() || optional.size() == elements, "{} elements for {}", optional.size(), elements);
   }
-  PLIMSOLL_CHECK(batch.samples.empty() || batch.samples.size() == static_cast<std::size_t>(batch.rows), "sample numbers for {} rows", batch.rows);
+  PLIMSOLL_CHECK(batch.samples.empty() || batch.samples.size() == static_cast<std::size_t>(batch.rows), "sample numbers for {} rows",
+                 batch.rows);
 }
 
 }  // namespace

@@ -27,8 +27,8 @@ struct BatchReaderOptions {
   bool shuffle = true;
   bool include_tail = false;  // the last, short sample of an epoch too, padded; for evaluation
   std::int32_t padding_id = 0;
-  std::optional<DocumentOptions> documents = {};         // mask them; without it a row is one document
-  std::optional<MaskedLanguageOptions> masked = {};      // BERT; without it the target is the next token
+  std::optional<DocumentOptions> documents = {};     // mask them; without it a row is one document
+  std::optional<MaskedLanguageOptions> masked = {};  // BERT; without it the target is the next token
 };
 
 class BatchReader final : public BatchSource {

@@ -20,9 +20,9 @@ struct MaskedLanguageOptions {
   double mask = 0.8;
   double random = 0.1;
   std::int32_t mask_id = 103;
-  std::vector<std::int32_t> never_masked = {};      // ids such as [CLS], [SEP], [PAD]
-  std::optional<std::int32_t> first_token = {};     // put before every sample, such as [CLS]
-  std::optional<std::int32_t> last_token = {};      // put after every sample, such as [SEP]
+  std::vector<std::int32_t> never_masked = {};   // ids such as [CLS], [SEP], [PAD]
+  std::optional<std::int32_t> first_token = {};  // put before every sample, such as [CLS]
+  std::optional<std::int32_t> last_token = {};   // put after every sample, such as [SEP]
 
   std::int64_t frame() const { return (first_token ? 1 : 0) + (last_token ? 1 : 0); }
 };

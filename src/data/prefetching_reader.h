@@ -19,9 +19,9 @@
 namespace plimsoll::data {
 
 struct PrefetchOptions {
-  std::int64_t rows = 0;      // of the batches that will be asked for
+  std::int64_t rows = 0;  // of the batches that will be asked for
   std::int64_t sequence = 0;
-  std::int64_t depth = 2;     // batches held ready
+  std::int64_t depth = 2;  // batches held ready
   std::function<SampleRange(const SampleRange&)> order;
 };
 

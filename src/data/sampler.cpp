@@ -31,9 +31,9 @@ Window Sampler::window(std::int64_t sample) const {
   window.index = sample % samples_per_epoch_;
   if (options_.shuffle) {
     const std::uint64_t purpose = base::hash_name("data shuffle") + static_cast<std::uint64_t>(window.epoch);
-    window.index = static_cast<std::int64_t>(base::permute(static_cast<std::uint64_t>(window.index),
-                                                           static_cast<std::uint64_t>(samples_per_epoch_),
-                                                           base::random_key(options_.seed, purpose)));
+    window.index =
+        static_cast<std::int64_t>(base::permute(static_cast<std::uint64_t>(window.index), static_cast<std::uint64_t>(samples_per_epoch_),
+                                                base::random_key(options_.seed, purpose)));
   }
   window.begin = window.index * options_.stride;
   window.length = std::min(options_.stride, options_.tokens - 1 - window.begin);

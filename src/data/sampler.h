@@ -16,7 +16,7 @@ struct Window {
   std::int64_t begin = 0;   // first token
   std::int64_t length = 0;  // tokens that have a successor in the window
   std::int64_t epoch = 0;
-  std::int64_t index = 0;   // in file order within the epoch
+  std::int64_t index = 0;  // in file order within the epoch
 
   bool operator==(const Window&) const = default;
 };

@@ -62,8 +62,9 @@ Index parse_index(std::span<const std::byte> bytes, const std::string& name) {
   index.marks = plausible ? static_cast<std::int64_t>(marks) : 0;
   const std::int64_t expected = kHeaderBytes + index.sequences * 12 + index.marks * 8;
   if (!plausible || (size != expected && size != expected + index.sequences)) {
-    base::bad_input("'{}' says it lists {} sequences and {} document marks, but has {} bytes; the index is cut short or its header is wrong",
-                    name, sequences, marks, size);
+    base::bad_input(
+        "'{}' says it lists {} sequences and {} document marks, but has {} bytes; the index is cut short or its header is wrong", name,
+        sequences, marks, size);
   }
   const auto part = [&](std::int64_t begin, std::int64_t count) {
     return bytes.subspan(static_cast<std::size_t>(begin), static_cast<std::size_t>(count));
@@ -101,7 +102,8 @@ std::vector<std::int64_t> find_documents(const Index& index, const std::vector<s
     const std::int64_t mark = index.mark(i);
     const bool in_place = (i > 0 || mark == 0) && (i + 1 < index.marks || mark == index.sequences);
     if (!in_place || mark < previous || mark > index.sequences) {
-      base::bad_input("'{}' has document mark {} = {}; marks must rise from 0 to the number of sequences, {}", name, i, mark, index.sequences);
+      base::bad_input("'{}' has document mark {} = {}; marks must rise from 0 to the number of sequences, {}", name, i, mark,
+                      index.sequences);
     }
     previous = mark;
     const std::int64_t start = begins[static_cast<std::size_t>(mark)];

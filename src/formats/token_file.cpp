@@ -48,7 +48,8 @@ bool is_second_half(const std::vector<io::Path>& paths, const io::Path& path) {
 std::unique_ptr<TokenSource> open_llmc(io::FileSystem& file_system, const io::Path& path, TokenFormat format) {
   io::Mapping mapping = file_system.map(path);
   const auto size = static_cast<std::int64_t>(mapping.bytes().size());
-  if (size < kHeaderBytes) base::bad_input("'{}' has {} bytes; a token file of llm.c begins with a header of {}", path.string(), size, kHeaderBytes);
+  if (size < kHeaderBytes)
+    base::bad_input("'{}' has {} bytes; a token file of llm.c begins with a header of {}", path.string(), size, kHeaderBytes);
   const bool gpt2 = format == TokenFormat::llmc_gpt2;
   const std::int32_t expected_version = gpt2 ? 1 : 7;
   const std::int32_t version = load<std::int32_t>(mapping.bytes().data() + 4);
@@ -63,8 +64,8 @@ std::unique_ptr<TokenSource> open_llmc(io::FileSystem& file_system, const io::Pa
                     path.string(), count, count < 0 ? 0 : expected_size, size);
   }
   if (count == 0) base::bad_input("'{}' holds no tokens", path.string());
-  return std::make_unique<MappedTokens>(
-      std::move(mapping), TokenLayout{.file = path.string(), .width = width, .tokens = count, .runs = {{0, kHeaderBytes}}});
+  return std::make_unique<MappedTokens>(std::move(mapping),
+                                        TokenLayout{.file = path.string(), .width = width, .tokens = count, .runs = {{0, kHeaderBytes}}});
 }
 
 std::unique_ptr<TokenSource> open_headerless(io::FileSystem& file_system, const io::Path& path, const TokenFileOptions& options) {
@@ -73,8 +74,9 @@ std::unique_ptr<TokenSource> open_headerless(io::FileSystem& file_system, const 
   const auto size = static_cast<std::int64_t>(mapping.bytes().size());
   if (size == 0) base::bad_input("'{}' is empty; expected tokens of {} bytes each", path.string(), options.token_bytes);
   if (size % options.token_bytes != 0) {
-    base::bad_input("'{}' has {} bytes, which is no whole number of {}-byte tokens; a headerless token file holds nothing else{}", path.string(),
-                    size, options.token_bytes, options.token_bytes == 4 && size % 2 == 0 ? " (token_bytes 2 would fit)" : "");
+    base::bad_input("'{}' has {} bytes, which is no whole number of {}-byte tokens; a headerless token file holds nothing else{}",
+                    path.string(), size, options.token_bytes,
+                    options.token_bytes == 4 && size % 2 == 0 ? " (token_bytes 2 would fit)" : "");
   }
   const IdWidth width = options.token_bytes == 2 ? IdWidth::u16 : IdWidth::u32;
   return std::make_unique<MappedTokens>(

@@ -15,8 +15,8 @@ constexpr std::int64_t kSector = 512;  // the most that a disk writes whole
 // A coin for each numbered question, fixed by the seed; seed 0 always says no.
 bool keep(std::uint64_t seed, std::string_view what, std::uint64_t a, std::uint64_t b = 0) {
   if (seed == 0) return false;
-  const base::RandomBlock bits = base::philox({static_cast<std::uint32_t>(a), static_cast<std::uint32_t>(b), 0, 0},
-                                              base::random_key(seed, base::hash_name(what)));
+  const base::RandomBlock bits =
+      base::philox({static_cast<std::uint32_t>(a), static_cast<std::uint32_t>(b), 0, 0}, base::random_key(seed, base::hash_name(what)));
   return (bits[0] & 1u) != 0;
 }
 
@@ -114,12 +114,8 @@ void CrashModel::apply(const Operation& operation) {
       }
       open_files_[operation.file] = find(path);
       break;
-    case Verb::close:
-      open_files_.erase(operation.file);
-      break;
-    case Verb::write:
-      write(open_files_.at(operation.file), operation.offset, operation.data);
-      break;
+    case Verb::close: open_files_.erase(operation.file); break;
+    case Verb::write: write(open_files_.at(operation.file), operation.offset, operation.data); break;
     case Verb::append: {
       const std::size_t node = open_files_.at(operation.file);
       write(node, static_cast<std::int64_t>(nodes_[node].current.size()), operation.data);
@@ -131,9 +127,7 @@ void CrashModel::apply(const Operation& operation) {
       node.unsynced.clear();
       break;
     }
-    case Verb::sync_directory:
-      sync_names(find(path));
-      break;
+    case Verb::sync_directory: sync_names(find(path)); break;
     case Verb::rename: {
       const std::size_t node = find(path);
       change_names({node,
@@ -141,9 +135,7 @@ void CrashModel::apply(const Operation& operation) {
                      {find_parent(operation.to), operation.to.filename().string(), node}}});
       break;
     }
-    case Verb::remove:
-      change_names({find(path), {{find_parent(path), path.filename().string(), std::nullopt}}});
-      break;
+    case Verb::remove: change_names({find(path), {{find_parent(path), path.filename().string(), std::nullopt}}}); break;
     case Verb::make_directory: {
       const std::size_t node = add_node(true);
       change_names({node, {{find_parent(path), path.filename().string(), node}}});
@@ -154,8 +146,7 @@ void CrashModel::apply(const Operation& operation) {
     case Verb::map:
     case Verb::list:
     case Verb::status:
-    case Verb::free_space:
-      break;  // leave no trace
+    case Verb::free_space: break;  // leave no trace
   }
 }
 

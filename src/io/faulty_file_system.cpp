@@ -11,18 +11,14 @@ bool is_write(Verb verb) { return verb == Verb::write || verb == Verb::append; }
 // close is left alone: it is asked for from destructors, where nothing could be reported.
 bool concerns(FaultKind kind, Verb verb, OpenMode mode) {
   switch (kind) {
-    case FaultKind::none:
-      return false;
-    case FaultKind::io_error:
-      return verb != Verb::close;
+    case FaultKind::none: return false;
+    case FaultKind::io_error: return verb != Verb::close;
     case FaultKind::no_space:
       return is_write(verb) || verb == Verb::sync || verb == Verb::sync_directory || verb == Verb::rename || verb == Verb::make_directory ||
              (verb == Verb::open && (mode == OpenMode::create || mode == OpenMode::append));
-    case FaultKind::short_write:
-      return is_write(verb);
+    case FaultKind::short_write: return is_write(verb);
     case FaultKind::crash:
-    case FaultKind::crash_midway:
-      return true;
+    case FaultKind::crash_midway: return true;
   }
   return false;
 }
@@ -58,16 +54,12 @@ FaultKind FaultyFileSystem::next(Verb verb, OpenMode mode) {
 
 void FaultyFileSystem::strike(FaultKind kind, Verb verb, const Path& path) const {
   switch (kind) {
-    case FaultKind::none:
-      return;
-    case FaultKind::io_error:
-      throw IoError(name_of(verb), path, EIO);
+    case FaultKind::none: return;
+    case FaultKind::io_error: throw IoError(name_of(verb), path, EIO);
     case FaultKind::no_space:
-    case FaultKind::short_write:
-      throw IoError(name_of(verb), path, ENOSPC);
+    case FaultKind::short_write: throw IoError(name_of(verb), path, ENOSPC);
     case FaultKind::crash:
-    case FaultKind::crash_midway:
-      throw CrashPoint{fault_.at};
+    case FaultKind::crash_midway: throw CrashPoint{fault_.at};
   }
 }
 

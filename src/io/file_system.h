@@ -80,9 +80,9 @@ class FileSystem {
 
   // Names made, renamed or removed in `directory` on the medium.
   virtual void sync_directory(const Path& directory) = 0;
-  virtual void rename(const Path& from, const Path& to) = 0;  // replaces `to`, atomically
-  virtual void remove(const Path& path) = 0;                  // a file, a link or an empty directory
-  virtual void make_directory(const Path& path) = 0;          // parent must exist, path must not
+  virtual void rename(const Path& from, const Path& to) = 0;   // replaces `to`, atomically
+  virtual void remove(const Path& path) = 0;                   // a file, a link or an empty directory
+  virtual void make_directory(const Path& path) = 0;           // parent must exist, path must not
   virtual std::vector<Entry> list(const Path& directory) = 0;  // sorted by name
   virtual std::optional<Status> status(const Path& path) = 0;  // nullopt: nothing of that name
   virtual base::Bytes free_space(const Path& path) = 0;        // what an ordinary user may still write there

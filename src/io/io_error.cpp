@@ -19,23 +19,18 @@ base::ErrorKind kind_of(int code) {
     case ELOOP:
     case ENAMETOOLONG:
     case EROFS:
-    case ENOTEMPTY:
-      return base::ErrorKind::bad_input;
-    default:
-      return base::ErrorKind::other;
+    case ENOTEMPTY: return base::ErrorKind::bad_input;
+    default: return base::ErrorKind::other;
   }
 }
 
 std::string_view advice_for(int code) {
   switch (code) {
     case ENOSPC:
-    case EDQUOT:
-      return "; free some space or choose another folder";
+    case EDQUOT: return "; free some space or choose another folder";
     case EMFILE:
-    case ENFILE:
-      return "; raise the limit on open files (ulimit -n)";
-    default:
-      return "";
+    case ENFILE: return "; raise the limit on open files (ulimit -n)";
+    default: return "";
   }
 }
 

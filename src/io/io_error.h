@@ -19,10 +19,10 @@ class IoError : public base::Error {
   // `operation` completes the sentence "cannot ...", such as "open for reading".
   IoError(std::string_view operation, const Path& path, int code);
 
-  int code() const { return code_; }                 // an errno value
+  int code() const { return code_; }  // an errno value
   const Path& path() const { return path_; }
   const std::string& operation() const { return operation_; }
-  bool disk_full() const;                             // ENOSPC or EDQUOT
+  bool disk_full() const;  // ENOSPC or EDQUOT
 
  private:
   std::string operation_;

@@ -27,20 +27,11 @@ std::string to_string(const Operation& operation) {
   std::string text = fmt::format("{} {}", name_of(operation.verb), operation.path.string());
   switch (operation.verb) {
     case Verb::read:
-    case Verb::write:
-      text += fmt::format(" offset {} length {}", operation.offset, operation.length);
-      break;
-    case Verb::append:
-      text += fmt::format(" length {}", operation.length);
-      break;
-    case Verb::rename:
-      text += fmt::format(" -> {}", operation.to.string());
-      break;
-    case Verb::open:
-      text += operation.made ? " (made)" : "";
-      break;
-    default:
-      break;
+    case Verb::write: text += fmt::format(" offset {} length {}", operation.offset, operation.length); break;
+    case Verb::append: text += fmt::format(" length {}", operation.length); break;
+    case Verb::rename: text += fmt::format(" -> {}", operation.to.string()); break;
+    case Verb::open: text += operation.made ? " (made)" : ""; break;
+    default: break;
   }
   return text;
 }

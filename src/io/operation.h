@@ -12,7 +12,21 @@
 namespace plimsoll::io {
 
 enum class Verb {
-  open, close, size, read, write, append, sync, map, sync_directory, rename, remove, make_directory, list, status, free_space
+  open,
+  close,
+  size,
+  read,
+  write,
+  append,
+  sync,
+  map,
+  sync_directory,
+  rename,
+  remove,
+  make_directory,
+  list,
+  status,
+  free_space
 };
 
 struct Operation {

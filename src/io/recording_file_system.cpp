@@ -117,7 +117,11 @@ std::size_t RecordingFileSystem::read_at(const OpenFile& file, std::int64_t offs
 void RecordingFileSystem::write_at(const OpenFile& file, std::int64_t offset, std::span<const std::byte> data) {
   const std::scoped_lock lock(mutex_);
   inner_.write_at(file, offset, data);
-  record({.verb = Verb::write, .path = file.path, .file = file.id, .offset = offset, .length = std::ssize(data),
+  record({.verb = Verb::write,
+          .path = file.path,
+          .file = file.id,
+          .offset = offset,
+          .length = std::ssize(data),
           .data = {data.begin(), data.end()}});
 }
 

@@ -20,11 +20,8 @@ void ChromeTrace::name_process(std::int64_t process, std::string_view name) {
 }
 
 void ChromeTrace::name_thread(Lane lane, std::string_view name) {
-  write_item(base::Json::object({{"ph", "M"},
-                                 {"name", "thread_name"},
-                                 {"pid", lane.process},
-                                 {"tid", lane.thread},
-                                 {"args", base::Json::object({{"name", name}})}}));
+  write_item(base::Json::object(
+      {{"ph", "M"}, {"name", "thread_name"}, {"pid", lane.process}, {"tid", lane.thread}, {"args", base::Json::object({{"name", name}})}}));
   write_item(base::Json::object({{"ph", "M"},
                                  {"name", "thread_sort_index"},
                                  {"pid", lane.process},

@@ -19,7 +19,7 @@ struct TierBytes {
 struct RunStarted {
   std::int64_t first_step = 1;  // more than 1 when resumed
   std::int64_t last_step = 0;
-  std::string name = {};        // for people: the model, the strategy
+  std::string name = {};  // for people: the model, the strategy
 };
 
 struct Evaluation {

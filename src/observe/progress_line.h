@@ -39,13 +39,13 @@ class ProgressLine final : public Observer {
   const Clock& clock_;
   ProgressOptions options_;
   RunStarted run_;
-  double last_event_ = 0.0;                  // when the previous step ended
-  double smoothed_seconds_ = 0.0;            // per step, everything between steps included
+  double last_event_ = 0.0;        // when the previous step ended
+  double smoothed_seconds_ = 0.0;  // per step, everything between steps included
   std::int64_t steps_seen_ = 0;
   std::optional<double> last_shown_;
   std::int64_t last_shown_step_ = 0;
-  std::optional<StepDone> hidden_;           // the newest step, when it has not been drawn
-  bool line_open_ = false;                   // an unfinished line is on the terminal
+  std::optional<StepDone> hidden_;  // the newest step, when it has not been drawn
+  bool line_open_ = false;          // an unfinished line is on the terminal
 };
 
 // "1h 02m", "3m 05s", "12s"

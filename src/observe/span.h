@@ -26,8 +26,8 @@ struct Span {
   std::string name;
   std::string category;
   Lane lane;
-  double begin = 0.0;    // seconds
-  double seconds = 0.0;  // how long
+  double begin = 0.0;                                         // seconds
+  double seconds = 0.0;                                       // how long
   std::vector<std::pair<std::string, base::Json>> args = {};  // shown when the span is clicked: bytes, flops, shapes
 };
 

@@ -13,21 +13,28 @@
 namespace plimsoll::data {
 
 struct BatchMemory {
-  BatchMemory(std::int64_t batch_rows, std::int64_t batch_sequence)
-      : rows(batch_rows), sequence(batch_sequence) {
+  BatchMemory(std::int64_t batch_rows, std::int64_t batch_sequence) : rows(batch_rows), sequence(batch_sequence) {
     const auto elements = static_cast<std::size_t>(rows * sequence);
     for (auto* part : {&tokens, &targets, &positions, &segments, &token_types}) part->assign(elements, -99);
     samples.assign(static_cast<std::size_t>(rows), -99);
   }
   BatchView view() {
-    return {.rows = rows, .sequence = sequence, .tokens = tokens, .targets = targets, .positions = positions, .segments = segments,
-            .token_types = token_types, .samples = samples};
+    return {.rows = rows,
+            .sequence = sequence,
+            .tokens = tokens,
+            .targets = targets,
+            .positions = positions,
+            .segments = segments,
+            .token_types = token_types,
+            .samples = samples};
   }
   // Adds the rows of another batch below these.
   void append(const BatchMemory& other) {
     rows += other.rows;
     valid += other.valid;
-    const auto join = [](std::vector<std::int32_t>& to, const std::vector<std::int32_t>& from) { to.insert(to.end(), from.begin(), from.end()); };
+    const auto join = [](std::vector<std::int32_t>& to, const std::vector<std::int32_t>& from) {
+      to.insert(to.end(), from.begin(), from.end());
+    };
     join(tokens, other.tokens);
     join(targets, other.targets);
     join(positions, other.positions);

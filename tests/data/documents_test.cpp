@@ -14,7 +14,8 @@ using Ids = std::vector<std::int32_t>;
 
 TEST(Documents, EndTokenSplitsRows) {
   // Windows of 8: [1 2 0 3 4 5 0 6] then [6 7 0 0 8 9 1 2]; 0 ends a document.
-  const std::shared_ptr<const formats::TokenSource> source = formats::tokens_in_memory("x", {1, 2, 0, 3, 4, 5, 0, 6, 6, 7, 0, 0, 8, 9, 1, 2, 0});
+  const std::shared_ptr<const formats::TokenSource> source =
+      formats::tokens_in_memory("x", {1, 2, 0, 3, 4, 5, 0, 6, 6, 7, 0, 0, 8, 9, 1, 2, 0});
   BatchReaderOptions options{.sequence = 8, .vocab = 10, .shuffle = false, .documents = DocumentOptions{.end_token = 0}};
   const BatchMemory batch = read_batch(BatchReader(source, options), {0, 2}, 8);
   EXPECT_EQ(batch.tokens, (Ids{1, 2, 0, 3, 4, 5, 0, 6, 6, 7, 0, 0, 8, 9, 1, 2}));

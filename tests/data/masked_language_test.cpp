@@ -18,7 +18,7 @@ using Ids = std::vector<std::int32_t>;
 TEST(MaskedLanguage, SharesComeOutAsAsked) {
   const MaskedLanguage task({.mask_id = 7}, 1000, 3);
   std::int64_t drawn = 0, masked = 0, kept = 0, total = 0;
-  for (std::int64_t sample = 0; sample < 500; ++sample) {
+  for (std::int64_t sample = 0; sample < 100; ++sample) {
     Ids tokens(1000, 500), targets(1000, -99);
     const std::int64_t count = task.apply(sample, 0, tokens, targets);
     std::int64_t seen = 0;
@@ -80,7 +80,8 @@ TEST(MaskedLanguage, DrawsDependOnSampleAndPositionOnly) {
 TEST(MaskedLanguage, FramedSamplesKeepTheirSpecialTokens) {
   const auto source = counting_tokens(90);
   BatchReaderOptions options{.sequence = 8, .vocab = 103, .shuffle = false, .include_tail = true, .padding_id = 100};
-  options.masked = MaskedLanguageOptions{.probability = 0.5, .mask_id = 99, .never_masked = {12, 13}, .first_token = 101, .last_token = 102};
+  options.masked =
+      MaskedLanguageOptions{.probability = 0.5, .mask_id = 99, .never_masked = {12, 13}, .first_token = 101, .last_token = 102};
   const BatchReader reader(source, options);
   EXPECT_EQ(reader.sampler().samples_per_epoch(), 15);  // 89 tokens with a successor, 6 in each sample
   std::int64_t hidden = 0;
@@ -123,7 +124,9 @@ TEST(MaskedLanguage, BadOptionsAreRefused) {
   EXPECT_THAT(message({.probability = std::nan(""), .mask_id = 1}), HasSubstr("mlm.probability"));
   EXPECT_THAT(message({.mask = 0.8, .random = 0.3, .mask_id = 1}), HasSubstr("together"));
   EXPECT_THAT(refusal([] {
-                BatchReader(counting_tokens(50), {.sequence = 2, .vocab = 100, .masked = MaskedLanguageOptions{.mask_id = 1, .first_token = 2, .last_token = 3}});
+                BatchReader(
+                    counting_tokens(50),
+                    {.sequence = 2, .vocab = 100, .masked = MaskedLanguageOptions{.mask_id = 1, .first_token = 2, .last_token = 3}});
               }),
               HasSubstr("at least 3"));
 }

@@ -7,8 +7,8 @@
 #include <set>
 
 #include "base/error.h"
-#include "data/batch_share.h"
 #include "data/batch_memory.h"
+#include "data/batch_share.h"
 
 namespace plimsoll::data {
 namespace {

@@ -91,7 +91,8 @@ TEST(TokenFile, ShardsAndPatternsBecomeOneSource) {
   folder.put_file("tail.txt", "ab");
   all.push_back('a');
   all.push_back('b');
-  const auto source = open_tokens(folder.disk, {(folder.path() / "train_*.bin").string(), (folder.path() / "tail.txt").string()}, {}, open_byte_text);
+  const auto source =
+      open_tokens(folder.disk, {(folder.path() / "train_*.bin").string(), (folder.path() / "tail.txt").string()}, {}, open_byte_text);
   EXPECT_TRUE(reads_like(*source, all, random));
   EXPECT_THAT(refusal([&] { open_tokens(folder.disk, {(folder.path() / "none*").string()}, {}, open_byte_text); }), HasSubstr("none*"));
   EXPECT_THAT(refusal([&] { open_tokens(folder.disk, {}, {}, open_byte_text); }), HasSubstr("no data file"));

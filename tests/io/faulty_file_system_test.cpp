@@ -10,7 +10,8 @@
 namespace plimsoll::io {
 namespace {
 
-constexpr FaultKind kKinds[] = {FaultKind::io_error, FaultKind::no_space, FaultKind::short_write, FaultKind::crash, FaultKind::crash_midway};
+constexpr FaultKind kKinds[] = {FaultKind::io_error, FaultKind::no_space, FaultKind::short_write, FaultKind::crash,
+                                FaultKind::crash_midway};
 
 TEST(FaultyFileSystem, EveryFaultAtEveryOperationKeepsOldOrNew) {
   PosixFileSystem disk;

@@ -8,8 +8,8 @@
 #include <random>
 
 #include "io/files.h"
-#include "io/transfer.h"
 #include "io/temporary_folder.h"
+#include "io/transfer.h"
 
 namespace plimsoll::io {
 namespace {

@@ -12,7 +12,11 @@ TEST(ChromeTrace, WritesNamedLanesSpansAndCounters) {
   ChromeTrace trace([&](std::string_view piece) { text += piece; }, 100.0);
   trace.name_process(0, "rank 0");
   trace.name_thread({0, 2}, "compute");
-  trace.write({.name = "block \"1\"\n", .category = "compute", .lane = {0, 2}, .begin = 100.000001, .seconds = 0.0000025,
+  trace.write({.name = "block \"1\"\n",
+               .category = "compute",
+               .lane = {0, 2},
+               .begin = 100.000001,
+               .seconds = 0.0000025,
                .args = {{"bytes", 12}, {"op", "matmul"}}});
   trace.write_counter("memory", 0, 101.0, {{"device", 5.0}, {"host", 6.0}});
   trace.finish();

@@ -10,7 +10,8 @@ namespace plimsoll::observe {
 namespace {
 
 StepDone sample_step(std::int64_t step) {
-  return {.step = step, .loss = 2.5, .grad_norm = 0.1, .lr = 3e-4, .seconds = 0.25, .tokens_per_second = 4096, .peak_bytes = {.host = 1 << 20}};
+  return {
+      .step = step, .loss = 2.5, .grad_norm = 0.1, .lr = 3e-4, .seconds = 0.25, .tokens_per_second = 4096, .peak_bytes = {.host = 1 << 20}};
 }
 
 TEST(MetricsFile, EveryLineHasThePromisedKeys) {
