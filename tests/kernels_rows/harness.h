@@ -14,9 +14,13 @@
 #include <gtest/gtest.h>
 
 #include "base/shape.h"
+#include "kernels/cpu/convert.h"
 #include "kernels/cpu/elements.h"
+#include "kernels/cpu/simd_targets.h"
 #include "kernels/cpu/table.h"
 #include "ops/step_scalars.h"
+
+#include <hwy/highway.h>
 
 namespace plimsoll::kernels::cpu::testing {
 
@@ -53,6 +57,7 @@ class Data {
       std::memcpy(bytes_.data() + index * static_cast<std::int64_t>(sizeof(T)), &element, sizeof(T));
     });
   }
+  const std::byte* bytes() const { return bytes_.data(); }
   std::int64_t size() const { return type.shape.elements(); }
   bool operator==(const Data& other) const { return type == other.type && bytes_ == other.bytes_; }
 
@@ -111,47 +116,72 @@ inline void call_kernel(std::span<const Kernel> family, const ops::Op& op, const
   kernel->run({.op = op, .inputs = in, .outputs = out, .workspace = workspace.get(), .threads = threads});
 }
 
-// Runs on 1, 2 and 3 threads, expects the same bits and returns them.
-inline std::vector<Data> run_kernel(std::span<const Kernel> family, const ops::Op& op, const std::vector<Data*>& inputs,
-                                    const std::vector<TensorType>& output_types) {
-  std::vector<Data> first;
-  for (int threads = 1; threads <= 3; ++threads) {
-    std::vector<Data> outputs;
-    std::vector<Data*> pointers;
-    for (const TensorType& type : output_types) {
-      outputs.emplace_back(type);
-      std::memset(outputs.back().as<std::byte>(), 0xFF, static_cast<std::size_t>(type.bytes()));
-    }
-    for (Data& output : outputs) pointers.push_back(&output);
-    call_kernel(family, op, inputs, pointers, threads);
-    if (threads == 1) {
-      first = std::move(outputs);
-    } else {
-      for (std::size_t index = 0; index < outputs.size(); ++index) EXPECT_TRUE(outputs[index] == first[index]) << "threads " << threads;
-    }
-  }
-  return first;
-}
-
 inline double epsilon(DType dtype) { return dtype == DType::bf16 ? 0x1p-8 : dtype == DType::f16 ? 0x1p-11 : 2e-6; }
+
+inline std::vector<double> doubles(const Data& data) {
+  std::vector<float> widened(static_cast<std::size_t>(data.size()));
+  widen(data.type.dtype, data.bytes(), widened.data(), data.size());
+  return {widened.begin(), widened.end()};
+}
 
 // Within a rounding of the element type, and `slack` of the largest expected value for what cancels.
 inline void expect_close(const Data& got, const std::vector<double>& expected, double slack = 2e-6) {
   ASSERT_EQ(got.size(), static_cast<std::int64_t>(expected.size()));
   double largest = 1e-3;
-  for (double value : expected) largest = std::max(largest, std::abs(value));
-  for (std::int64_t index = 0; index < got.size(); ++index) {
-    const double want = expected[static_cast<std::size_t>(index)];
-    const double allowed = epsilon(got.type.dtype) * std::abs(want) * 1.01 + slack * largest + (got.type.dtype == DType::f16 ? 1e-7 : 0.0);
-    ASSERT_LE(std::abs(got[index] - want), allowed)
-        << "element " << index << " of " << base::to_string(got.type) << ": " << got[index] << ", expected " << want;
+  for (double value : expected) largest = std::isfinite(value) ? std::max(largest, std::abs(value)) : largest;
+  const double rounding = epsilon(got.type.dtype) * 1.01;
+  const double floor = slack * largest + (got.type.dtype == DType::f16 ? 1e-7 : 0.0);
+  const std::vector<double> values = doubles(got);
+  for (std::size_t index = 0; index < values.size(); ++index) {
+    const double want = expected[index];
+    if (values[index] == want || (std::isnan(want) && std::isnan(values[index]))) continue;
+    ASSERT_LE(std::abs(values[index] - want), rounding * std::abs(want) + floor)
+        << "element " << index << " of " << base::to_string(got.type) << ": " << values[index] << ", expected " << want;
   }
 }
 
-inline std::vector<double> doubles(const Data& data) {
-  std::vector<double> values(static_cast<std::size_t>(data.size()));
-  for (std::size_t index = 0; index < values.size(); ++index) values[index] = data[static_cast<std::int64_t>(index)];
-  return values;
+// Calls body for every instruction set that this machine has and kernels are compiled for.
+template <typename Body>
+void for_each_target(const Body& body) {
+  for (const std::int64_t target : hwy::SupportedAndGeneratedTargets()) {
+    hwy::SetSupportedTargetsForTest(target);
+    hwy::GetChosenTarget().DeInit();
+    SCOPED_TRACE(hwy::TargetName(target));
+    body();
+  }
+  hwy::SetSupportedTargetsForTest(0);
+  hwy::GetChosenTarget().DeInit();
+}
+
+inline std::vector<Data> run_once(std::span<const Kernel> family, const ops::Op& op, const std::vector<Data*>& inputs,
+                                  const std::vector<TensorType>& output_types, int threads) {
+  std::vector<Data> outputs;
+  std::vector<Data*> pointers;
+  for (const TensorType& type : output_types) {
+    outputs.emplace_back(type);
+    std::memset(outputs.back().as<std::byte>(), 0xFF, static_cast<std::size_t>(type.bytes()));
+  }
+  for (Data& output : outputs) pointers.push_back(&output);
+  call_kernel(family, op, inputs, pointers, threads);
+  return outputs;
+}
+
+// Runs on 1, 2 and 3 threads and expects the same bits, which it returns; then on every instruction set and expects
+// the same up to rounding.
+inline std::vector<Data> run_kernel(std::span<const Kernel> family, const ops::Op& op, const std::vector<Data*>& inputs,
+                                    const std::vector<TensorType>& output_types) {
+  std::vector<Data> first = run_once(family, op, inputs, output_types, 1);
+  for (int threads : {2, 3}) {
+    const std::vector<Data> outputs = run_once(family, op, inputs, output_types, threads);
+    for (std::size_t index = 0; index < outputs.size(); ++index) EXPECT_TRUE(outputs[index] == first[index]) << "threads " << threads;
+  }
+  for_each_target([&] {
+    const std::vector<Data> outputs = run_once(family, op, inputs, output_types, 2);
+    for (std::size_t index = 0; index < outputs.size(); ++index) {
+      expect_close(outputs[index], doubles(first[index]), 1e-3 + 2.0 * epsilon(outputs[index].type.dtype));
+    }
+  });
+  return first;
 }
 
 }  // namespace plimsoll::kernels::cpu::testing

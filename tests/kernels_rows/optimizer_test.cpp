@@ -68,6 +68,12 @@ TEST(AdamUpdate, MatchesDoubles) {
             other.run(op, threads);
             for (std::size_t index = 0; index < written.size(); ++index) EXPECT_TRUE(other.operands[index] == update.operands[index]);
           }
+          for_each_target([&] {
+            Update other = again;
+            other.run(op, 2);
+            expect_close(other.operands[0], w);
+            if (copy) expect_copy(other.operands[3], other.operands[0]);
+          });
         }
       }
     }

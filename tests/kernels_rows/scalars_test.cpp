@@ -42,14 +42,16 @@ TEST(Sums, FollowTheRuleToTheBit) {
       Data x = random_data(dtype, Shape{count}, 1);
       double plain = 0.0, squares = 0.0;
       for (std::int64_t index = 0; index < count; ++index) plain += x[index], squares += x[index] * x[index];
-      for (int threads : {1, 2, 3}) {
+      const auto check = [&](int threads) {
         const StepScalars after = run_scalars(ops::SquaredNorm{}, {}, &x, threads);
         EXPECT_TRUE(after.squared_norm == exact_sum(x, true)) << count;
         EXPECT_NEAR(after.squared_norm.value(), squares, 1e-6 * squares);
         const StepScalars loss = run_scalars(ops::SumLoss{}, {}, &x, threads);
         EXPECT_TRUE(loss.loss == exact_sum(x, false)) << count;
         EXPECT_NEAR(loss.loss.value(), plain, 1e-6 * squares);
-      }
+      };
+      for (int threads : {1, 2, 3}) check(threads);
+      for_each_target([&] { check(2); });
     }
   }
 }
