@@ -42,26 +42,40 @@ using U32Tag = hn::RebindToUnsigned<D>;
 
 // ---- loads and stores: Lanes(d) elements as f32, unaligned
 
-template <class D>
-HWY_INLINE hn::Vec<D> load(D d, const float* src) {
-  return hn::LoadU(d, src);
-}
+// Raw<T> is what Highway calls the stored form of T; widen turns a vector of it into f32.
+template <typename T>
+struct RawOf {
+  using Type = std::uint16_t;
+};
+template <>
+struct RawOf<float> {
+  using Type = float;
+};
+template <typename T>
+using Raw = typename RawOf<T>::Type;
+template <class D, typename T>
+using RawVec = hn::Vec<hn::Rebind<Raw<T>, D>>;
 
-template <class D>
-HWY_INLINE hn::Vec<D> load(D d, const Bf16* src) {
-  const auto bits = hn::LoadU(U16Tag<D>(), &src->bits);
-  return hn::BitCast(d, hn::ShiftLeft<16>(hn::PromoteTo(U32Tag<D>(), bits)));
-}
-
-template <class D>
-HWY_INLINE hn::Vec<D> load(D d, const F16* src) {
+template <typename T, class D>
+HWY_INLINE hn::Vec<D> widen([[maybe_unused]] D d, RawVec<D, T> raw) {
+  if constexpr (std::is_same_v<T, float>) {
+    return raw;
+  } else if constexpr (std::is_same_v<T, Bf16>) {
+    return hn::BitCast(d, hn::ShiftLeft<16>(hn::PromoteTo(U32Tag<D>(), raw)));
+  } else {
 #if HWY_TARGET <= HWY_AVX2
-  return hn::PromoteTo(d, hn::LoadU(hn::Rebind<hwy::float16_t, D>(), reinterpret_cast<const hwy::float16_t*>(src)));
+    return hn::PromoteTo(d, hn::BitCast(hn::Rebind<hwy::float16_t, D>(), raw));
 #else
-  HWY_ALIGN float lanes[hn::MaxLanes(d)];
-  for (std::size_t i = 0; i < hn::Lanes(d); ++i) lanes[i] = to_f32(src[i]);
-  return hn::Load(d, lanes);
+    HWY_ALIGN float lanes[hn::MaxLanes(d)];
+    for (std::size_t i = 0; i < hn::Lanes(d); ++i) lanes[i] = base::f32_from_f16(hn::ExtractLane(raw, i));
+    return hn::Load(d, lanes);
 #endif
+  }
+}
+
+template <class D, typename T>
+HWY_INLINE hn::Vec<D> load(D d, const T* src) {
+  return widen<T>(d, hn::LoadU(hn::Rebind<Raw<T>, D>(), reinterpret_cast<const Raw<T>*>(src)));
 }
 
 template <class D>

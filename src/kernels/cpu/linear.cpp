@@ -1,0 +1,141 @@
+// Linear layers and their gradients, each one packed GEMM; column sums for bias gradients.
+#include <algorithm>
+#include <array>
+
+#include "kernels/cpu/convert.h"
+#include "kernels/cpu/packed_gemm.h"
+#include "kernels/cpu/row_blocks.h"
+#include "kernels/cpu/table.h"
+#include "kernels/cpu/workspace.h"
+#include "ops/op.h"
+
+namespace plimsoll::kernels::cpu {
+
+namespace {
+
+// y (rows, N) = x (rows, K) w^T (N, K)
+void run_linear(const Call& call) {
+  const auto& op = std::get<ops::Linear>(call.op);
+  const base::Shape& x = call.inputs[0].type.shape;
+  const base::Shape& w = call.inputs[1].type.shape;
+  const bool activates = op.activation != ops::ActivationKind::none;
+  const Tensor& c = call.outputs[activates ? 1 : 0];
+  PackedGemm gemm{.m = x.rows(), .n = w[0], .k = w[1]};
+  gemm.a = {.data = call.inputs[0].data, .dtype = call.inputs[0].type.dtype, .stride = w[1]};
+  gemm.b = {.data = call.inputs[1].data, .dtype = call.inputs[1].type.dtype, .stride = w[1], .transposed = true};
+  gemm.c = c.data;
+  gemm.c_dtype = c.type.dtype;
+  gemm.c_stride = w[0];
+  if (op.bias) {
+    gemm.bias = call.inputs[2].data;
+    gemm.bias_dtype = call.inputs[2].type.dtype;
+  }
+  if (activates) {
+    gemm.activation = op.activation;
+    gemm.activated = call.outputs[0].data;
+  }
+  packed_gemm(gemm, call.workspace, call.threads);
+}
+
+std::int64_t linear_workspace(const ops::KernelQuery& query) {
+  const base::Shape& w = query.inputs[1].shape;
+  return packed_gemm_workspace(query.inputs[0].shape.rows(), w[0], w[1], query.outputs[0].dtype);
+}
+
+// dx (rows, K) = dy (rows, N) w (N, K)
+void run_grad_input(const Call& call) {
+  const base::Shape& w = call.inputs[1].type.shape;
+  PackedGemm gemm{.m = call.inputs[0].type.shape.rows(), .n = w[1], .k = w[0]};
+  gemm.a = {.data = call.inputs[0].data, .dtype = call.inputs[0].type.dtype, .stride = w[0]};
+  gemm.b = {.data = call.inputs[1].data, .dtype = call.inputs[1].type.dtype, .stride = w[1]};
+  gemm.c = call.outputs[0].data;
+  gemm.c_dtype = call.outputs[0].type.dtype;
+  gemm.c_stride = w[1];
+  packed_gemm(gemm, call.workspace, call.threads);
+}
+
+std::int64_t grad_input_workspace(const ops::KernelQuery& query) {
+  const base::Shape& w = query.inputs[1].shape;
+  return packed_gemm_workspace(query.inputs[0].shape.rows(), w[1], w[0], query.outputs[0].dtype);
+}
+
+// dw (N, K) = dy^T (rows, N) x (rows, K)
+void run_grad_weight(const Call& call) {
+  const base::Shape& dw = call.outputs[0].type.shape;
+  PackedGemm gemm{.m = dw[0], .n = dw[1], .k = call.inputs[0].type.shape.rows()};
+  gemm.a = {.data = call.inputs[0].data, .dtype = call.inputs[0].type.dtype, .stride = dw[0], .transposed = true};
+  gemm.b = {.data = call.inputs[1].data, .dtype = call.inputs[1].type.dtype, .stride = dw[1]};
+  gemm.c = call.outputs[0].data;
+  gemm.c_dtype = call.outputs[0].type.dtype;
+  gemm.c_stride = dw[1];
+  gemm.accumulate = std::get<ops::LinearGradWeight>(call.op).accumulate;
+  packed_gemm(gemm, call.workspace, call.threads);
+}
+
+std::int64_t grad_weight_workspace(const ops::KernelQuery& query) {
+  const base::Shape& dw = query.outputs[0].shape;
+  return packed_gemm_workspace(dw[0], dw[1], query.inputs[0].shape.rows(), query.outputs[0].dtype);
+}
+
+// Blocks of rows are summed in row order, blocks in block order: the same bits for any number of threads.
+struct BiasGradScratch {
+  BiasGradScratch(Workspace& workspace, const RowBlocks& blocks, std::int64_t width, int threads)
+      : stride(padded_row(width)), partials(workspace.take<float>(blocks.count * stride)), rows(workspace.take<float>(threads * stride)) {}
+
+  std::int64_t stride;
+  float* partials;
+  float* rows;
+};
+
+std::int64_t bias_grad_workspace(const ops::KernelQuery& query) {
+  Workspace workspace;
+  const base::Shape& dy = query.inputs[0].shape;
+  const BiasGradScratch scratch(workspace, row_blocks(dy.rows()), dy[-1], query.threads);
+  return workspace.bytes();
+}
+
+void run_bias_grad(const Call& call) {
+  const Tensor& dy = call.inputs[0];
+  const std::int64_t width = dy.type.shape[-1];
+  const RowBlocks blocks = row_blocks(dy.type.shape.rows());
+  Workspace workspace(call.workspace);
+  const BiasGradScratch scratch(workspace, blocks, width, call.threads);
+  parallel_ranges(call.threads, blocks.count, 1, [&](std::int64_t begin, std::int64_t end, int thread) {
+    for (std::int64_t block = begin; block < end; ++block) {
+      float* sums = scratch.partials + block * scratch.stride;
+      if (dy.type.dtype == base::DType::f32) {
+        const std::int64_t rows = blocks.end(block) - blocks.first(block);
+        sum_parts(dy.as<const float>() + blocks.first(block) * width, rows, width, nullptr, sums, width);
+        continue;
+      }
+      std::fill_n(sums, width, 0.0f);
+      for (std::int64_t row = blocks.first(block); row < blocks.end(block); ++row) {
+        const float* values = read_f32(dy, row * width, width, scratch.rows + thread * scratch.stride);
+        sum_parts(values, 1, width, sums, sums, width);
+      }
+    }
+  });
+  const bool accumulate = std::get<ops::BiasGrad>(call.op).accumulate;
+  finish_row_sums(call.outputs[0], accumulate ? &call.inputs[1] : nullptr, scratch.partials, scratch.stride, blocks.count, call.threads);
+}
+
+constexpr std::array kKernels{
+    Kernel{.op = "linear", .name = "linear.packed", .refusal = refuse_other_floats, .workspace = linear_workspace, .run = run_linear},
+    Kernel{.op = "linear_grad_input",
+           .name = "linear_grad_input.packed",
+           .refusal = refuse_other_floats,
+           .workspace = grad_input_workspace,
+           .run = run_grad_input},
+    Kernel{.op = "linear_grad_weight",
+           .name = "linear_grad_weight.packed",
+           .refusal = refuse_other_floats,
+           .workspace = grad_weight_workspace,
+           .run = run_grad_weight},
+    Kernel{.op = "bias_grad", .name = "bias_grad.simd", .refusal = refuse_other_floats, .workspace = bias_grad_workspace, .run = run_bias_grad},
+};
+
+}  // namespace
+
+std::span<const Kernel> linear_kernels() { return kKernels; }
+
+}  // namespace plimsoll::kernels::cpu
