@@ -82,8 +82,7 @@ bool read_bytes(const base::Json& value, base::Bytes& amount);
 [[noreturn]] void fail_value(const base::Json& value, std::string_view key, std::string_view expected);
 
 // The accessor of a setting. A macro, because it must serve Run& and const Run& alike and stay short in the table.
-#define PLIMSOLL_AT(MEMBER) \
-  [](auto& run) -> auto& { return run.MEMBER; }
+#define PLIMSOLL_AT(MEMBER) [](auto& run) -> auto& { return run.MEMBER; }
 
 // number_field("optimizer.lr", PLIMSOLL_AT(optimizer.lr), at_least(0.0), "Peak learning rate.")
 template <typename Get>

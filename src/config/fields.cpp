@@ -148,8 +148,8 @@ std::vector<Field> make_table() {
 }  // namespace
 
 const std::vector<Field>& fields() {
-  static const std::vector<Field> kTable = make_table();
-  return kTable;
+  static const std::vector<Field> table = make_table();
+  return table;
 }
 
 const Field* find_field(std::string_view key) {

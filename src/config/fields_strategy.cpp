@@ -52,7 +52,7 @@ base::Json share_to_json(const strategy::TierShare& share) {
 }
 
 template <typename Get>
-Field share_field(std::string key, Get get, std::string about) {
+Field share_field(const std::string& key, Get get, std::string about) {
   Field field{.key = key,
               .about = std::move(about),
               .expects = "none, host, disk or shares such as {\"host\": 0.6, \"disk\": 0.1}",
@@ -137,9 +137,9 @@ Field schedule_field() {
 }  // namespace
 
 const std::vector<std::string>& schedule_names() {
-  static const std::vector<std::string> kNames{"gpipe", "1f1b",  "interleaved", "varuna",          "zb-h1",
-                                               "zb-h2", "naive", "pipedream",   "pipedream-vsync", "2bw"};
-  return kNames;
+  static const std::vector<std::string> names{"gpipe", "1f1b",  "interleaved", "varuna",          "zb-h1",
+                                              "zb-h2", "naive", "pipedream",   "pipedream-vsync", "2bw"};
+  return names;
 }
 
 std::vector<Field> strategy_fields() {

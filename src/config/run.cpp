@@ -5,9 +5,9 @@
 namespace plimsoll::config {
 
 const Origin& Run::origin(std::string_view key) const {
-  static const Origin kDefault;
+  static const Origin none;
   const auto found = origins.find(key);
-  return found == origins.end() ? kDefault : found->second;
+  return found == origins.end() ? none : found->second;
 }
 
 bool Run::given(std::string_view key) const {
