@@ -1,0 +1,152 @@
+#include "formats/hf_directory.h"
+
+#include <algorithm>
+#include <cstring>
+#include <set>
+
+#include <fmt/ranges.h>
+
+#include "formats/hf_config.h"
+#include "formats/hf_gather.h"
+
+namespace plimsoll::formats {
+
+namespace {
+
+constexpr std::size_t kNamesInMessages = 5;
+
+std::string first_few(const std::vector<std::string>& names) {
+  const std::vector<std::string> shown(names.begin(), names.begin() + static_cast<std::ptrdiff_t>(std::min(names.size(), kNamesInMessages)));
+  const std::string text = fmt::format("{}", fmt::join(shown, ", "));
+  return names.size() > shown.size() ? fmt::format("{} and {} more", text, names.size() - shown.size()) : text;
+}
+
+bool is_bare(const SafetensorsSet& weights, model::Family family) {
+  const std::vector<std::string_view> names = weights.names();
+  return std::none_of(names.begin(), names.end(), [&](std::string_view name) { return name.starts_with(hf_prefix(family)); });
+}
+
+void check_part(const SafetensorsSet& weights, const HfPart& part, const TensorView& view) {
+  if (view.shape != part.shape) {
+    base::bad_input("'{}': tensor '{}' is {}; config.json describes a model whose one is [{}]", weights.name(), view.name, to_string(view),
+                    fmt::join(part.shape, ", "));
+  }
+  if (!converts_from_f32(view.dtype)) {
+    base::bad_input("'{}': tensor '{}' is {}; weights are read from F32, BF16, F16 or F64", weights.name(), view.name, to_string(view));
+  }
+}
+
+// A configuration far larger than the files would make us list tensors by the million only to miss them all.
+void check_size(const SafetensorsSet& weights, const model::Model& model) {
+  std::int64_t stored = 0;
+  for (const std::string_view name : weights.names()) stored += elements_of(weights.at(name));
+  const std::int64_t described = model::parameter_count(model);
+  if (described / 4 > stored) {
+    base::bad_input("'{}' holds {} weights, but config.json describes a model of {}", weights.name(), stored, described);
+  }
+}
+
+bool equal_values(const TensorView& a, const TensorView& b) {
+  if (a.shape != b.shape) return false;
+  if (a.dtype == b.dtype) return a.data.size() == b.data.size() && (a.data.empty() || std::memcmp(a.data.data(), b.data.data(), a.data.size()) == 0);
+  return converts_to_f32(a.dtype) && converts_to_f32(b.dtype) && to_f32(a) == to_f32(b);
+}
+
+}  // namespace
+
+HfDirectory HfDirectory::open(io::FileSystem& file_system, const io::Path& folder, const io::Path& weights) {
+  base::Json config = read_hf_config_json(file_system, folder);
+  HfDirectory directory(std::move(config), SafetensorsSet::open(file_system, weights.empty() ? folder : weights));
+  directory.match_tensors();
+  directory.check_leftovers();
+  return directory;
+}
+
+HfDirectory::HfDirectory(base::Json config, SafetensorsSet weights)
+    : config_(std::move(config)), model_(model_from_hf_config(config_)), weights_(std::move(weights)) {
+  check_size(weights_, model_);
+  names_ = hf_names(model_, is_bare(weights_, model_.family));
+}
+
+const TensorView* HfDirectory::find_part(const HfPart& part) const {
+  if (const TensorView* view = weights_.find(part.name)) return view;
+  for (const std::string& alias : part.aliases) {
+    if (const TensorView* view = weights_.find(alias)) return view;
+  }
+  return nullptr;
+}
+
+void HfDirectory::match_tensors() {
+  std::vector<std::string> missing;
+  for (std::size_t index = 0; index < names_.tensors.size(); ++index) {
+    const HfTensor& tensor = names_.tensors[index];
+    std::size_t found = 0;
+    std::vector<std::string> lacking;
+    for (const HfPart& part : tensor.parts) {
+      if (const TensorView* view = find_part(part)) {
+        check_part(weights_, part, *view);
+        ++found;
+      } else {
+        lacking.push_back(part.name);
+      }
+    }
+    if (found == tensor.parts.size()) {
+      present_.emplace(tensor.name, index);
+    } else if (found > 0 || !tensor.optional) {
+      missing.insert(missing.end(), lacking.begin(), lacking.end());
+    }
+  }
+  if (!missing.empty()) {
+    base::bad_input("'{}' lacks {} tensor(s) of the model that config.json describes: {}", weights_.name(), missing.size(), first_few(missing));
+  }
+}
+
+void HfDirectory::check_leftovers() const {
+  std::set<std::string_view> known;
+  for (const HfTensor& tensor : names_.tensors) {
+    for (const HfPart& part : tensor.parts) {
+      known.insert(part.name);
+      known.insert(part.aliases.begin(), part.aliases.end());
+      known.insert(part.copies.begin(), part.copies.end());
+    }
+  }
+  for (const auto& [copy, original] : names_.tied) {
+    const TensorView* view = weights_.find(copy);
+    known.insert(copy);
+    if (view && !equal_values(*view, weights_.at(original))) {
+      base::bad_input("'{}': tensors '{}' and '{}' differ, but config.json says that they are one; if the model has a head of its own, set "
+                      "\"tie_word_embeddings\" to false",
+                      weights_.name(), copy, original);
+    }
+  }
+  std::vector<std::string> extra;
+  for (const std::string_view name : weights_.names()) {
+    const std::string_view prefix = hf_prefix(model_.family);
+    const std::string_view inner = name.starts_with(prefix) ? name.substr(prefix.size()) : name;
+    if (!known.contains(name) && !is_known_buffer(model_.family, inner)) extra.emplace_back(name);
+  }
+  if (!extra.empty()) {
+    base::bad_input("'{}' holds {} tensor(s) that the model of config.json does not have: {}", weights_.name(), extra.size(), first_few(extra));
+  }
+}
+
+bool HfDirectory::holds(std::string_view ours) const { return present_.contains(ours); }
+
+std::vector<std::string> HfDirectory::absent() const {
+  std::vector<std::string> names;
+  for (const HfTensor& tensor : names_.tensors) {
+    if (!holds(tensor.name)) names.push_back(tensor.name);
+  }
+  return names;
+}
+
+void HfDirectory::load(std::string_view ours, std::span<float> out) const {
+  const auto found = present_.find(ours);
+  PLIMSOLL_CHECK(found != present_.end(), "tensor {} is not in {}", ours, weights_.name());
+  const HfTensor& tensor = names_.tensors[found->second];
+  const std::int64_t row_elements = tensor.shape.size() == 1 ? 1 : tensor.shape[1];
+  PLIMSOLL_CHECK(std::ssize(out) == tensor.shape[0] * row_elements, "tensor {} into {} elements", ours, out.size());
+  for (const HfPart& part : tensor.parts) gather_part(part, *find_part(part), row_elements, out);
+}
+
+}  // namespace plimsoll::formats

@@ -1,0 +1,103 @@
+#include "formats/hf_gather.h"
+
+#include <algorithm>
+#include <vector>
+
+#include "base/error.h"
+
+namespace plimsoll::formats {
+
+namespace {
+
+// Rows of a transposed tensor read at once: one cache line of our row for each of their columns.
+constexpr std::int64_t kTileRows = 16;
+constexpr std::int64_t kChunkElements = std::int64_t{1} << 20;
+
+std::span<float> part_of(std::span<float> all, std::int64_t first, std::int64_t count) {
+  return all.subspan(static_cast<std::size_t>(first), static_cast<std::size_t>(count));
+}
+
+void gather_straight(const HfPart& part, const TensorView& view, std::int64_t width, std::span<float> out) {
+  for (const RowRun& run : part.rows) {
+    if (run.step == 1) {
+      read_f32(view.dtype, view.data, run.theirs * width, part_of(out, run.ours * width, run.count * width));
+      continue;
+    }
+    for (std::int64_t i = 0; i < run.count; ++i) {
+      read_f32(view.dtype, view.data, (run.theirs + i) * width, part_of(out, (run.ours + i * run.step) * width, width));
+    }
+  }
+}
+
+void gather_transposed(const HfPart& part, const TensorView& view, std::int64_t width, std::span<float> out) {
+  const std::int64_t columns = part.shape[1];  // theirs: (width, columns)
+  std::vector<float> tile(static_cast<std::size_t>(kTileRows * columns));
+  for (std::int64_t first = 0; first < width; first += kTileRows) {
+    const std::int64_t rows = std::min(kTileRows, width - first);
+    read_f32(view.dtype, view.data, first * columns, part_of(tile, 0, rows * columns));
+    for (const RowRun& run : part.rows) {
+      for (std::int64_t i = 0; i < run.count; ++i) {
+        float* const to = out.data() + (run.ours + i * run.step) * width + first;
+        const float* const from = tile.data() + run.theirs + i;
+        for (std::int64_t row = 0; row < rows; ++row) to[row] = from[row * columns];
+      }
+    }
+  }
+}
+
+// Rows [first, first + rows) of their tensor into `chunk`.
+void scatter_straight(const HfPart& part, std::span<const float> ours, std::int64_t width, std::int64_t first, std::int64_t rows, float* chunk) {
+  for (const RowRun& run : part.rows) {
+    const std::int64_t begin = std::max(run.theirs, first);
+    const std::int64_t end = std::min(run.theirs + run.count, first + rows);
+    for (std::int64_t row = begin; row < end; ++row) {
+      const float* const from = ours.data() + (run.ours + (row - run.theirs) * run.step) * width;
+      std::copy(from, from + width, chunk + (row - first) * width);
+    }
+  }
+}
+
+void scatter_transposed(const HfPart& part, std::span<const float> ours, std::int64_t width, std::int64_t first, std::int64_t rows, float* chunk) {
+  const std::int64_t columns = part.shape[1];
+  for (const RowRun& run : part.rows) {
+    for (std::int64_t i = 0; i < run.count; ++i) {
+      const float* const from = ours.data() + (run.ours + i * run.step) * width + first;
+      float* const to = chunk + run.theirs + i;
+      for (std::int64_t row = 0; row < rows; ++row) to[row * columns] = from[row];
+    }
+  }
+}
+
+}  // namespace
+
+void gather_part(const HfPart& part, const TensorView& view, std::int64_t row_elements, std::span<float> out) {
+  PLIMSOLL_CHECK(view.shape == part.shape, "{} is {}", view.name, to_string(view));
+  if (part.transposed) {
+    gather_transposed(part, view, row_elements, out);
+  } else {
+    gather_straight(part, view, row_elements, out);
+  }
+}
+
+void scatter_part(const HfPart& part, std::span<const float> ours, std::int64_t row_elements, FileDType dtype,
+                  const std::function<void(std::int64_t, std::span<const std::byte>)>& write) {
+  const std::int64_t rows = part.shape[0];
+  const std::int64_t columns = part.shape.size() == 1 ? 1 : part.shape[1];
+  const std::int64_t element_bytes = bits_of(dtype) / 8;
+  const std::int64_t chunk_rows = std::clamp<std::int64_t>(kChunkElements / columns, 1, rows);
+  std::vector<float> values(static_cast<std::size_t>(chunk_rows * columns));
+  std::vector<std::byte> bytes(values.size() * static_cast<std::size_t>(element_bytes));
+  for (std::int64_t first = 0; first < rows; first += chunk_rows) {
+    const std::int64_t count = std::min(chunk_rows, rows - first);
+    if (part.transposed) {
+      scatter_transposed(part, ours, row_elements, first, count, values.data());
+    } else {
+      scatter_straight(part, ours, row_elements, first, count, values.data());
+    }
+    const std::span<std::byte> filled = std::span(bytes).first(static_cast<std::size_t>(count * columns * element_bytes));
+    write_f32(dtype, std::span(values).first(static_cast<std::size_t>(count * columns)), filled);
+    write(first * columns * element_bytes, filled);
+  }
+}
+
+}  // namespace plimsoll::formats
