@@ -55,17 +55,22 @@ PrefetchingReader::~PrefetchingReader() {
   worker_.join();
 }
 
+std::shared_ptr<PrefetchingReader::Slot> PrefetchingReader::first_unread() const {
+  for (const std::shared_ptr<Slot>& slot : shared_->slots) {
+    if (!slot->ready) return slot;
+  }
+  return nullptr;
+}
+
 void PrefetchingReader::work() const {
   std::unique_lock lock(shared_->mutex);
   for (;;) {
-    const auto waiting = [](const std::shared_ptr<Slot>& slot) { return !slot->ready; };
-    const auto next = std::find_if(shared_->slots.begin(), shared_->slots.end(), waiting);
     if (shared_->stopping) return;
-    if (next == shared_->slots.end()) {
+    const std::shared_ptr<Slot> slot = first_unread();
+    if (slot == nullptr) {
       shared_->changed.wait(lock);
       continue;
     }
-    const std::shared_ptr<Slot> slot = *next;
     lock.unlock();
     try {
       slot->valid = source_->read(slot->range, slot->view);

@@ -40,7 +40,9 @@ class PrefetchingReader final : public BatchSource {
   struct Shared;
 
   void work() const;
-  void expect_after(const SampleRange& range) const;  // with the mutex held
+  // Both with the mutex held.
+  std::shared_ptr<Slot> first_unread() const;
+  void expect_after(const SampleRange& range) const;
 
   std::shared_ptr<const BatchSource> source_;
   PrefetchOptions options_;

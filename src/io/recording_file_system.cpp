@@ -71,7 +71,7 @@ void RecordingFileSystem::replay(const CrashState& state, FileSystem& file_syste
 }
 
 std::optional<Path> RecordingFileSystem::below_root(const Path& path) const {
-  const Path relative = normal(path).lexically_relative(root_);
+  Path relative = normal(path).lexically_relative(root_);
   if (relative.empty() || *relative.begin() == "..") return std::nullopt;
   return relative;
 }
