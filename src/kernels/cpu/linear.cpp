@@ -39,7 +39,7 @@ void run_linear(const Call& call) {
 
 std::int64_t linear_workspace(const ops::KernelQuery& query) {
   const base::Shape& w = query.inputs[1].shape;
-  return packed_gemm_workspace(query.inputs[0].shape.rows(), w[0], w[1], query.outputs[0].dtype);
+  return packed_gemm_workspace({.m = query.inputs[0].shape.rows(), .n = w[0], .k = w[1], .c_dtype = query.outputs[0].dtype}, query.threads);
 }
 
 // dx (rows, K) = dy (rows, N) w (N, K)
@@ -56,7 +56,7 @@ void run_grad_input(const Call& call) {
 
 std::int64_t grad_input_workspace(const ops::KernelQuery& query) {
   const base::Shape& w = query.inputs[1].shape;
-  return packed_gemm_workspace(query.inputs[0].shape.rows(), w[1], w[0], query.outputs[0].dtype);
+  return packed_gemm_workspace({.m = query.inputs[0].shape.rows(), .n = w[1], .k = w[0], .c_dtype = query.outputs[0].dtype}, query.threads);
 }
 
 // dw (N, K) = dy^T (rows, N) x (rows, K)
@@ -74,7 +74,7 @@ void run_grad_weight(const Call& call) {
 
 std::int64_t grad_weight_workspace(const ops::KernelQuery& query) {
   const base::Shape& dw = query.outputs[0].shape;
-  return packed_gemm_workspace(dw[0], dw[1], query.inputs[0].shape.rows(), query.outputs[0].dtype);
+  return packed_gemm_workspace({.m = dw[0], .n = dw[1], .k = query.inputs[0].shape.rows(), .c_dtype = query.outputs[0].dtype}, query.threads);
 }
 
 // Blocks of rows are summed in row order, blocks in block order: the same bits for any number of threads.

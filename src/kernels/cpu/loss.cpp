@@ -91,15 +91,15 @@ HeadShape head_shape(const ops::HeadLoss& op, const base::TensorType& x, const b
 }
 
 struct HeadScratch {
-  HeadScratch(Workspace& workspace, const HeadShape& shape, DType dw_dtype)
+  HeadScratch(Workspace& workspace, const HeadShape& shape, DType dw_dtype, int threads)
       : rows(workspace.take<std::int32_t>(shape.rows)), logits(workspace.take<float>(shape.chunk_rows * shape.vocab)) {
     const std::int64_t element = base::size_of(shape.x_dtype);
     x = workspace.take<std::byte>(shape.chunk_rows * shape.width * element);
-    std::int64_t gemm_bytes = packed_gemm_workspace(shape.chunk_rows, shape.vocab, shape.width, DType::f32);
+    std::int64_t gemm_bytes = packed_gemm_workspace({shape.chunk_rows, shape.vocab, shape.width, DType::f32}, threads);
     if (shape.gradients) {
       dx = workspace.take<std::byte>(shape.chunk_rows * shape.width * element);
-      gemm_bytes = std::max(gemm_bytes, packed_gemm_workspace(shape.chunk_rows, shape.width, shape.vocab, shape.x_dtype));
-      gemm_bytes = std::max(gemm_bytes, packed_gemm_workspace(shape.vocab, shape.width, shape.chunk_rows, dw_dtype));
+      gemm_bytes = std::max(gemm_bytes, packed_gemm_workspace({shape.chunk_rows, shape.width, shape.vocab, shape.x_dtype}, threads));
+      gemm_bytes = std::max(gemm_bytes, packed_gemm_workspace({shape.vocab, shape.width, shape.chunk_rows, dw_dtype}, threads));
       if (shape.bias) dbias = workspace.take<float>(shape.vocab);
     }
     gemm = workspace.take<std::byte>(gemm_bytes);
@@ -113,12 +113,10 @@ struct HeadScratch {
   std::byte* gemm;
 };
 
-DType dw_dtype_of(const ops::HeadLoss& op) { return op.dtype; }
-
 std::int64_t head_workspace(const ops::KernelQuery& query) {
   const auto& op = std::get<ops::HeadLoss>(query.op);
   Workspace workspace;
-  const HeadScratch scratch(workspace, head_shape(op, query.inputs[0], query.inputs[1]), dw_dtype_of(op));
+  const HeadScratch scratch(workspace, head_shape(op, query.inputs[0], query.inputs[1]), op.dtype, query.threads);
   return workspace.bytes();
 }
 
@@ -128,7 +126,7 @@ class HeadLossRun {
       : call_(call),
         op_(std::get<ops::HeadLoss>(call.op)),
         shape_(head_shape(op_, call.inputs[0].type, call.inputs[1].type)),
-        scratch_(workspace, shape_, dw_dtype_of(op_)),
+        scratch_(workspace, shape_, op_.dtype, call.threads),
         targets_(call.inputs[op_.bias ? 3 : 2].as<const std::int32_t>()),
         scale_(gradient_scale(call.inputs[op_.bias ? 4 : 3])) {}
 
