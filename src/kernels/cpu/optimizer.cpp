@@ -16,7 +16,6 @@
 namespace plimsoll::kernels::cpu {
 
 // What ops::AdamUpdate's rule becomes with the constants of a step gathered, in double, then rounded:
-//   m += (1-beta1) (g - m)
 //   weight = weight keep - rate m / (sqrt(v) spread + eps)
 struct AdamConstants {
   float multiplier;     // of the gradient
@@ -49,8 +48,6 @@ struct SgdConstants {
 #undef HWY_TARGET_INCLUDE
 #define HWY_TARGET_INCLUDE "kernels/cpu/optimizer.cpp"
 #include <hwy/foreach_target.h>
-
-#include <hwy/cache_control.h>
 
 #include "kernels/cpu/simd_math.h"
 
