@@ -66,7 +66,7 @@ struct Session::State {
     if (options.train && options.training.precision == model::Precision::fp16) {
       auto& scalars = *reinterpret_cast<ops::StepScalars*>(buffers.bytes("scalars"));
       scalars.loss_scale = static_cast<float>(options.training.loss_scaling.initial);
-      scalars.hysteresis = static_cast<std::int32_t>(options.training.loss_scaling.hysteresis);
+      scalars.hysteresis = static_cast<std::int32_t>(options.training.loss_scaling.hysteresis - 1);
     }
   }
 
