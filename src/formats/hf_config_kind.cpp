@@ -51,7 +51,8 @@ const HfKind& hf_kind_of(const base::Json& config) {
 }
 
 const HfKind& hf_kind_for(const model::Model& model, const base::Json& original) {
-  if (const base::Json* type = original.find("model_type"); type && type->is_string()) {
+  const base::Json* type = original.is_object() ? original.find("model_type") : nullptr;
+  if (type && type->is_string()) {
     const HfKind* kind = find_kind(type->as_string());
     if (kind && describes(*kind, model)) return *kind;
   }
