@@ -29,6 +29,10 @@ std::vector<Field> data_fields() {
                  "`bytes` (each byte is a token), or a tokenizer.json or .model file."),
       flag_field("data.shuffle", PLIMSOLL_AT(data.shuffle), "Draw samples in random order; false keeps the order of the file."),
       std::move(token_bytes),
+      flag_field("data.mask_documents", PLIMSOLL_AT(data.mask_documents),
+                 "Keep attention, positions and targets within each document of a sample."),
+      number_field("data.document_end", PLIMSOLL_AT(data.document_end), count_from(-1, kMostTokens),
+                   "Token that ends a document; -1 where the file itself says where documents end."),
       number_field("mlm.probability", PLIMSOLL_AT(mlm.probability), {.min = 0.0, .max = 1.0, .above_min = true},
                    "Share of tokens chosen for prediction.")
           .with_families(Families::bert),
@@ -36,6 +40,8 @@ std::vector<Field> data_fields() {
           .with_families(Families::bert),
       number_field("mlm.random", PLIMSOLL_AT(mlm.random), between(0.0, 1.0),
                    "Share of the chosen tokens replaced by a random one; the rest stay as they are.")
+          .with_families(Families::bert),
+      number_field("mlm.mask_token", PLIMSOLL_AT(mlm.mask_token), count_from(0, kMostTokens), "Id of the mask token.")
           .with_families(Families::bert),
       number_field("batch.global", PLIMSOLL_AT(batch.global), count_from(1, kMostSequences), "Sequences in one step, over all ranks."),
       number_field("batch.micro", PLIMSOLL_AT(batch.micro), count_from(1, kMostSequences),

@@ -28,6 +28,8 @@ struct Data {
   std::string tokenizer = "bytes";
   bool shuffle = true;
   std::int64_t token_bytes = 2;  // of token files without a header
+  bool mask_documents = false;
+  std::int64_t document_end = -1;  // the token that ends a document; -1: the file's own index says where they end
 
   bool operator==(const Data&) const = default;
 };
@@ -37,6 +39,7 @@ struct Mlm {
   double probability = 0.15;
   double mask = 0.8;
   double random = 0.1;
+  std::int64_t mask_token = 103;
 
   bool operator==(const Mlm&) const = default;
 };

@@ -18,7 +18,8 @@ namespace plimsoll::train {
 
 namespace {
 
-bool reads_documents(const config::Run& run) { return run.model.family == model::Family::bert; }
+// BERT's batches may be padded, and padding is a segment of its own.
+bool has_segments(const config::Run& run) { return run.data.mask_documents || run.model.family == model::Family::bert; }
 
 std::string count_text(std::int64_t count) {
   if (count >= 1'000'000'000) return fmt::format("{:.2f} B", static_cast<double>(count) / 1e9);
@@ -37,7 +38,7 @@ SessionOptions session_options(const config::Run& run, const Programs& programs)
   }
   if (!run.strategy_auto) strategy::require_legal(run.strategy);
   model::Training training = run.training();
-  training.segmented = reads_documents(run);
+  training.segmented = has_segments(run);
   return {.forward = forward_of(run.model),
           .name = describe(run),
           .training = training,
@@ -68,9 +69,15 @@ std::shared_ptr<const data::BatchReader> open_reader(io::FileSystem& file_system
                                    .seed = static_cast<std::uint64_t>(run.seed),
                                    .shuffle = run.data.shuffle && !evaluation,
                                    .include_tail = evaluation};
+  if (run.data.mask_documents) {
+    options.documents = data::DocumentOptions{};
+    if (run.data.document_end >= 0) options.documents->end_token = static_cast<std::int32_t>(run.data.document_end);
+  }
   if (run.model.family == model::Family::bert) {
-    options.masked = data::MaskedLanguageOptions{.probability = run.mlm.probability, .mask = run.mlm.mask, .random = run.mlm.random};
-    options.masked->mask_id = static_cast<std::int32_t>(std::min<std::int64_t>(options.masked->mask_id, run.model.vocab - 1));
+    options.masked = data::MaskedLanguageOptions{.probability = run.mlm.probability,
+                                                 .mask = run.mlm.mask,
+                                                 .random = run.mlm.random,
+                                                 .mask_id = static_cast<std::int32_t>(run.mlm.mask_token)};
   }
   return std::make_shared<data::BatchReader>(std::move(source), options);
 }
