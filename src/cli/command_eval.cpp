@@ -1,4 +1,3 @@
-#include <atomic>
 #include <cmath>
 
 #include <fmt/format.h>
@@ -10,6 +9,7 @@
 #include "io/posix_file_system.h"
 #include "train/checkpoints.h"
 #include "train/evaluator.h"
+#include "train/setup.h"
 
 namespace plimsoll::cli {
 

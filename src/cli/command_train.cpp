@@ -9,6 +9,7 @@
 #include "cli/commands.h"
 #include "cli/common.h"
 #include "config/config.h"
+#include "formats/hf_directory.h"
 #include "io/files.h"
 #include "io/posix_file_system.h"
 #include "observe/chrome_trace.h"
@@ -20,6 +21,7 @@
 #include "train/checkpoints.h"
 #include "train/setup.h"
 #include "train/trainer.h"
+#include "train/weights.h"
 
 namespace plimsoll::cli {
 
@@ -76,6 +78,15 @@ void say_where_it_starts(const train::Resumed& resumed) {
   if (resumed.from) fmt::print("resuming after step {} from {}, the newest valid checkpoint\n\n", resumed.steps_done, *resumed.from);
 }
 
+// A run that names a model folder starts from its weights.
+void start_from_folder(io::FileSystem& file_system, const config::Run& run, train::Session& session) {
+  const formats::HfDirectory folder = formats::HfDirectory::open(file_system, run.model_path);
+  for (const std::string& name : folder.absent()) fmt::print("{} has no {}; it starts from random values\n", run.model_path, name);
+  train::write_parameters(session, [&](const train::ParameterInfo& info, std::span<float> out) {
+    if (folder.holds(info.name)) folder.load(info.name, out);
+  });
+}
+
 }  // namespace
 
 void train_command(const TrainOptions& options) {
@@ -96,6 +107,7 @@ void train_command(const TrainOptions& options) {
   } else {
     say_where_it_starts(checkpoints.resume(trainer));
   }
+  if (!run.model_path.empty() && trainer.progress().steps_done == 0) start_from_folder(file_system, run, trainer.session());
   store_description(file_system, run, trainer.session().plan());
   const std::string metrics_path = run.out + "/metrics.jsonl";
   continue_metrics(file_system, metrics_path, trainer.progress().steps_done);

@@ -1,0 +1,37 @@
+#include "train/lr_schedule.h"
+
+#include <gtest/gtest.h>
+
+namespace plimsoll::train {
+namespace {
+
+config::Run run_with(config::LrScheduleType type) {
+  config::Run run;
+  run.lr = 2.0;
+  run.steps = 100;
+  run.lr_schedule = {.type = type, .warmup = 10, .min_ratio = 0.1, .decay = 20};
+  return run;
+}
+
+TEST(LrSchedule, WarmsUpLinearly) {
+  for (const auto type : {config::LrScheduleType::constant, config::LrScheduleType::linear, config::LrScheduleType::cosine, config::LrScheduleType::wsd}) {
+    const config::Run run = run_with(type);
+    EXPECT_DOUBLE_EQ(learning_rate(run, 1), 0.2);
+    EXPECT_DOUBLE_EQ(learning_rate(run, 5), 1.0);
+    EXPECT_DOUBLE_EQ(learning_rate(run, 10), 2.0);
+  }
+}
+
+TEST(LrSchedule, FallsAsItsNameSays) {
+  EXPECT_DOUBLE_EQ(learning_rate(run_with(config::LrScheduleType::constant), 100), 2.0);
+  EXPECT_DOUBLE_EQ(learning_rate(run_with(config::LrScheduleType::linear), 55), 2.0 * 0.55);
+  EXPECT_DOUBLE_EQ(learning_rate(run_with(config::LrScheduleType::linear), 100), 0.2);
+  EXPECT_DOUBLE_EQ(learning_rate(run_with(config::LrScheduleType::cosine), 55), 2.0 * 0.55);
+  EXPECT_NEAR(learning_rate(run_with(config::LrScheduleType::cosine), 100), 0.2, 1e-12);
+  EXPECT_DOUBLE_EQ(learning_rate(run_with(config::LrScheduleType::wsd), 80), 2.0);
+  EXPECT_DOUBLE_EQ(learning_rate(run_with(config::LrScheduleType::wsd), 90), 2.0 * 0.55);
+  EXPECT_DOUBLE_EQ(learning_rate(run_with(config::LrScheduleType::wsd), 100), 0.2);
+}
+
+}  // namespace
+}  // namespace plimsoll::train

@@ -1,0 +1,122 @@
+// The loop: events in order, evaluation where it is due, a stop when one is wanted, and refusals before any work.
+#include "train/trainer.h"
+
+#include <gtest/gtest.h>
+
+#include <filesystem>
+#include <fstream>
+
+#include "config/config.h"
+#include "io/posix_file_system.h"
+#include "train/setup.h"
+
+namespace plimsoll::train {
+namespace {
+
+class Recorder final : public observe::Observer {
+ public:
+  void on(const observe::Event& event) override { events.push_back(event); }
+  template <typename T>
+  std::vector<T> all() const {
+    std::vector<T> found;
+    for (const observe::Event& event : events) {
+      if (const T* one = std::get_if<T>(&event)) found.push_back(*one);
+    }
+    return found;
+  }
+  std::vector<observe::Event> events;
+};
+
+class TrainerTest : public testing::Test {
+ protected:
+  TrainerTest() : folder_(std::filesystem::temp_directory_path() / ("plimsoll-trainer-" + std::to_string(::getpid()))) {
+    std::filesystem::create_directories(folder_);
+    std::string text;
+    for (int line = 0; line < 200; ++line) text += "the quick brown fox jumps over the lazy dog\n";
+    write("train.txt", text);
+    write("valid.txt", text.substr(0, 1000));
+  }
+  ~TrainerTest() override { std::filesystem::remove_all(folder_); }
+
+  void write(const std::string& name, std::string_view text) { std::ofstream(folder_ / name, std::ios::binary) << text; }
+
+  config::Run run(const std::vector<std::string>& overrides = {}) {
+    const std::string text = R"({"model": {"family": "gpt2", "layers": 1, "width": 16, "heads": 2, "context": 32, "vocab": 256},
+      "data": {"train": ")" + (folder_ / "train.txt").string() + R"(", "valid": ")" + (folder_ / "valid.txt").string() + R"("},
+      "batch": {"global": 4, "micro": 2, "sequence": 16}, "steps": 6, "eval": {"every": 3, "batches": 0}, "checkpoint": {"every": 2}, "threads": 2})";
+    return config::parse_run(text, "test.json", overrides);
+  }
+
+  void expect_refusal(const config::Run& given, base::ErrorKind kind, std::string_view part) {
+    try {
+      Trainer trainer(given, context());
+      trainer.step();
+      FAIL() << "expected a refusal about " << part;
+    } catch (const base::Error& error) {
+      EXPECT_EQ(error.kind(), kind) << error.what();
+      EXPECT_NE(std::string(error.what()).find(part), std::string::npos) << error.what();
+    }
+  }
+
+  TrainContext context() { return {.file_system = files_, .observer = recorder_, .clock = clock_, .stop_wanted = stop_}; }
+
+  std::filesystem::path folder_;
+  io::PosixFileSystem files_;
+  Recorder recorder_;
+  observe::SystemClock clock_;
+  std::atomic<bool> stop_{false};
+};
+
+TEST_F(TrainerTest, ReportsEveryStep) {
+  Trainer trainer(run(), context());
+  std::vector<std::int64_t> saved;
+  trainer.run({.save = [&](Trainer& at) { saved.push_back(at.progress().steps_done); }});
+  const std::vector<observe::StepDone> steps = recorder_.all<observe::StepDone>();
+  ASSERT_EQ(steps.size(), 6u);
+  for (std::size_t index = 0; index < steps.size(); ++index) {
+    EXPECT_EQ(steps[index].step, static_cast<std::int64_t>(index) + 1);
+    EXPECT_EQ(steps[index].evaluation.has_value(), index == 2 || index == 5);
+    EXPECT_GT(steps[index].grad_norm, 0.0);
+  }
+  // 1000 bytes: 999 have a successor, the short tail included.
+  EXPECT_EQ(steps[2].evaluation->tokens, 999);
+  EXPECT_EQ(saved, (std::vector<std::int64_t>{2, 4, 6}));
+  EXPECT_EQ(trainer.progress().cursor, 24);
+}
+
+TEST_F(TrainerTest, StopsWhenAskedAndSaves) {
+  stop_ = true;
+  Trainer trainer(run(), context());
+  trainer.step();
+  int saves = 0;
+  trainer.run({.save = [&](Trainer&) { ++saves; }});
+  EXPECT_EQ(trainer.progress().steps_done, 1);
+  EXPECT_EQ(saves, 0);
+}
+
+TEST_F(TrainerTest, RefusesBadDataBeforeAnyWork) {
+  write("empty.txt", "");
+  write("short.txt", "abc");
+  expect_refusal(run({"data.train=\"" + (folder_ / "none.txt").string() + "\""}), base::ErrorKind::bad_input, "none.txt");
+  expect_refusal(run({"data.train=\"" + (folder_ / "empty.txt").string() + "\""}), base::ErrorKind::bad_input, "empty");
+  expect_refusal(run({"data.train=\"" + (folder_ / "short.txt").string() + "\""}), base::ErrorKind::bad_input, "short.txt");
+  expect_refusal(run({"model.vocab=100"}), base::ErrorKind::bad_input, "100");
+}
+
+TEST_F(TrainerTest, RefusesWhatCannotRun) {
+  expect_refusal(run({"limits.device=1MiB"}), base::ErrorKind::not_legal, "does not fit");
+  expect_refusal(run({"device=cuda"}), base::ErrorKind::not_legal, "cuda");
+  expect_refusal(run({"precision=fp8"}), base::ErrorKind::not_legal, "fp8");
+  expect_refusal(run({"strategy.data=2"}), base::ErrorKind::not_legal, "data");
+}
+
+TEST_F(TrainerTest, DocumentsStayApart) {
+  Trainer trainer(run({"data.mask_documents=true", "data.document_end=10"}), context());
+  EXPECT_FALSE(trainer.session().input("train", "segments", 0).empty());
+  trainer.step();
+  const auto segments = trainer.session().input("train", "segments", 0);
+  EXPECT_NE(*std::max_element(segments.begin(), segments.end()), 0);
+}
+
+}  // namespace
+}  // namespace plimsoll::train
