@@ -13,6 +13,7 @@
 #include <hwy/foreach_target.h>
 
 #include "kernels/cpu/simd_math.h"
+#include "kernels_gemm/targets.h"
 
 HWY_BEFORE_NAMESPACE();
 namespace plimsoll::kernels::cpu::HWY_NAMESPACE {
@@ -65,19 +66,6 @@ namespace {
 HWY_EXPORT(map_named);
 HWY_EXPORT(round_trip_bf16);
 HWY_EXPORT(round_trip_f16);
-
-// Runs body once for each instruction set that was compiled and that this machine has.
-template <typename Body>
-void on_every_target(Body body) {
-  const std::int64_t available = hwy::SupportedTargets();
-  for (std::int64_t target = 1; target > 0; target <<= 1) {
-    if ((available & HWY_TARGETS & target) == 0) continue;
-    hwy::SetSupportedTargetsForTest(target);
-    SCOPED_TRACE(hwy::TargetName(target));
-    body();
-  }
-  hwy::SetSupportedTargetsForTest(0);
-}
 
 std::vector<float> sweep(float low, float high) {
   std::vector<float> xs;
