@@ -90,7 +90,7 @@ TEST_F(HfDirectoryTest, ShardsAndSixteenBitsLoadAgain) {
   for (const io::Path& path : golden_folders(disk_)) {
     const HfDirectory folder = open_golden(disk_, path);
     for (const FileDType dtype : {FileDType::bf16, FileDType::f16, FileDType::f64}) {
-      export_again(disk_, folder, {.model = folder.model(), .config = folder.config(), .dtype = dtype, .max_shard_bytes = 5000});
+      export_again(disk_, folder, {.model = folder.model(), .config = folder.config(), .dtype = dtype, .max_shard_bytes = 20000});
       const HfDirectory again = HfDirectory::open(disk_, out());
       EXPECT_GT(again.weights().files().size(), 1u);
       for (const HfTensor& tensor : folder.tensors()) {
@@ -211,7 +211,7 @@ TEST_F(HfDirectoryTest, TokenizerFilesGoAlong) {
 
 TEST_F(HfDirectoryTest, AFailedExportLeavesNothing) {
   const HfDirectory folder = golden_model(disk_, "llama-packed");
-  const HfExport request{.model = folder.model(), .config = folder.config(), .max_shard_bytes = 20000};
+  const HfExport request{.model = folder.model(), .config = folder.config(), .max_shard_bytes = 30000};
   for (const io::FaultKind kind : {io::FaultKind::io_error, io::FaultKind::short_write}) {
     for (std::int64_t k = 1;; ++k) {
       io::FaultyFileSystem faulty(disk_, {.at = k, .kind = kind});

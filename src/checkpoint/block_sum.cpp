@@ -1,0 +1,99 @@
+#include "checkpoint/block_sum.h"
+
+#include <array>
+#include <cstring>
+#include <string_view>
+
+#include "observe/crc32c.h"
+
+#if defined(__x86_64__)
+#include <nmmintrin.h>
+#endif
+
+namespace plimsoll::checkpoint {
+
+namespace {
+
+std::uint32_t portable_sum(std::span<const std::byte> data) {
+  return observe::crc32c(std::string_view(reinterpret_cast<const char*>(data.data()), data.size()));
+}
+
+#if defined(__x86_64__)
+
+constexpr std::size_t kLane = 4096;  // bytes
+
+// What `crc` becomes when kLane zero bytes follow it: a linear map over bits, looked up byte by byte.
+class LaneShift {
+ public:
+  constexpr LaneShift() {
+    std::array<std::uint32_t, 32> column{};  // images of the single bits
+    for (std::uint32_t bit = 0; bit < 32; ++bit) {
+      std::uint32_t crc = 1u << bit;
+      for (int step = 0; step < 8; ++step) crc = (crc >> 1) ^ ((crc & 1u) != 0 ? 0x82F63B78u : 0u);  // one zero byte
+      column[bit] = crc;
+    }
+    for (std::size_t bytes = 1; bytes < kLane; bytes *= 2) {  // the map for 2n bytes is the map for n applied twice
+      std::array<std::uint32_t, 32> twice{};
+      for (std::size_t bit = 0; bit < 32; ++bit) twice[bit] = apply(column, column[bit]);
+      column = twice;
+    }
+    for (std::uint32_t place = 0; place < 4; ++place) {
+      for (std::uint32_t byte = 0; byte < 256; ++byte) table_[place][byte] = apply(column, byte << (8 * place));
+    }
+  }
+
+  std::uint32_t operator()(std::uint32_t crc) const {
+    return table_[0][crc & 0xFFu] ^ table_[1][crc >> 8 & 0xFFu] ^ table_[2][crc >> 16 & 0xFFu] ^ table_[3][crc >> 24];
+  }
+
+ private:
+  static constexpr std::uint32_t apply(const std::array<std::uint32_t, 32>& column, std::uint32_t bits) {
+    std::uint32_t sum = 0;
+    for (std::size_t bit = 0; bit < 32; ++bit) sum ^= (bits >> bit & 1u) != 0 ? column[bit] : 0u;
+    return sum;
+  }
+
+  std::array<std::array<std::uint32_t, 256>, 4> table_{};
+};
+
+static_assert((kLane & (kLane - 1)) == 0, "the map is made by doubling");
+constexpr LaneShift kShift;
+
+std::uint64_t word_at(const std::byte* data) {
+  std::uint64_t word;
+  std::memcpy(&word, data, sizeof word);
+  return word;
+}
+
+__attribute__((target("sse4.2"))) std::uint32_t fast_sum(std::span<const std::byte> data) {
+  const std::byte* at = data.data();
+  std::size_t left = data.size();
+  std::uint64_t crc = ~std::uint32_t{0};
+  for (; left >= 3 * kLane; left -= 3 * kLane, at += 3 * kLane) {
+    std::uint64_t second = 0;
+    std::uint64_t third = 0;
+    for (std::size_t i = 0; i < kLane; i += 8) {
+      crc = _mm_crc32_u64(crc, word_at(at + i));
+      second = _mm_crc32_u64(second, word_at(at + kLane + i));
+      third = _mm_crc32_u64(third, word_at(at + 2 * kLane + i));
+    }
+    crc = kShift(kShift(static_cast<std::uint32_t>(crc)) ^ static_cast<std::uint32_t>(second)) ^ static_cast<std::uint32_t>(third);
+  }
+  for (; left >= 8; left -= 8, at += 8) crc = _mm_crc32_u64(crc, word_at(at));
+  auto tail = static_cast<std::uint32_t>(crc);
+  for (; left > 0; --left, ++at) tail = _mm_crc32_u8(tail, static_cast<std::uint8_t>(*at));
+  return ~tail;
+}
+
+#endif
+
+}  // namespace
+
+std::uint32_t block_sum(std::span<const std::byte> data) {
+#if defined(__x86_64__)
+  if (__builtin_cpu_supports("sse4.2")) return fast_sum(data);
+#endif
+  return portable_sum(data);
+}
+
+}  // namespace plimsoll::checkpoint

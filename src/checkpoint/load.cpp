@@ -1,0 +1,200 @@
+#include "checkpoint/load.h"
+
+#include <algorithm>
+#include <cstring>
+#include <map>
+
+#include "checkpoint/data_file.h"
+#include "checkpoint/folder.h"
+#include "io/files.h"
+
+namespace plimsoll::checkpoint {
+
+namespace {
+
+// Bytes of a data file on their way to a target.
+struct Move {
+  std::int64_t first = 0;  // in the file
+  std::int64_t end = 0;
+  std::byte* to = nullptr;
+};
+
+// Whole, but not this run's: not to be passed over.
+class Mismatch : public base::Error {
+ public:
+  using Error::Error;
+};
+
+template <typename... Args>
+[[noreturn]] void mismatch(fmt::format_string<Args...> format, Args&&... args) {
+  throw Mismatch(base::ErrorKind::bad_input, fmt::format(format, std::forward<Args>(args)...));
+}
+
+void check_entry(const Checkpoint& checkpoint, const std::map<std::string, io::EntryKind>& entries, std::int64_t file) {
+  const auto entry = entries.find(data_name(file));
+  if (entry == entries.end()) base::bad_input("'{}' lacks {}, which its manifest lists", checkpoint.path.string(), data_name(file));
+  if (entry->second != io::EntryKind::file) base::bad_input("'{}' is not a plain file", (checkpoint.path / data_name(file)).string());
+}
+
+const TensorRecord& record_for(const Checkpoint& checkpoint, const TensorTarget& target) {
+  const TensorRecord* record = checkpoint.manifest.find(target.name);
+  if (!record) mismatch("'{}' holds no tensor '{}', which this run needs", checkpoint.path.string(), target.name);
+  if (record->dtype != target.dtype || record->shape != target.shape) {
+    mismatch("'{}': tensor '{}' is {}; this run's is {}", checkpoint.path.string(), target.name, describe(record->dtype, record->shape),
+             describe(target.dtype, target.shape));
+  }
+  PLIMSOLL_CHECK(target.begin >= 0 && target.begin + std::ssize(target.data) <= record->bytes(), "bytes {}+{} of tensor {}", target.begin,
+                 target.data.size(), target.name);
+  return *record;
+}
+
+void check_claims(const Checkpoint& checkpoint, std::span<const TensorTarget> targets) {
+  std::vector<std::string_view> claimed;
+  for (const TensorTarget& target : targets) claimed.push_back(target.name);
+  std::sort(claimed.begin(), claimed.end());
+  for (const TensorRecord& record : checkpoint.manifest.tensors) {
+    if (std::binary_search(claimed.begin(), claimed.end(), std::string_view(record.name))) continue;
+    mismatch("'{}' holds a tensor '{}' that this run does not have", checkpoint.path.string(), record.name);
+  }
+}
+
+// By file, in the order of the bytes.
+std::vector<std::vector<Move>> plan_moves(const Checkpoint& checkpoint, std::span<const TensorTarget> targets) {
+  std::vector<std::vector<Move>> moves(checkpoint.manifest.files.size());
+  for (const TensorTarget& target : targets) {
+    const std::int64_t target_end = target.begin + std::ssize(target.data);
+    for (const Piece& piece : record_for(checkpoint, target).pieces) {
+      const std::int64_t begin = std::max(piece.begin, target.begin);
+      const std::int64_t end = std::min(piece.begin + piece.bytes, target_end);
+      if (begin >= end) continue;
+      moves[static_cast<std::size_t>(piece.file)].push_back(
+          {piece.offset + begin - piece.begin, piece.offset + end - piece.begin, target.data.data() + (begin - target.begin)});
+    }
+  }
+  for (auto& of_file : moves) std::sort(of_file.begin(), of_file.end(), [](const Move& a, const Move& b) { return a.first < b.first; });
+  return moves;
+}
+
+void copy_block(std::span<const Move> moves, std::int64_t first, std::span<const std::byte> block) {
+  const std::int64_t end = first + std::ssize(block);
+  for (const Move& move : moves) {
+    const std::int64_t from = std::max(first, move.first);
+    const std::int64_t to = std::min(end, move.end);
+    if (from < to) std::memcpy(move.to + (from - move.first), block.data() + (from - first), static_cast<std::size_t>(to - from));
+  }
+}
+
+// The moves that may touch bytes [first, end): a window over the sorted list. Ranges of a manifest that somebody made up
+// may overlap, so the window starts at the first move that reaches beyond `first`, not at the last that starts before it.
+class MoveWindow {
+ public:
+  explicit MoveWindow(std::span<const Move> moves) : moves_(moves) {}
+
+  std::span<const Move> over(std::int64_t first, std::int64_t end) {
+    while (begin_ < moves_.size() && moves_[begin_].end <= first) ++begin_;
+    while (end_ < moves_.size() && moves_[end_].first < end) ++end_;
+    return begin_ < end_ ? moves_.subspan(begin_, end_ - begin_) : std::span<const Move>();
+  }
+
+ private:
+  std::span<const Move> moves_;
+  std::size_t begin_ = 0;
+  std::size_t end_ = 0;
+};
+
+// Tries the folder's checkpoints, newest first, until `use` does not throw.
+Search find_usable(io::FileSystem& file_system, const io::Path& folder, const Identity& expected, const std::function<void(const Checkpoint&)>& use) {
+  Search search;
+  for (const std::int64_t step : list_steps(file_system, folder)) {
+    try {
+      Checkpoint checkpoint = open(file_system, folder / step_name(step));
+      check_identity(checkpoint, expected);
+      use(checkpoint);
+      search.found = std::move(checkpoint);
+      return search;
+    } catch (const NewerFormat&) {
+      throw;
+    } catch (const Mismatch&) {
+      throw;
+    } catch (const base::Error& error) {
+      search.problems.push_back(fmt::format("the checkpoint of step {} cannot be used: {}", step, error.what()));
+    }
+  }
+  return search;
+}
+
+}  // namespace
+
+Checkpoint open(io::FileSystem& file_system, const io::Path& path) {
+  std::map<std::string, io::EntryKind> entries;
+  for (const io::Entry& entry : file_system.list(path)) entries.emplace(entry.name, entry.kind);
+  const io::Path manifest = path / kManifestName;
+  const auto entry = entries.find(std::string(kManifestName));
+  if (entry == entries.end()) base::bad_input("'{}' is no checkpoint: it has no {}", path.string(), kManifestName);
+  if (entry->second != io::EntryKind::file) base::bad_input("'{}' is not a plain file", manifest.string());
+  Checkpoint checkpoint{path, parse_manifest(io::read_text(file_system, manifest, kMaxManifestBytes), manifest.string())};
+  if (const auto step = step_of(path.filename().string()); step && *step != checkpoint.manifest.step) {
+    base::bad_input("'{}' holds a checkpoint of step {}", path.string(), checkpoint.manifest.step);
+  }
+  for (std::int64_t file = 0; file < std::ssize(checkpoint.manifest.files); ++file) {
+    check_entry(checkpoint, entries, file);
+    const auto status = file_system.status(path / data_name(file));
+    const std::int64_t expected = checkpoint.manifest.files[static_cast<std::size_t>(file)].bytes;
+    if (!status || status->size != expected) {
+      base::bad_input("'{}' has {} bytes; its manifest says {}", (path / data_name(file)).string(), status ? status->size : 0, expected);
+    }
+  }
+  return checkpoint;
+}
+
+void verify(io::FileSystem& file_system, const Checkpoint& checkpoint) {
+  const Manifest& manifest = checkpoint.manifest;
+  const BlockVisit all{.wanted = [](std::int64_t, std::int64_t) { return true; }, .take = [](std::int64_t, std::span<const std::byte>) {}};
+  for (std::size_t file = 0; file < manifest.files.size(); ++file) {
+    visit_blocks(file_system, checkpoint.path / data_name(static_cast<std::int64_t>(file)), manifest.files[file], manifest.block_bytes, all);
+  }
+}
+
+void check_identity(const Checkpoint& checkpoint, const Identity& expected) {
+  const Identity& found = checkpoint.manifest.identity;
+  if (!expected.run.empty() && found.run != expected.run) {
+    mismatch("'{}' belongs to another run ('{}'; this one is '{}'): give this run a folder of its own, or continue that run",
+             checkpoint.path.string(), found.run, expected.run);
+  }
+  if (!expected.config.empty() && found.config != expected.config) {
+    mismatch("'{}' was saved with other settings (digest {}; these have {}), so training would not continue as it began: restore the settings, or "
+             "give this run a folder of its own",
+             checkpoint.path.string(), found.config, expected.config);
+  }
+}
+
+void load(io::FileSystem& file_system, const Checkpoint& checkpoint, std::span<const TensorTarget> targets, Unclaimed unclaimed) {
+  if (unclaimed == Unclaimed::refuse) check_claims(checkpoint, targets);
+  const auto moves = plan_moves(checkpoint, targets);
+  const Manifest& manifest = checkpoint.manifest;
+  for (std::size_t file = 0; file < moves.size(); ++file) {
+    MoveWindow window(moves[file]);
+    std::span<const Move> current;
+    const BlockVisit visit{
+        .wanted =
+            [&](std::int64_t first, std::int64_t end) {
+              current = window.over(first, end);
+              return !current.empty();
+            },
+        .take = [&](std::int64_t first, std::span<const std::byte> block) { copy_block(current, first, block); }};
+    if (moves[file].empty()) continue;
+    visit_blocks(file_system, checkpoint.path / data_name(static_cast<std::int64_t>(file)), manifest.files[file], manifest.block_bytes, visit);
+  }
+}
+
+Search newest_valid(io::FileSystem& file_system, const io::Path& folder, const Identity& expected) {
+  return find_usable(file_system, folder, expected, [&](const Checkpoint& checkpoint) { verify(file_system, checkpoint); });
+}
+
+Search load_newest(io::FileSystem& file_system, const io::Path& folder, const Identity& expected,
+                   const std::function<std::vector<TensorTarget>(const Manifest&)>& targets_for) {
+  return find_usable(file_system, folder, expected,
+                     [&](const Checkpoint& checkpoint) { load(file_system, checkpoint, targets_for(checkpoint.manifest)); });
+}
+
+}  // namespace plimsoll::checkpoint

@@ -1,0 +1,75 @@
+// Any operation of a save fails: the checkpoints before it stay whole, the failure is told, and the next save works.
+#include <gtest/gtest.h>
+
+#include "checkpoint/states.h"
+#include "io/faulty_file_system.h"
+#include "io/recording_file_system.h"
+
+namespace plimsoll::checkpoint {
+namespace {
+
+class FaultTest : public ::testing::TestWithParam<io::FaultKind> {
+ protected:
+  io::Path folder() const { return temporary_.path() / "checkpoints"; }
+
+  void expect_whole(std::int64_t step) { EXPECT_NO_THROW(verify(disk_, open(disk_, folder() / step_name(step)))) << step; }
+
+  MemoryFolder temporary_;
+  io::PosixFileSystem disk_;
+};
+
+TEST_P(FaultTest, AtEveryOperationOfASave) {
+  for (const std::int64_t step : {1, 2}) save_state(disk_, folder(), step);
+  const io::FileTree before = io::read_tree(disk_, folder());
+  std::int64_t failures = 0;
+  std::int64_t k = 1;
+  for (;; ++k) {
+    io::FaultyFileSystem faulty(disk_, {.at = k, .kind = GetParam()});
+    bool told = false;
+    try {
+      told = !save_state(faulty, folder(), 3).notes.empty();
+      EXPECT_EQ(newest_step(disk_, folder()), 3) << k;
+    } catch (const io::IoError&) {
+      told = true;
+      ++failures;
+      expect_whole(1);  // nothing goes before the new one was read back
+      expect_whole(2);
+      EXPECT_GE(newest_step(disk_, folder()), 2) << k;
+    }
+    EXPECT_TRUE(told || !faulty.fired() || newest_step(disk_, folder()) == 3) << k;
+    save_state(disk_, folder(), 4);
+    EXPECT_EQ(newest_step(disk_, folder()), 4) << k;
+    for (const std::string& name : names_in(disk_, folder())) EXPECT_TRUE(step_of(name)) << k << " " << name;
+    io::remove_tree(disk_, folder());
+    io::write_tree(disk_, folder(), before);
+    if (!faulty.reached()) break;
+  }
+  EXPECT_GT(k, 40);
+  EXPECT_GE(failures, GetParam() == io::FaultKind::io_error ? 20 : 5);
+}
+
+TEST_P(FaultTest, AtEveryOperationOfALoad) {
+  for (const std::int64_t step : {1, 2}) save_state(disk_, folder(), step);
+  for (std::int64_t k = 1;; ++k) {
+    io::FaultyFileSystem faulty(disk_, {.at = k, .kind = GetParam()});
+    State state = state_at(0);
+    Search search;
+    try {
+      search = load_newest(faulty, folder(), {}, [&](const Manifest&) { return targets_of(state); });
+    } catch (const io::IoError&) {  // the folder itself could not be listed
+      continue;
+    }
+    ASSERT_TRUE(search.found) << k;
+    EXPECT_EQ(state, state_at(search.found->manifest.step)) << k;
+    EXPECT_EQ(search.found->manifest.step == 2, search.problems.empty());
+    if (!faulty.reached()) break;
+  }
+}
+
+INSTANTIATE_TEST_SUITE_P(Kinds, FaultTest, ::testing::Values(io::FaultKind::io_error, io::FaultKind::no_space, io::FaultKind::short_write),
+                         [](const auto& test) {
+                           return test.param == io::FaultKind::io_error ? "IoError" : test.param == io::FaultKind::no_space ? "NoSpace" : "ShortWrite";
+                         });
+
+}  // namespace
+}  // namespace plimsoll::checkpoint
