@@ -26,7 +26,7 @@ model::Model small_model(model::Family family = model::Family::gpt2) {
 }
 
 SessionOptions options_for(const model::Model& model, model::Precision precision = model::Precision::f32) {
-  SessionOptions options{.forward = forward_of(model), .name = "small"};
+  SessionOptions options{.forward = forward_of(model), .name = "small", .training = {}};
   options.training.precision = precision;
   options.training.micro_batch = {.samples = 3, .sequence = 11};
   options.threads = 2;
