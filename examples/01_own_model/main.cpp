@@ -28,7 +28,8 @@ void parallel_model(graph::Builder& build) {
     const graph::ValueId packed = build.linear(y, name + ".qkv", kHeads.packed_width(), {.bias = false, .init_std = 0.1});
     const graph::ValueId mixed = build.attention(packed, {.heads = kHeads, .causal = true}, 0.0, name + ".attention");
     const graph::ValueId attended = build.linear(mixed, name + ".out", kWidth, {.bias = false, .init_std = 0.05});
-    const graph::ValueId inner = build.activation(build.linear(y, name + ".up", 4 * kWidth, {.bias = true, .init_std = 0.1}), ops::ActivationKind::gelu_tanh, name + ".gelu");
+    const graph::ValueId inner = build.activation(build.linear(y, name + ".up", 4 * kWidth, {.bias = true, .init_std = 0.1}),
+                                                  ops::ActivationKind::gelu_tanh, name + ".gelu");
     const graph::ValueId fed = build.linear(inner, name + ".down", kWidth, {.bias = true, .init_std = 0.05});
     x = build.residual(build.residual(x, attended, 0.0, name + ".sum"), fed, 0.0, name + ".result");
   }

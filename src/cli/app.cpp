@@ -58,9 +58,15 @@ void add_generate(CLI::App& app) {
   add_run_options(*command, options->run);
   command->add_option("--prompt", options->prompt, "text to continue")->capture_default_str();
   command->add_option("--tokens", options->tokens, "how many tokens to make")->check(CLI::Range(1, 1'000'000))->capture_default_str();
-  command->add_option("--temperature", options->temperature, "0: the likeliest token always")->check(CLI::Range(0.0, 100.0))->capture_default_str();
-  command->add_option("--top-k", options->top_k, "draw from the k likeliest only; 0: all")->check(CLI::NonNegativeNumber)->capture_default_str();
-  command->add_option("--top-p", options->top_p, "draw from the likeliest that make up this share")->check(CLI::Range(0.0, 1.0))->capture_default_str();
+  command->add_option("--temperature", options->temperature, "0: the likeliest token always")
+      ->check(CLI::Range(0.0, 100.0))
+      ->capture_default_str();
+  command->add_option("--top-k", options->top_k, "draw from the k likeliest only; 0: all")
+      ->check(CLI::NonNegativeNumber)
+      ->capture_default_str();
+  command->add_option("--top-p", options->top_p, "draw from the likeliest that make up this share")
+      ->check(CLI::Range(0.0, 1.0))
+      ->capture_default_str();
   command->callback([options] { generate_command(*options); });
 }
 
@@ -85,7 +91,8 @@ void add_helpers(CLI::App& app) {
 }  // namespace
 
 std::unique_ptr<CLI::App> make_app() {
-  auto app = std::make_unique<CLI::App>("Plimsoll works out how a model can be trained on the machine at hand, proves that it fits, and trains it.", "plimsoll");
+  auto app = std::make_unique<CLI::App>(
+      "Plimsoll works out how a model can be trained on the machine at hand, proves that it fits, and trains it.", "plimsoll");
   app->set_version_flag("--version", fmt::format("plimsoll {}", PLIMSOLL_VERSION));
   app->require_subcommand(1);
   app->get_formatter()->column_width(34);

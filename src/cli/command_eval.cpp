@@ -23,7 +23,8 @@ void eval_command(const RunOptions& options) {
   const train::Evaluator evaluator(file_system, run);
   const observe::Evaluation evaluation = evaluator.run(session, clock);
   if (options.json) {
-    fmt::print("{}\n", base::write_json(base::Json::object({{"loss", evaluation.loss}, {"perplexity", std::exp(evaluation.loss)}, {"tokens", evaluation.tokens}})));
+    fmt::print("{}\n", base::write_json(base::Json::object(
+                           {{"loss", evaluation.loss}, {"perplexity", std::exp(evaluation.loss)}, {"tokens", evaluation.tokens}})));
   } else {
     fmt::print("loss {:.4f}  perplexity {:.3f}  over {} tokens\n", evaluation.loss, std::exp(evaluation.loss), evaluation.tokens);
   }

@@ -34,7 +34,8 @@ void inspect_plan(io::FileSystem& file_system, const InspectOptions& options) {
     return;
   }
   for (const plan::Program& program : plan.classes.at(0).programs) {
-    fmt::print("{}\n", report::waterline_text(plan, program.name, {.color = observe::detect_terminal(1).color, .width = 72, .capacity = {}, .reserve = {}}));
+    fmt::print("{}\n", report::waterline_text(plan, program.name,
+                                              {.color = observe::detect_terminal(1).color, .width = 72, .capacity = {}, .reserve = {}}));
   }
 }
 
@@ -45,7 +46,9 @@ void inspect_tokens(io::FileSystem& file_system, const InspectOptions& options) 
   const auto documents = static_cast<std::int64_t>(source->document_starts().size());
   const std::string name(formats::name_of(format.value_or(formats::TokenFormat::headerless)));
   if (options.json) {
-    fmt::print("{}\n", base::write_json(Json::object({{"kind", "tokens"}, {"format", name}, {"tokens", source->size()}, {"largest_id", largest}, {"documents", documents}})));
+    fmt::print("{}\n",
+               base::write_json(Json::object(
+                   {{"kind", "tokens"}, {"format", name}, {"tokens", source->size()}, {"largest_id", largest}, {"documents", documents}})));
     return;
   }
   fmt::print("{}: {} tokens ({}), largest id {}", options.path, source->size(), name, largest);

@@ -25,10 +25,12 @@ Json candidate_json(const plan::Plan& plan, const train::Capacity& capacity) {
   const plan::Waterline line = plan::waterline(rank_class, 0, plan::Tier::device);
   const bool fits = arena + capacity.reserve <= capacity.device;
   Json kinds = Json::object();
-  for (const auto& [kind, bytes] : plan::by_kind(rank_class, 0, plan::Tier::device, line.peak_call)) kinds.set(plan::name_of(kind), Json(bytes.count));
+  for (const auto& [kind, bytes] : plan::by_kind(rank_class, 0, plan::Tier::device, line.peak_call))
+    kinds.set(plan::name_of(kind), Json(bytes.count));
   return Json::object(
       {{"fits", fits},
-       {"reason", fits ? Json() : Json(fmt::format("needs {} of {}", base::to_string(arena + capacity.reserve), base::to_string(capacity.device)))},
+       {"reason",
+        fits ? Json() : Json(fmt::format("needs {} of {}", base::to_string(arena + capacity.reserve), base::to_string(capacity.device)))},
        {"strategy", plan.strategy},
        {"peak_bytes", Json::object({{rank_class.name, Json::object({{"device", arena.count}})}})},
        {"reserve_bytes", capacity.reserve.count},
@@ -56,7 +58,8 @@ void plan_command(const PlanOptions& options) {
     return;
   }
   const observe::Terminal terminal = observe::detect_terminal(1);
-  fmt::print("{}", report::waterline_text(plan, "train", {.color = terminal.color, .width = 72, .capacity = capacity.device, .reserve = capacity.reserve}));
+  fmt::print("{}", report::waterline_text(
+                       plan, "train", {.color = terminal.color, .width = 72, .capacity = capacity.device, .reserve = capacity.reserve}));
   train::require_fit(plan, capacity);
 }
 

@@ -61,7 +61,8 @@ void write_trace(io::FileSystem& file_system, const std::string& path, const exe
 
 // What was run is kept beside the results: the resolved settings and the plan.
 void store_description(io::FileSystem& file_system, const config::Run& run, const plan::Plan& plan) {
-  io::replace_file(file_system, run.out + "/run.json", io::as_bytes(base::write_json(config::to_json(run), base::JsonLayout::pretty) + "\n"));
+  io::replace_file(file_system, run.out + "/run.json",
+                   io::as_bytes(base::write_json(config::to_json(run), base::JsonLayout::pretty) + "\n"));
   io::replace_file(file_system, run.out + "/plan.json", io::as_bytes(base::write_json(plan::to_json(plan)) + "\n"));
 }
 
@@ -97,8 +98,9 @@ void train_command(const TrainOptions& options) {
   train::Trainer trainer(run, {.file_system = file_system, .observer = observers, .clock = clock, .stop_wanted = stop_wanted});
   const observe::Terminal terminal = observe::detect_terminal(1);
   const train::Capacity capacity = train::capacity_of(run);
-  fmt::print("{}\n", report::waterline_text(trainer.session().plan(), "train",
-                                            {.color = terminal.color, .width = 72, .capacity = capacity.device, .reserve = capacity.reserve}));
+  fmt::print("{}\n",
+             report::waterline_text(trainer.session().plan(), "train",
+                                    {.color = terminal.color, .width = 72, .capacity = capacity.device, .reserve = capacity.reserve}));
 
   io::make_directories(file_system, run.out);
   train::Checkpoints checkpoints(file_system, run, checkpoint_folder(run));
@@ -112,9 +114,11 @@ void train_command(const TrainOptions& options) {
   const std::string metrics_path = run.out + "/metrics.jsonl";
   continue_metrics(file_system, metrics_path, trainer.progress().steps_done);
 
-  observe::ProgressLine progress([](std::string_view text) { std::fwrite(text.data(), 1, text.size(), stdout), std::fflush(stdout); }, clock, {.terminal = terminal});
+  observe::ProgressLine progress([](std::string_view text) { std::fwrite(text.data(), 1, text.size(), stdout), std::fflush(stdout); },
+                                 clock, {.terminal = terminal});
   observe::MetricsFile metrics(io::appending_sink(file_system, metrics_path));
-  observe::TensorboardFile tensorboard(io::appending_sink(file_system, run.out + "/" + observe::event_file_name(clock.unix_seconds(), host_name())), clock);
+  observe::TensorboardFile tensorboard(
+      io::appending_sink(file_system, run.out + "/" + observe::event_file_name(clock.unix_seconds(), host_name())), clock);
   observers.add(progress);
   observers.add(metrics);
   observers.add(tensorboard);
@@ -122,7 +126,8 @@ void train_command(const TrainOptions& options) {
   std::signal(SIGTERM, on_stop_signal);
   std::signal(SIGINT, on_stop_signal);
   executor::Timeline timeline;
-  trainer.run({.save = [&](train::Trainer& at) { observers.on(checkpoints.save(at)); }, .timeline = options.trace.empty() ? nullptr : &timeline});
+  trainer.run(
+      {.save = [&](train::Trainer& at) { observers.on(checkpoints.save(at)); }, .timeline = options.trace.empty() ? nullptr : &timeline});
   if (!options.trace.empty()) write_trace(file_system, options.trace, timeline);
 }
 

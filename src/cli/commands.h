@@ -22,8 +22,8 @@ struct TrainOptions {
 
 struct PlanOptions {
   RunOptions run;
-  std::string out;     // store the plan
-  bool full = false;   // print every procedure, buffer and call
+  std::string out;    // store the plan
+  bool full = false;  // print every procedure, buffer and call
 };
 
 struct GenerateOptions {

@@ -52,7 +52,8 @@ std::string fish_script(const CLI::App& app) {
     text += fmt::format("complete -c plimsoll -n __fish_use_subcommand -a {} -d '{}'\n", name, command->get_description());
     for (const CLI::Option* option : command->get_options()) {
       for (const std::string& long_name : option->get_lnames()) {
-        text += fmt::format("complete -c plimsoll -n '__fish_seen_subcommand_from {}' -l {} -d '{}'\n", name, long_name, option->get_description());
+        text += fmt::format("complete -c plimsoll -n '__fish_seen_subcommand_from {}' -l {} -d '{}'\n", name, long_name,
+                            option->get_description());
       }
     }
   }

@@ -10,9 +10,12 @@ namespace {
 std::string escaped(std::string_view text) {
   std::string result;
   for (char letter : text) {
-    if (letter == '-') result += "\\-";
-    else if (letter == '\\') result += "\\e";
-    else result += letter;
+    if (letter == '-')
+      result += "\\-";
+    else if (letter == '\\')
+      result += "\\e";
+    else
+      result += letter;
   }
   return result.starts_with('.') || result.starts_with('\'') ? "\\&" + result : result;
 }
@@ -20,7 +23,8 @@ std::string escaped(std::string_view text) {
 void add_option(const CLI::Option& option, std::string& page) {
   const std::string defaults = option.get_default_str().empty() ? "" : fmt::format(" (default {})", option.get_default_str());
   const std::string type = option.get_type_name().empty() || option.get_items_expected_max() == 0 ? "" : " " + option.get_type_name();
-  page += fmt::format(".TP\n\\fB{}\\fR{}\n{}{}\n", escaped(option.get_name(false, true)), escaped(type), escaped(option.get_description()), escaped(defaults));
+  page += fmt::format(".TP\n\\fB{}\\fR{}\n{}{}\n", escaped(option.get_name(false, true)), escaped(type), escaped(option.get_description()),
+                      escaped(defaults));
 }
 
 }  // namespace

@@ -13,7 +13,8 @@ using base::Shape;
 Builder::Builder(const BuildOptions& options) : options_(options) {
   block("step");
   if (options_.purpose == Purpose::infer) return;
-  graph_.scalars = graph_.add_value({.name = "scalars", .type = ops::step_scalars_type(), .role = Role::scalars, .block = block_, .init = zeros()});
+  graph_.scalars =
+      graph_.add_value({.name = "scalars", .type = ops::step_scalars_type(), .role = Role::scalars, .block = block_, .init = zeros()});
   graph_.add_node(ops::BeginStep{}, {graph_.scalars}, block_, Phase::begin, "scalars.begun");
 }
 
@@ -83,7 +84,9 @@ ValueId Builder::norm(ValueId x, const std::string& name, const NormOptions& opt
   return apply(ops::Norm{.kind = options.kind, .eps = options.eps, .bias = options.bias}, std::move(inputs), name);
 }
 
-ValueId Builder::activation(ValueId x, ops::ActivationKind kind, std::string_view name) { return apply(ops::Activation{.kind = kind}, {x}, name); }
+ValueId Builder::activation(ValueId x, ops::ActivationKind kind, std::string_view name) {
+  return apply(ops::Activation{.kind = kind}, {x}, name);
+}
 
 ValueId Builder::gate(ValueId x, ops::ActivationKind kind, std::string_view name) { return apply(ops::Gate{.kind = kind}, {x}, name); }
 

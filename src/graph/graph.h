@@ -34,7 +34,7 @@ enum class Role : std::uint8_t {
 struct Init {
   enum class Kind : std::uint8_t { none, zeros, ones, normal, rope } kind = Kind::none;
   double std = 0.0;                   // normal
-  std::vector<double> frequencies{};    // rope: angle per position, one per pair of dims
+  std::vector<double> frequencies{};  // rope: angle per position, one per pair of dims
   bool operator==(const Init&) const = default;
 };
 

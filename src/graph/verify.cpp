@@ -12,7 +12,8 @@ class Verifier {
   explicit Verifier(const Graph& graph) : graph_(graph), written_(graph.values.size(), false), overwritten_(graph.values.size(), false) {}
 
   std::vector<std::string> run() {
-    for (std::uint32_t index = 0; index < graph_.values.size(); ++index) written_[index] = graph_.values[ValueId{index}].role != Role::computed;
+    for (std::uint32_t index = 0; index < graph_.values.size(); ++index)
+      written_[index] = graph_.values[ValueId{index}].role != Role::computed;
     for (std::uint32_t index = 0; index < graph_.nodes.size(); ++index) check(NodeId{index});
     for (ValueId id : graph_.results) {
       if (!id.valid() || !written_[id.index]) report("a result is never computed");
@@ -43,7 +44,8 @@ class Verifier {
     } catch (const base::Error& error) {
       return report("node {}: {}", id.index, error.what());
     }
-    if (expected.size() != node.outputs.size()) return report("node {} ({}): {} results, expected {}", id.index, op, node.outputs.size(), expected.size());
+    if (expected.size() != node.outputs.size())
+      return report("node {} ({}): {} results, expected {}", id.index, op, node.outputs.size(), expected.size());
     for (std::size_t index = 0; index < expected.size(); ++index) {
       const ValueId output = node.outputs[index];
       if (!output.valid()) continue;

@@ -77,7 +77,7 @@ EntryKind kind_of(mode_t mode) {
 
 OpenFile PosixFileSystem::open(const Path& path, OpenMode mode) {
   const int opened = open_descriptor(path, open_flags(mode), open_words(mode));
-  struct stat info {};
+  struct stat info{};
   const bool is_directory = ::fstat(opened, &info) == 0 && S_ISDIR(info.st_mode);
   if (is_directory) {  // open(2) allows it for reading; no verb of an open file makes sense on it
     ::close(opened);
@@ -92,7 +92,7 @@ void PosixFileSystem::close(const OpenFile& file) {
 }
 
 std::int64_t PosixFileSystem::size(const OpenFile& file) {
-  struct stat info {};
+  struct stat info{};
   if (::fstat(descriptor(file), &info) != 0) fail("find the size of", file.path);
   return info.st_size;
 }
@@ -131,7 +131,7 @@ void PosixFileSystem::sync(const OpenFile& file) {
 
 Mapping PosixFileSystem::map(const Path& path) {
   const ScopedDescriptor opened(open_descriptor(path, O_RDONLY, "open for reading"));
-  struct stat info {};
+  struct stat info{};
   if (::fstat(opened.get(), &info) != 0) fail("find the size of", path);
   if (S_ISDIR(info.st_mode)) throw IoError("map", path, EISDIR);
   const auto length = static_cast<std::size_t>(info.st_size);
@@ -173,7 +173,7 @@ std::vector<Entry> PosixFileSystem::list(const Path& directory) {
     if (item == nullptr) break;
     const std::string_view name = item->d_name;
     if (name == "." || name == "..") continue;
-    struct stat info {};
+    struct stat info{};
     // d_type is not filled on every file system. An entry that vanished meanwhile is simply not there.
     if (::fstatat(::dirfd(stream.get()), item->d_name, &info, AT_SYMLINK_NOFOLLOW) != 0) continue;
     entries.push_back({.name = std::string(name), .kind = kind_of(info.st_mode)});
@@ -184,7 +184,7 @@ std::vector<Entry> PosixFileSystem::list(const Path& directory) {
 }
 
 std::optional<Status> PosixFileSystem::status(const Path& path) {
-  struct stat info {};
+  struct stat info{};
   if (::stat(path.c_str(), &info) != 0) {
     if (errno == ENOENT || errno == ENOTDIR) return std::nullopt;
     fail("look at", path);
@@ -193,7 +193,7 @@ std::optional<Status> PosixFileSystem::status(const Path& path) {
 }
 
 base::Bytes PosixFileSystem::free_space(const Path& path) {
-  struct statvfs info {};
+  struct statvfs info{};
   if (::statvfs(path.c_str(), &info) != 0) fail("find the free space of", path);
   return {static_cast<std::int64_t>(info.f_bavail) * static_cast<std::int64_t>(info.f_frsize)};
 }

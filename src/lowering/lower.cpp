@@ -82,7 +82,8 @@ class Lowering {
   }
 
   // One buffer per storage: for the whole plan, for a step, or for a micro-batch.
-  BufferId buffer_for(const graph::Graph& graph, const Storage& storage, StorageId id, std::int32_t program, const Item& item, std::int32_t moment) {
+  BufferId buffer_for(const graph::Graph& graph, const Storage& storage, StorageId id, std::int32_t program, const Item& item,
+                      std::int32_t moment) {
     const std::string& name = graph.values[storage.value].name;
     if (is_persistent(storage.kind)) {
       const auto [found, fresh] = persistent_.try_emplace(name);
@@ -93,7 +94,8 @@ class Lowering {
     const std::int32_t micro_batch = storage.gradient ? -1 : item.micro_batch;
     const auto [found, fresh] = instances_.try_emplace({id.index, micro_batch});
     if (fresh) {
-      plan::Buffer buffer{.name = storage.gradient ? name : fmt::format("{}@{}", name, micro_batch), .kind = storage.kind, .type = storage.type};
+      plan::Buffer buffer{
+          .name = storage.gradient ? name : fmt::format("{}@{}", name, micro_batch), .kind = storage.kind, .type = storage.type};
       buffer.program = program;
       buffer.first = storage.kind == BufferKind::input ? 0 : moment;
       found->second = add_buffer(std::move(buffer));
@@ -127,11 +129,19 @@ class Lowering {
       auto found = made.find({item.piece, accumulate});
       if (found == made.end()) {
         BoundProcedure bound = make_procedure(procedure_inputs, piece, accumulate);
-        found = made.emplace(std::pair(item.piece, accumulate), Made{shared_procedure(std::move(bound.procedure)), std::move(bound.slots)}).first;
+        found = made.emplace(std::pair(item.piece, accumulate), Made{shared_procedure(std::move(bound.procedure)), std::move(bound.slots)})
+                    .first;
       }
       const auto moment = static_cast<std::int32_t>(stream.calls.size());
-      plan::Call call{.procedure = found->second.procedure, .micro_batch = item.micro_batch, .label = piece.name, .bindings = {}, .frame = {}, .waits = {}, .signals = {}};
-      for (StorageId slot : found->second.slots) call.bindings.push_back(buffer_for(source.graph, storages.all[slot], slot, program_index, item, moment));
+      plan::Call call{.procedure = found->second.procedure,
+                      .micro_batch = item.micro_batch,
+                      .label = piece.name,
+                      .bindings = {},
+                      .frame = {},
+                      .waits = {},
+                      .signals = {}};
+      for (StorageId slot : found->second.slots)
+        call.bindings.push_back(buffer_for(source.graph, storages.all[slot], slot, program_index, item, moment));
       const Bytes frame = plan_.procedures[call.procedure].frame;
       if (frame.count > 0) {
         plan::Buffer buffer{.name = fmt::format("frame of {}@{}", piece.name, item.micro_batch), .kind = BufferKind::frame};

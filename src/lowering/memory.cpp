@@ -35,7 +35,8 @@ Layout place_in_order(const std::vector<Lifetime>& lifetimes, const std::vector<
       offset = other.end;
     }
     const Placed mine{offset, offset + lifetime.bytes, lifetime.first, lifetime.last};
-    placed.insert(std::upper_bound(placed.begin(), placed.end(), mine, [](const Placed& a, const Placed& b) { return a.begin < b.begin; }), mine);
+    placed.insert(std::upper_bound(placed.begin(), placed.end(), mine, [](const Placed& a, const Placed& b) { return a.begin < b.begin; }),
+                  mine);
     layout.offsets[index] = offset;
     layout.total = std::max(layout.total, mine.end);
   }

@@ -46,7 +46,8 @@ std::vector<bool> outlives_piece(const Graph& graph, const Storages& storages, c
 
 class ProcedureMaker {
  public:
-  ProcedureMaker(const ProcedureInputs& inputs, const Piece& piece) : inputs_(inputs), outlives_(outlives_piece(inputs.graph, inputs.storages, piece)) {
+  ProcedureMaker(const ProcedureInputs& inputs, const Piece& piece)
+      : inputs_(inputs), outlives_(outlives_piece(inputs.graph, inputs.storages, piece)) {
     made_.procedure.name = piece.name;
   }
 
@@ -69,12 +70,15 @@ class ProcedureMaker {
     const ops::Definition& definition = ops::definition_of(step.op);
     if (definition.accumulated_outputs == nullptr) return;
     const std::vector<int> outputs = definition.accumulated_outputs(step.op);
-    const bool any = std::any_of(outputs.begin(), outputs.end(), [&](int index) { return is_gradient(step.outputs[static_cast<std::size_t>(index)]); });
-    const bool all = std::all_of(outputs.begin(), outputs.end(), [&](int index) { return is_gradient(step.outputs[static_cast<std::size_t>(index)]); });
+    const bool any =
+        std::any_of(outputs.begin(), outputs.end(), [&](int index) { return is_gradient(step.outputs[static_cast<std::size_t>(index)]); });
+    const bool all =
+        std::all_of(outputs.begin(), outputs.end(), [&](int index) { return is_gradient(step.outputs[static_cast<std::size_t>(index)]); });
     if (!any) return;
     if (!all) {
-      base::not_legal("[{}] gives gradients of which only some are trained, and several micro-batches accumulate; freeze all of them or none",
-                      ops::name_of(step.op));
+      base::not_legal(
+          "[{}] gives gradients of which only some are trained, and several micro-batches accumulate; freeze all of them or none",
+          ops::name_of(step.op));
     }
     const std::optional<ops::Op> form = definition.accumulating(step.op);
     if (!form) return;  // already adds: a later contribution to the same gradient
@@ -86,7 +90,8 @@ class ProcedureMaker {
     plan::Compute compute{.op = step.op, .kernel = {}, .inputs = {}, .outputs = {}};
     const std::vector<TensorType> input_types = inputs_.graph.types(step.inputs);
     const std::vector<TensorType> output_types = inputs_.graph.types(step.outputs);
-    const ops::KernelChoice choice = inputs_.choose({.op = step.op, .inputs = input_types, .outputs = output_types, .threads = inputs_.threads});
+    const ops::KernelChoice choice =
+        inputs_.choose({.op = step.op, .inputs = input_types, .outputs = output_types, .threads = inputs_.threads});
     compute.kernel = choice.name;
     compute.workspace = Bytes{choice.workspace};
     for (ValueId id : step.inputs) compute.inputs.push_back(operand(id, false));
@@ -136,7 +141,8 @@ class ProcedureMaker {
     const Layout layout = assign_offsets(lifetimes, plan::kAlignment);
     for (std::size_t index = 0; index < lifetimes_.size(); ++index) made_.procedure.temporaries[index].offset = layout.offsets[index];
     for (std::size_t index = 0; index < with_workspace.size(); ++index) {
-      std::get<plan::Compute>(made_.procedure.instructions[with_workspace[index]]).workspace_offset = layout.offsets[lifetimes_.size() + index];
+      std::get<plan::Compute>(made_.procedure.instructions[with_workspace[index]]).workspace_offset =
+          layout.offsets[lifetimes_.size() + index];
     }
     made_.procedure.frame = layout.total;
   }

@@ -28,13 +28,15 @@ plan::BufferKind kind_of(Role role) {
 
 class Sharing {
  public:
-  explicit Sharing(const Graph& graph) : graph_(graph), parent_(graph.values.size()), last_use_(graph.values.size(), -1), pinned_(graph.values.size(), false) {
+  explicit Sharing(const Graph& graph)
+      : graph_(graph), parent_(graph.values.size()), last_use_(graph.values.size(), -1), pinned_(graph.values.size(), false) {
     std::iota(parent_.begin(), parent_.end(), 0u);
     for (std::uint32_t index = 0; index < graph.nodes.size(); ++index) {
       for (ValueId id : graph.nodes[NodeId{index}].inputs) last_use_[id.index] = static_cast<std::int64_t>(index);
     }
     for (ValueId id : graph.results) pinned_[id.index] = true;
-    for (std::uint32_t index = 0; index < graph.values.size(); ++index) pinned_[index] = pinned_[index] || graph.values[ValueId{index}].role != Role::computed;
+    for (std::uint32_t index = 0; index < graph.values.size(); ++index)
+      pinned_[index] = pinned_[index] || graph.values[ValueId{index}].role != Role::computed;
     for (const graph::Parameter& parameter : graph.parameters) {
       if (parameter.gradient.valid()) pinned_[parameter.gradient.index] = true;
     }
@@ -56,7 +58,9 @@ class Sharing {
     return index;
   }
 
-  bool is_gradient(std::uint32_t root) const { return std::find(gradient_roots_.begin(), gradient_roots_.end(), root) != gradient_roots_.end(); }
+  bool is_gradient(std::uint32_t root) const {
+    return std::find(gradient_roots_.begin(), gradient_roots_.end(), root) != gradient_roots_.end();
+  }
 
   void merge(NodeId id, bool required) {
     const Node& node = graph_.nodes[id];

@@ -21,8 +21,8 @@ std::vector<TensorType> infer_gate(const Op& op, Types inputs) {
 }
 
 std::vector<TensorType> infer_gate_grad(const Op& op, Types inputs) {
-  expect(inputs.size() == 2 && inputs[1].shape[-1] == 2 * inputs[0].shape[-1] && inputs[0].shape.rows() == inputs[1].shape.rows(), op, inputs,
-         "dy (.., F) and x (.., 2F)");
+  expect(inputs.size() == 2 && inputs[1].shape[-1] == 2 * inputs[0].shape[-1] && inputs[0].shape.rows() == inputs[1].shape.rows(), op,
+         inputs, "dy (.., F) and x (.., 2F)");
   return {inputs[1]};
 }
 
@@ -37,7 +37,8 @@ std::vector<ValueId> gate_adjoint(const AdjointSite& site, AdjointBuilder& build
 }  // namespace
 
 Definition define(const Activation&) {
-  return {.infer = infer_like_first, .work = elementwise_work<kActivationFlops>, .adjoint = activation_adjoint, .aliases = may_overwrite_first};
+  return {
+      .infer = infer_like_first, .work = elementwise_work<kActivationFlops>, .adjoint = activation_adjoint, .aliases = may_overwrite_first};
 }
 
 Definition define(const ActivationGrad&) {
@@ -47,9 +48,9 @@ Definition define(const ActivationGrad&) {
 Definition define(const Gate&) { return {.infer = infer_gate, .work = elementwise_work<kActivationFlops>, .adjoint = gate_adjoint}; }
 
 Definition define(const GateGrad&) {
-  return {.infer = infer_gate_grad,
-          .work = elementwise_work<kActivationFlops>,
-          .aliases = [](const Op&) { return std::vector<Alias>{{.output = 0, .input = 1, .required = false}}; }};
+  return {.infer = infer_gate_grad, .work = elementwise_work<kActivationFlops>, .aliases = [](const Op&) {
+            return std::vector<Alias>{{.output = 0, .input = 1, .required = false}};
+          }};
 }
 
 }  // namespace plimsoll::ops

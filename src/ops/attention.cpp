@@ -23,12 +23,11 @@ void expect_masks(const Op& op, const Attention& attention, Types inputs, std::s
 std::vector<TensorType> infer_attention(const Op& op, Types inputs) {
   const auto& attention = std::get<Attention>(op);
   const Heads& heads = attention.heads;
-  expect(!inputs.empty() && inputs[0].shape.rank() == 3 && inputs[0].shape[2] == heads.packed_width() && heads.query % heads.kv == 0, op, inputs,
-         "packed heads (B, T, (H+2G)*D) with H a multiple of G");
+  expect(!inputs.empty() && inputs[0].shape.rank() == 3 && inputs[0].shape[2] == heads.packed_width() && heads.query % heads.kv == 0, op,
+         inputs, "packed heads (B, T, (H+2G)*D) with H a multiple of G");
   expect_masks(op, attention, inputs, 1);
   const Shape& packed = inputs[0].shape;
-  return {{inputs[0].dtype, Shape{packed[0], packed[1], heads.query * heads.dim}},
-          {DType::f32, Shape{packed[0], heads.query, packed[1]}}};
+  return {{inputs[0].dtype, Shape{packed[0], packed[1], heads.query * heads.dim}}, {DType::f32, Shape{packed[0], heads.query, packed[1]}}};
 }
 
 // Query-key pairs that are really looked at.

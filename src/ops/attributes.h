@@ -19,9 +19,9 @@ namespace plimsoll::ops {
 enum class ActivationKind : std::uint8_t { none, gelu_tanh, gelu_erf, relu, silu };
 enum class NormKind : std::uint8_t { layer, rms };
 
-#define PLIMSOLL_OP(NAME)                                \
-  static constexpr std::string_view kName = NAME;        \
-  template <typename Self, typename Visit>               \
+#define PLIMSOLL_OP(NAME)                         \
+  static constexpr std::string_view kName = NAME; \
+  template <typename Self, typename Visit>        \
   static void fields([[maybe_unused]] Self& self, [[maybe_unused]] Visit&& visit)
 
 // How query, key and value heads lie in a packed row.
@@ -32,9 +32,7 @@ struct Heads {
 
   std::int64_t per_group() const { return query / kv; }
   std::int64_t packed_width() const { return (query + 2 * kv) * dim; }
-  std::int64_t query_offset(std::int64_t head) const {
-    return ((head / per_group()) * (per_group() + 2) + head % per_group()) * dim;
-  }
+  std::int64_t query_offset(std::int64_t head) const { return ((head / per_group()) * (per_group() + 2) + head % per_group()) * dim; }
   std::int64_t key_offset(std::int64_t kv_head) const { return (kv_head * (per_group() + 2) + per_group()) * dim; }
   std::int64_t value_offset(std::int64_t kv_head) const { return key_offset(kv_head) + dim; }
   bool operator==(const Heads&) const = default;

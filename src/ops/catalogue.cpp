@@ -23,7 +23,9 @@ std::string text_of(ActivationKind value) { return std::string(kActivationNames.
 std::string text_of(NormKind value) { return std::string(kNormNames.at(static_cast<std::size_t>(value))); }
 std::string text_of(const Heads& value) { return fmt::format("{}:{}:{}", value.query, value.kv, value.dim); }
 
-[[noreturn]] void bad_value(std::string_view text) { base::bad_input("operator attribute: found \"{}\", which is not a legal value", text); }
+[[noreturn]] void bad_value(std::string_view text) {
+  base::bad_input("operator attribute: found \"{}\", which is not a legal value", text);
+}
 
 template <typename Number>
 Number number_from(std::string_view text, int number_base = 10) {

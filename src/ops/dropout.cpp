@@ -26,7 +26,8 @@ std::vector<ValueId> dropout_adjoint(const AdjointSite& site, AdjointBuilder& bu
 
 std::vector<TensorType> infer_residual(const Op& op, Types inputs) {
   const bool drops = std::get<Residual>(op).rate > 0.0;
-  expect(inputs.size() == (drops ? 4u : 2u) && inputs[0] == inputs[1], op, inputs, "x and r of one type, and samples and scalars to drop by");
+  expect(inputs.size() == (drops ? 4u : 2u) && inputs[0] == inputs[1], op, inputs,
+         "x and r of one type, and samples and scalars to drop by");
   if (drops) expect(is_sample_list(inputs[2], inputs[0]) && inputs[3] == step_scalars_type(), op, inputs, "x, r, samples, scalars");
   return {inputs[0]};
 }

@@ -7,7 +7,8 @@ namespace {
 
 std::vector<TensorType> infer_embed(const Op& op, Types inputs) {
   const auto& embed = std::get<Embed>(op);
-  expect(embed.tables >= 1 && inputs.size() == static_cast<std::size_t>(2 * embed.tables), op, inputs, "ids and a table, as many times as there are tables");
+  expect(embed.tables >= 1 && inputs.size() == static_cast<std::size_t>(2 * embed.tables), op, inputs,
+         "ids and a table, as many times as there are tables");
   for (std::size_t index = 0; index < inputs.size(); index += 2) {
     expect(inputs[index].dtype == DType::i32 && inputs[index].shape == inputs[0].shape, op, inputs, "i32 ids of one shape");
     expect(inputs[index + 1].shape.rank() == 2 && inputs[index + 1].shape[1] == inputs[1].shape[1] &&
@@ -22,7 +23,8 @@ std::vector<TensorType> infer_embed(const Op& op, Types inputs) {
 Work embed_work(const Op& op, Types inputs, Types outputs) {
   const double moved = static_cast<double>(outputs[0].bytes());
   const auto tables = static_cast<double>(std::get<Embed>(op).tables);
-  return {static_cast<double>(outputs[0].shape.elements()) * (tables - 1), moved * (tables + 1) + static_cast<double>(inputs[0].bytes()) * tables};
+  return {static_cast<double>(outputs[0].shape.elements()) * (tables - 1),
+          moved * (tables + 1) + static_cast<double>(inputs[0].bytes()) * tables};
 }
 
 std::vector<ValueId> embed_adjoint(const AdjointSite& site, AdjointBuilder& build) {

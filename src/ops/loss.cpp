@@ -77,21 +77,22 @@ Definition define(const CrossEntropyGrad&) {
 }
 
 Definition define(const HeadLoss&) {
-  return {.infer = infer_head_loss,
-          .work = head_loss_work,
-          .adjoint = head_loss_adjoint,
-          .aliases =
-              [](const Op& op) {
-                const auto& head = std::get<HeadLoss>(op);
-                return accumulator_aliases(head.accumulate, 2, head.bias ? 2 : 1, static_cast<int>(plain_inputs(head)));
-              },
-          .accumulating = [](const Op& op) { return std::get<HeadLoss>(op).gradients ? accumulate_by_attribute<HeadLoss>(op) : std::nullopt; },
-          .accumulated_outputs =
-              [](const Op& op) {
-                const auto& head = std::get<HeadLoss>(op);
-                if (!head.gradients) return std::vector<int>{};
-                return head.bias ? std::vector<int>{2, 3} : std::vector<int>{2};
-              }};
+  return {
+      .infer = infer_head_loss,
+      .work = head_loss_work,
+      .adjoint = head_loss_adjoint,
+      .aliases =
+          [](const Op& op) {
+            const auto& head = std::get<HeadLoss>(op);
+            return accumulator_aliases(head.accumulate, 2, head.bias ? 2 : 1, static_cast<int>(plain_inputs(head)));
+          },
+      .accumulating = [](const Op& op) { return std::get<HeadLoss>(op).gradients ? accumulate_by_attribute<HeadLoss>(op) : std::nullopt; },
+      .accumulated_outputs =
+          [](const Op& op) {
+            const auto& head = std::get<HeadLoss>(op);
+            if (!head.gradients) return std::vector<int>{};
+            return head.bias ? std::vector<int>{2, 3} : std::vector<int>{2};
+          }};
 }
 
 }  // namespace plimsoll::ops

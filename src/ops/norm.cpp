@@ -37,11 +37,8 @@ std::vector<ValueId> norm_adjoint(const AdjointSite& site, AdjointBuilder& build
     const ValueId normalised = norm.residual ? site.outputs[0] : site.inputs[0];
     std::vector<ValueId> operands{dy, normalised, site.inputs[weight], site.outputs[norm.residual ? 2 : 1]};
     if (dsum.valid()) operands.push_back(dsum);
-    const std::vector<ValueId> made = build.emit(NormGrad{.kind = norm.kind,
-                                                          .bias = norm.bias,
-                                                          .has_dsum = dsum.valid(),
-                                                          .dtype = build.grad_dtype(site.inputs[weight])},
-                                                 operands);
+    const std::vector<ValueId> made = build.emit(
+        NormGrad{.kind = norm.kind, .bias = norm.bias, .has_dsum = dsum.valid(), .dtype = build.grad_dtype(site.inputs[weight])}, operands);
     dx = made[0];
     if (build.wants_grad(site.inputs[weight])) grads[weight] = made[1];
     if (norm.bias && build.wants_grad(site.inputs[weight + 1])) grads[weight + 1] = made[2];

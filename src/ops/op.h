@@ -14,7 +14,7 @@ using Op = std::variant<Embed, EmbedGrad, Linear, LinearGradInput, LinearGradWei
                         CrossEntropyGrad, HeadLoss, BeginStep, SumLoss, SquaredNorm, PrepareUpdate, FinishStep, AdamUpdate, SgdUpdate>;
 
 std::string_view name_of(const Op& op);
-std::string to_string(const Op& op);            // "linear(bias=true, activation=gelu_tanh)"; defaults left out
-Op parse_op(std::string_view text);             // the inverse; bad_input on anything else
+std::string to_string(const Op& op);  // "linear(bias=true, activation=gelu_tanh)"; defaults left out
+Op parse_op(std::string_view text);   // the inverse; bad_input on anything else
 
 }  // namespace plimsoll::ops

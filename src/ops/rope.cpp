@@ -7,7 +7,8 @@ namespace {
 
 std::vector<TensorType> infer_rope(const Op& op, Types inputs) {
   const Heads& heads = std::get<Rope>(op).heads;
-  expect(inputs.size() == 3 && inputs[0].shape[-1] == heads.packed_width() && heads.dim % 2 == 0, op, inputs, "packed heads of an even size");
+  expect(inputs.size() == 3 && inputs[0].shape[-1] == heads.packed_width() && heads.dim % 2 == 0, op, inputs,
+         "packed heads of an even size");
   expect(inputs[1].dtype == DType::i32 && inputs[1].shape.elements() == inputs[0].shape.rows(), op, inputs, "one i32 position per row");
   expect(inputs[2].dtype == DType::f32 && inputs[2].shape.rank() == 2 && inputs[2].shape[1] == heads.dim, op, inputs,
          "an f32 table (context, head size)");

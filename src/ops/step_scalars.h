@@ -18,9 +18,9 @@ struct StepScalars {
 
   // State that outlives a step (part of a checkpoint).
   float loss_scale = 1.0f;
-  std::int64_t updates = 0;      // applied updates: Adam's t; a skipped step does not count
-  std::int32_t good_steps = 0;   // applied updates since the loss scale last changed
-  std::int32_t hysteresis = 0;   // overflows still tolerated before the loss scale falls
+  std::int64_t updates = 0;     // applied updates: Adam's t; a skipped step does not count
+  std::int32_t good_steps = 0;  // applied updates since the loss scale last changed
+  std::int32_t hysteresis = 0;  // overflows still tolerated before the loss scale falls
 
   // Written by the program.
   float gradient_norm = 0.0f;        // of the unscaled gradient, before clipping
@@ -31,9 +31,7 @@ struct StepScalars {
   base::ExactSum loss;  // sum over valid targets
 };
 
-inline base::TensorType step_scalars_type() {
-  return {base::DType::u8, base::Shape{static_cast<std::int64_t>(sizeof(StepScalars))}};
-}
+inline base::TensorType step_scalars_type() { return {base::DType::u8, base::Shape{static_cast<std::int64_t>(sizeof(StepScalars))}}; }
 
 // Sums over a tensor are made of blocks of this many elements, each summed in f32 and added exactly; shards are
 // aligned to it, so a norm or a loss does not depend on how a tensor is split.

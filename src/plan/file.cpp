@@ -33,7 +33,8 @@ Json id_json(IdType id) {
 }
 
 Json operand_json(const Operand& operand) {
-  return Json::array({operand.kind == Operand::Kind::slot ? "slot" : "temporary", static_cast<std::int64_t>(operand.index), type_json(operand.type)});
+  return Json::array(
+      {operand.kind == Operand::Kind::slot ? "slot" : "temporary", static_cast<std::int64_t>(operand.index), type_json(operand.type)});
 }
 
 Json instruction_json(const Instruction& instruction) {
@@ -51,7 +52,9 @@ Json procedure_json(const Procedure& procedure) {
                        {"frame", procedure.frame.count},
                        {"slots", list_json<Slot>(procedure.slots,
                                                  [](const Slot& slot) {
-                                                   return Json::object({{"name", slot.name}, {"type", type_json(slot.type)}, {"access", name_of(slot.access)}});
+                                                   return Json::object({{"name", slot.name},
+                                                                        {"type", type_json(slot.type)},
+                                                                        {"access", name_of(slot.access)}});
                                                  })},
                        {"temporaries", list_json<Temporary>(procedure.temporaries,
                                                             [](const Temporary& temporary) {
@@ -184,7 +187,8 @@ Procedure procedure_from(const Json& json) {
   return {.name = json.at("name").as_string(),
           .slots = list_from<Slot>(json.at("slots"),
                                    [](const Json& slot) {
-                                     return Slot{slot.at("name").as_string(), type_from(slot.at("type")), enum_from<Access>(slot.at("access"), 3)};
+                                     return Slot{slot.at("name").as_string(), type_from(slot.at("type")),
+                                                 enum_from<Access>(slot.at("access"), 3)};
                                    }),
           .temporaries = list_from<Temporary>(json.at("temporaries"),
                                               [](const Json& temporary) {
@@ -210,7 +214,8 @@ Program program_from(const Json& json) {
           .micro_batches = small_from(json.at("micro_batches")),
           .streams = list_from<Stream>(json.at("streams"),
                                        [](const Json& stream) {
-                                         return Stream{enum_from<StreamKind>(stream.at("kind"), 7), list_from<Call>(stream.at("calls"), call_from)};
+                                         return Stream{enum_from<StreamKind>(stream.at("kind"), 7),
+                                                       list_from<Call>(stream.at("calls"), call_from)};
                                        }),
           .tokens = static_cast<std::uint32_t>(small_from(json.at("tokens")))};
 }
@@ -254,7 +259,8 @@ Json to_json(const Plan& plan) {
 
 Plan plan_from_json(const Json& json) {
   const std::int64_t format = json.at("plimsoll_plan").as_integer();
-  if (format != kFormat) base::bad_input("{}: found a plan of format {}, expected format {}; plan the run again", json.where(), format, kFormat);
+  if (format != kFormat)
+    base::bad_input("{}: found a plan of format {}, expected format {}; plan the run again", json.where(), format, kFormat);
   Plan plan;
   plan.model = json.at("model").as_string();
   plan.strategy = json.at("strategy").as_string();

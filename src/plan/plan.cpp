@@ -15,16 +15,18 @@ bool same_lists(const std::vector<T>& a, const std::vector<T>& b, SameButName sa
 
 constexpr std::array<std::string_view, kTiers> kTierNames{"device", "host", "disk"};
 constexpr std::array<std::string_view, 3> kAccessNames{"read", "write", "update"};
-constexpr std::array<std::string_view, 7> kStreamNames{"compute", "communication", "host-in", "host-out", "disk-in", "disk-out", "host-compute"};
+constexpr std::array<std::string_view, 7> kStreamNames{"compute", "communication", "host-in",     "host-out",
+                                                       "disk-in", "disk-out",      "host-compute"};
 constexpr std::array<std::string_view, 10> kBufferNames{"parameter", "master",   "state",      "constant", "scalars",
-                                                       "input",     "gradient", "activation", "result",   "frame"};
+                                                        "input",     "gradient", "activation", "result",   "frame"};
 
 }  // namespace
 
 bool same_work(const Procedure& a, const Procedure& b) {
   return a.frame == b.frame && a.instructions == b.instructions &&
          same_lists(a.slots, b.slots, [](const Slot& x, const Slot& y) { return x.type == y.type && x.access == y.access; }) &&
-         same_lists(a.temporaries, b.temporaries, [](const Temporary& x, const Temporary& y) { return x.type == y.type && x.offset == y.offset; });
+         same_lists(a.temporaries, b.temporaries,
+                    [](const Temporary& x, const Temporary& y) { return x.type == y.type && x.offset == y.offset; });
 }
 
 std::string_view name_of(Tier tier) { return kTierNames.at(static_cast<std::size_t>(tier)); }

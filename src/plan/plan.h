@@ -97,11 +97,11 @@ enum class StreamKind : std::uint8_t { compute, communication, host_in, host_out
 struct Call {
   ProcedureId procedure;
   std::int32_t micro_batch = 0;
-  std::string label;                // "blocks.3.forward"
-  std::vector<BufferId> bindings;   // one per slot
-  BufferId frame;                   // invalid when the procedure needs none
-  std::vector<TokenId> waits;       // before it starts
-  TokenId signals;                  // when it has finished; invalid: nobody waits
+  std::string label;               // "blocks.3.forward"
+  std::vector<BufferId> bindings;  // one per slot
+  BufferId frame;                  // invalid when the procedure needs none
+  std::vector<TokenId> waits;      // before it starts
+  TokenId signals;                 // when it has finished; invalid: nobody waits
 
   bool operator==(const Call&) const = default;
 };

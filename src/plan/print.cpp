@@ -29,7 +29,8 @@ void print_call(const RankClass& rank_class, const Plan& plan, const Call& call,
   std::string tokens;
   for (TokenId token : call.waits) tokens += fmt::format(" waits {}", token.index);
   if (call.signals.valid()) tokens += fmt::format(" signals {}", call.signals.index);
-  text += fmt::format("    {} {}@{} = {}({}){}\n", index, call.label, call.micro_batch, plan.procedures[call.procedure].name, bindings, tokens);
+  text +=
+      fmt::format("    {} {}@{} = {}({}){}\n", index, call.label, call.micro_batch, plan.procedures[call.procedure].name, bindings, tokens);
 }
 
 std::vector<std::string> lines_of(const std::string& text) {
@@ -47,7 +48,8 @@ std::vector<std::string> lines_of(const std::string& text) {
 
 std::string to_string(const Procedure& procedure) {
   std::string text = fmt::format("procedure {} frame {} B\n", procedure.name, procedure.frame.count);
-  for (const Slot& slot : procedure.slots) text += fmt::format("  slot {} {} {}\n", slot.name, base::to_string(slot.type), name_of(slot.access));
+  for (const Slot& slot : procedure.slots)
+    text += fmt::format("  slot {} {} {}\n", slot.name, base::to_string(slot.type), name_of(slot.access));
   for (const Temporary& temporary : procedure.temporaries) {
     text += fmt::format("  temporary %{} {} at {}\n", temporary.name, base::to_string(temporary.type), temporary.offset.count);
   }
@@ -67,14 +69,16 @@ std::string to_string(const Plan& plan) {
   for (const RankClass& rank_class : plan.classes) {
     text += fmt::format("class {} of {} rank{}\n", rank_class.name, rank_class.ranks.size(), rank_class.ranks.size() == 1 ? "" : "s");
     for (std::size_t tier = 0; tier < kTiers; ++tier) {
-      if (rank_class.arena[tier].count > 0) text += fmt::format("  arena {} {} B\n", name_of(static_cast<Tier>(tier)), rank_class.arena[tier].count);
+      if (rank_class.arena[tier].count > 0)
+        text += fmt::format("  arena {} {} B\n", name_of(static_cast<Tier>(tier)), rank_class.arena[tier].count);
     }
     for (const Buffer& buffer : rank_class.buffers) {
-      text += fmt::format("  buffer {} {} {} at {} in {}, {}\n", buffer.name, name_of(buffer.kind), base::to_string(buffer.type), buffer.offset.count,
-                          name_of(buffer.tier), lifetime_text(buffer));
+      text += fmt::format("  buffer {} {} {} at {} in {}, {}\n", buffer.name, name_of(buffer.kind), base::to_string(buffer.type),
+                          buffer.offset.count, name_of(buffer.tier), lifetime_text(buffer));
     }
     for (const Program& program : rank_class.programs) {
-      text += fmt::format("  program {} of {} micro-batch{}\n", program.name, program.micro_batches, program.micro_batches == 1 ? "" : "es");
+      text +=
+          fmt::format("  program {} of {} micro-batch{}\n", program.name, program.micro_batches, program.micro_batches == 1 ? "" : "es");
       for (const Stream& stream : program.streams) {
         text += fmt::format("   stream {}\n", name_of(stream.kind));
         for (std::size_t index = 0; index < stream.calls.size(); ++index) print_call(rank_class, plan, stream.calls[index], index, text);

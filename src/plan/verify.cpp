@@ -58,7 +58,8 @@ class ProcedureVerifier {
       moment_ = static_cast<std::int64_t>(index);
       for (const Operand& operand : compute.inputs) check_operand(compute, operand, false);
       for (const Operand& operand : compute.outputs) check_operand(compute, operand, true);
-      if (compute.workspace.count > 0) add_extent(fmt::format("workspace of {}", compute.kernel), compute.workspace_offset, compute.workspace, moment_, moment_);
+      if (compute.workspace.count > 0)
+        add_extent(fmt::format("workspace of {}", compute.kernel), compute.workspace_offset, compute.workspace, moment_, moment_);
     }
     for (std::size_t index = 0; index < lifetimes_.size(); ++index) {
       const Temporary& temporary = procedure_.temporaries[index];
@@ -71,7 +72,8 @@ class ProcedureVerifier {
  private:
   void add_extent(const std::string& name, Bytes offset, Bytes bytes, std::int64_t first, std::int64_t last) {
     if (offset.count < 0 || offset.count % kAlignment.count != 0) report_("{}: {} starts at {}", procedure_.name, name, offset.count);
-    if (offset + bytes > procedure_.frame) report_("{}: {} ends at {}, behind the frame of {} B", procedure_.name, name, (offset + bytes).count, procedure_.frame.count);
+    if (offset + bytes > procedure_.frame)
+      report_("{}: {} ends at {}, behind the frame of {} B", procedure_.name, name, (offset + bytes).count, procedure_.frame.count);
     extents_.push_back({name, offset.count, (offset + bytes).count, first, last});
   }
 
@@ -82,10 +84,12 @@ class ProcedureVerifier {
     const TensorType& held = is_slot ? procedure_.slots[operand.index].type : procedure_.temporaries[operand.index].type;
     const std::string& name = is_slot ? procedure_.slots[operand.index].name : procedure_.temporaries[operand.index].name;
     if (operand.type.bytes() > held.bytes()) {
-      report_("{}: {} sees {} as {}, which holds only {}", procedure_.name, compute.kernel, name, base::to_string(operand.type), base::to_string(held));
+      report_("{}: {} sees {} as {}, which holds only {}", procedure_.name, compute.kernel, name, base::to_string(operand.type),
+              base::to_string(held));
     }
     if (is_slot) {
-      if (written && procedure_.slots[operand.index].access == Access::read) report_("{}: {} writes {}, which is only to be read", procedure_.name, compute.kernel, name);
+      if (written && procedure_.slots[operand.index].access == Access::read)
+        report_("{}: {} writes {}, which is only to be read", procedure_.name, compute.kernel, name);
       if (!written && !slot_written_[operand.index]) report_("{}: {} reads {} before it is written", procedure_.name, compute.kernel, name);
       if (written) slot_written_[operand.index] = true;
       return;
@@ -134,7 +138,8 @@ class ProgramVerifier {
     }
     for (std::size_t stream = 0; stream < program_.streams.size(); ++stream) {
       const std::vector<Call>& calls = program_.streams[stream].calls;
-      if (next[stream] < calls.size()) report_("{}: {} waits for ever on stream {}", program_.name, calls[next[stream]].label, name_of(program_.streams[stream].kind));
+      if (next[stream] < calls.size())
+        report_("{}: {} waits for ever on stream {}", program_.name, calls[next[stream]].label, name_of(program_.streams[stream].kind));
     }
     check_lives();
     check_memory();
@@ -142,11 +147,13 @@ class ProgramVerifier {
 
  private:
   bool ready(const Call& call, const std::vector<bool>& signalled) {
-    return std::all_of(call.waits.begin(), call.waits.end(), [&](TokenId token) { return token.index < signalled.size() && signalled[token.index]; });
+    return std::all_of(call.waits.begin(), call.waits.end(),
+                       [&](TokenId token) { return token.index < signalled.size() && signalled[token.index]; });
   }
 
   void check_call(const Call& call, std::int32_t moment) {
-    if (call.procedure.index >= plan_.procedures.size()) return report_("{}: {} calls procedure {}", program_.name, call.label, call.procedure.index);
+    if (call.procedure.index >= plan_.procedures.size())
+      return report_("{}: {} calls procedure {}", program_.name, call.label, call.procedure.index);
     const Procedure& procedure = plan_.procedures[call.procedure];
     if (call.bindings.size() != procedure.slots.size()) {
       return report_("{}: {} binds {} of {} slots", program_.name, call.label, call.bindings.size(), procedure.slots.size());
@@ -167,12 +174,15 @@ class ProgramVerifier {
   void check_binding(const Call& call, const Slot& slot, BufferId id, std::int32_t moment) {
     const Buffer& buffer = class_.buffers[id];
     if (buffer.type != slot.type) {
-      report_("{}: {} binds {} {} to {} {}", program_.name, call.label, buffer.name, base::to_string(buffer.type), slot.name, base::to_string(slot.type));
+      report_("{}: {} binds {} {} to {} {}", program_.name, call.label, buffer.name, base::to_string(buffer.type), slot.name,
+              base::to_string(slot.type));
     }
-    if (slot.access != Access::write && !written_[id.index]) report_("{}: {} reads {} before it is written", program_.name, call.label, buffer.name);
+    if (slot.access != Access::write && !written_[id.index])
+      report_("{}: {} reads {} before it is written", program_.name, call.label, buffer.name);
     if (slot.access != Access::read) written_[id.index] = true;
     if (!buffer.persistent() && (buffer.program != index_ || moment < buffer.first || moment > buffer.last)) {
-      report_("{}: {} uses {} at call {}, outside its life [{}, {}]", program_.name, call.label, buffer.name, moment, buffer.first, buffer.last);
+      report_("{}: {} uses {} at call {}, outside its life [{}, {}]", program_.name, call.label, buffer.name, moment, buffer.first,
+              buffer.last);
     }
   }
 
@@ -194,9 +204,11 @@ class ProgramVerifier {
       for (const Buffer& buffer : class_.buffers) {
         if (static_cast<std::size_t>(buffer.tier) != tier || (!buffer.persistent() && buffer.program != index_)) continue;
         const bool always = buffer.persistent();
-        extents.push_back({buffer.name, buffer.offset.count, (buffer.offset + buffer.bytes).count, always ? 0 : buffer.first, always ? kForever : buffer.last});
+        extents.push_back({buffer.name, buffer.offset.count, (buffer.offset + buffer.bytes).count, always ? 0 : buffer.first,
+                           always ? kForever : buffer.last});
       }
-      check_overlap(std::move(extents), fmt::format("{}, {}", program_.name, kTiers > tier ? name_of(static_cast<Tier>(tier)) : "?"), report_);
+      check_overlap(std::move(extents), fmt::format("{}, {}", program_.name, kTiers > tier ? name_of(static_cast<Tier>(tier)) : "?"),
+                    report_);
     }
   }
 
@@ -213,12 +225,15 @@ void check_arenas(const RankClass& rank_class, Report& report) {
     Bytes highest{0};
     for (const Buffer& buffer : rank_class.buffers) {
       if (static_cast<std::size_t>(buffer.tier) != tier) continue;
-      if (buffer.bytes.count < buffer.type.bytes()) report("{} has {} B for {}", buffer.name, buffer.bytes.count, base::to_string(buffer.type));
-      if (buffer.offset.count < 0 || buffer.offset.count % kAlignment.count != 0) report("{} starts at {}", buffer.name, buffer.offset.count);
+      if (buffer.bytes.count < buffer.type.bytes())
+        report("{} has {} B for {}", buffer.name, buffer.bytes.count, base::to_string(buffer.type));
+      if (buffer.offset.count < 0 || buffer.offset.count % kAlignment.count != 0)
+        report("{} starts at {}", buffer.name, buffer.offset.count);
       highest = std::max(highest, buffer.offset + base::round_up(buffer.bytes, kAlignment));
     }
     if (highest != rank_class.arena[tier]) {
-      report("the {} arena of {} has {} B, its buffers need {} B", name_of(static_cast<Tier>(tier)), rank_class.name, rank_class.arena[tier].count, highest.count);
+      report("the {} arena of {} has {} B, its buffers need {} B", name_of(static_cast<Tier>(tier)), rank_class.name,
+             rank_class.arena[tier].count, highest.count);
     }
   }
 }

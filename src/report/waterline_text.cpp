@@ -22,7 +22,8 @@ constexpr std::array<std::string_view, 9> kEighths{" ", "▁", "▂", "▃", "�
 
 std::string with_commas(std::int64_t count) {
   std::string digits = fmt::format("{}", count);
-  for (std::int64_t position = static_cast<std::int64_t>(digits.size()) - 3; position > 0; position -= 3) digits.insert(static_cast<std::size_t>(position), ",");
+  for (std::int64_t position = static_cast<std::int64_t>(digits.size()) - 3; position > 0; position -= 3)
+    digits.insert(static_cast<std::size_t>(position), ",");
   return digits;
 }
 
@@ -93,7 +94,8 @@ std::string chart(const std::vector<Bytes>& columns, Bytes top, bool color) {
       const int eighths = static_cast<int>(std::clamp(cells - row, 0.0, 1.0) * 8.0 + 0.5);
       line += kEighths[static_cast<std::size_t>(eighths)];
     }
-    text += fmt::format("{:>{}} {}{}\n", labelled ? base::to_string(level) : "", kLabelWidth - 2, labelled ? "┤" : "│", tinted(line, "34", color));
+    text += fmt::format("{:>{}} {}{}\n", labelled ? base::to_string(level) : "", kLabelWidth - 2, labelled ? "┤" : "│",
+                        tinted(line, "34", color));
   }
   return text;
 }
@@ -108,7 +110,8 @@ std::string axis(std::size_t width) {
 
 std::string waterline_text(const plan::Plan& plan, std::string_view program_name, const WaterlineStyle& style) {
   const plan::RankClass& rank_class = plan.classes.at(0);
-  const auto found = std::find_if(rank_class.programs.begin(), rank_class.programs.end(), [&](const plan::Program& program) { return program.name == program_name; });
+  const auto found = std::find_if(rank_class.programs.begin(), rank_class.programs.end(),
+                                  [&](const plan::Program& program) { return program.name == program_name; });
   PLIMSOLL_CHECK(found != rank_class.programs.end(), "the plan has no program {}", program_name);
   const auto program = static_cast<std::int32_t>(found - rank_class.programs.begin());
   const std::vector<plan::Call>& calls = found->streams.at(0).calls;
@@ -123,7 +126,8 @@ std::string waterline_text(const plan::Plan& plan, std::string_view program_name
   Bytes listed{0};
   for (const auto& [kind, bytes] : plan::by_kind(rank_class, program, plan::Tier::device, line.peak_call)) {
     const double share = static_cast<double>(bytes.count) / static_cast<double>(arena.count);
-    text += fmt::format("  {:<12} {:>10}  {}\n", plural_of(kind), base::to_string(bytes), tinted(bar(share, bar_width), tint_of(kind), style.color));
+    text += fmt::format("  {:<12} {:>10}  {}\n", plural_of(kind), base::to_string(bytes),
+                        tinted(bar(share, bar_width), tint_of(kind), style.color));
     listed += bytes;
   }
   if (arena > listed) text += fmt::format("  {:<12} {:>10}\n", "gaps", base::to_string(arena - listed));

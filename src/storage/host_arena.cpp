@@ -12,10 +12,11 @@ namespace plimsoll::storage {
 
 HostArena::HostArena(base::Bytes size) : size_(size) {
   if (size.count == 0) return;
-  void* memory = mmap(nullptr, static_cast<std::size_t>(size.count), PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
+  void* memory =
+      mmap(nullptr, static_cast<std::size_t>(size.count), PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
   if (memory == MAP_FAILED) {
-    base::not_legal("the system refused {} of memory ({}); use a smaller batch or model, or a limit the machine can hold", base::to_string(size),
-                    std::strerror(errno));
+    base::not_legal("the system refused {} of memory ({}); use a smaller batch or model, or a limit the machine can hold",
+                    base::to_string(size), std::strerror(errno));
   }
   madvise(memory, static_cast<std::size_t>(size.count), MADV_HUGEPAGE);
   memory_ = static_cast<std::byte*>(memory);

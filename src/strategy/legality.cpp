@@ -38,7 +38,8 @@ std::vector<std::string> reasons_against(const Strategy& strategy) {
   against(strategy.zero != 0, fmt::format("\"zero\" is {}, but there is one rank and nothing to split over; use 0", strategy.zero));
   against(strategy.sequence_parallel, "\"sequence_parallel\" is true, but the tensor axis has one rank; use false");
   against(strategy.partition != StagePartition::equal, "\"stages\" divides the blocks, but there is one stage; use \"equal\"");
-  against(strategy.recompute != Recompute::none, fmt::format("\"recompute\" is \"{}\", but only \"none\" can be planned", name_of(strategy.recompute)));
+  against(strategy.recompute != Recompute::none,
+          fmt::format("\"recompute\" is \"{}\", but only \"none\" can be planned", name_of(strategy.recompute)));
   for (const auto& [name, share] : {std::pair<std::string_view, TierShare>{"optimizer", strategy.offload.optimizer},
                                     {"gradients", strategy.offload.gradients},
                                     {"params", strategy.offload.params},
@@ -56,8 +57,8 @@ void require_legal(const Strategy& strategy) {
 
 std::string describe(const Strategy& strategy) {
   if (strategy.ranks() == 1 && strategy.recompute == Recompute::none) return "one rank, everything kept";
-  return fmt::format("data {} x tensor {} x pipe {}, ZeRO {}, {}, recompute {}", strategy.data, strategy.tensor, strategy.pipe, strategy.zero,
-                     strategy.schedule, name_of(strategy.recompute));
+  return fmt::format("data {} x tensor {} x pipe {}, ZeRO {}, {}, recompute {}", strategy.data, strategy.tensor, strategy.pipe,
+                     strategy.zero, strategy.schedule, name_of(strategy.recompute));
 }
 
 }  // namespace plimsoll::strategy

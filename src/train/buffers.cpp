@@ -12,7 +12,8 @@ Buffers::Buffers(executor::Executor& executor) : executor_(executor) {
     const plan::Buffer& known = rank_class.buffers[plan::BufferId{index}];
     if (known.persistent()) {
       by_name_[known.name] = plan::BufferId{index};
-    } else if (known.kind == plan::BufferKind::input || known.kind == plan::BufferKind::result || known.kind == plan::BufferKind::gradient) {
+    } else if (known.kind == plan::BufferKind::input || known.kind == plan::BufferKind::result ||
+               known.kind == plan::BufferKind::gradient) {
       by_name_[rank_class.programs[static_cast<std::size_t>(known.program)].name + "/" + known.name] = plan::BufferId{index};
     }
   }

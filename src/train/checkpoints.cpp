@@ -80,7 +80,8 @@ Checkpoints::Checkpoints(io::FileSystem& file_system, const config::Run& run, st
 
 Resumed Checkpoints::resume(Trainer& trainer) {
   checkpoint::remove_debris(file_system_, folder_);
-  const checkpoint::Search search = checkpoint::load_newest(file_system_, folder_, identity_, [&](const checkpoint::Manifest&) { return targets_of(trainer.session()); });
+  const checkpoint::Search search =
+      checkpoint::load_newest(file_system_, folder_, identity_, [&](const checkpoint::Manifest&) { return targets_of(trainer.session()); });
   Resumed resumed;
   resumed.problems = search.problems;
   if (!search.found) return resumed;

@@ -15,7 +15,7 @@
 namespace plimsoll::train {
 
 struct Resumed {
-  std::optional<std::string> from;    // nothing: the run starts at its beginning
+  std::optional<std::string> from;  // nothing: the run starts at its beginning
   std::int64_t steps_done = 0;
   std::vector<std::string> problems;  // why newer checkpoints were passed over
 };

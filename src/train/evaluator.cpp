@@ -6,7 +6,8 @@
 
 namespace plimsoll::train {
 
-Evaluator::Evaluator(io::FileSystem& file_system, const config::Run& run) : run_(run), reader_(open_reader(file_system, run, run.data.valid, true)) {}
+Evaluator::Evaluator(io::FileSystem& file_system, const config::Run& run)
+    : run_(run), reader_(open_reader(file_system, run, run.data.valid, true)) {}
 
 observe::Evaluation Evaluator::run(Session& session, const observe::Clock& clock) const {
   const double start = clock.seconds();

@@ -21,8 +21,9 @@ Candidates candidates_of(std::span<const float> logits, const Sampling& sampling
   Candidates candidates;
   candidates.tokens.resize(logits.size());
   std::iota(candidates.tokens.begin(), candidates.tokens.end(), 0);
-  std::stable_sort(candidates.tokens.begin(), candidates.tokens.end(),
-                   [&](std::int32_t a, std::int32_t b) { return logits[static_cast<std::size_t>(a)] > logits[static_cast<std::size_t>(b)]; });
+  std::stable_sort(candidates.tokens.begin(), candidates.tokens.end(), [&](std::int32_t a, std::int32_t b) {
+    return logits[static_cast<std::size_t>(a)] > logits[static_cast<std::size_t>(b)];
+  });
   if (sampling.top_k > 0 && sampling.top_k < static_cast<std::int64_t>(candidates.tokens.size())) {
     candidates.tokens.resize(static_cast<std::size_t>(sampling.top_k));
   }

@@ -44,7 +44,8 @@ Graphs graphs_of(const SessionOptions& options) {
 int thread_count(int wanted) { return wanted > 0 ? wanted : std::max(1, static_cast<int>(std::thread::hardware_concurrency())); }
 
 plan::Plan lower_graphs(const SessionOptions& options, const Graphs& graphs) {
-  lowering::LoweringInputs inputs{.model = options.name, .programs = {}, .strategy = {}, .choose = kernels::cpu::choose, .threads = thread_count(options.threads)};
+  lowering::LoweringInputs inputs{
+      .model = options.name, .programs = {}, .strategy = {}, .choose = kernels::cpu::choose, .threads = thread_count(options.threads)};
   if (graphs.train) inputs.programs.push_back({"train", *graphs.train, options.micro_batches});
   if (graphs.evaluate) inputs.programs.push_back({"evaluate", *graphs.evaluate, 1});
   if (graphs.infer) inputs.programs.push_back({"infer", *graphs.infer, 1});
@@ -59,7 +60,11 @@ plan::Plan lower_graphs(const SessionOptions& options, const Graphs& graphs) {
 
 struct Session::State {
   explicit State(SessionOptions given)
-      : options(std::move(given)), graphs(graphs_of(options)), plan(lower_graphs(options, graphs)), executor(executor::make_cpu_executor(plan, 0)), buffers(*executor) {
+      : options(std::move(given)),
+        graphs(graphs_of(options)),
+        plan(lower_graphs(options, graphs)),
+        executor(executor::make_cpu_executor(plan, 0)),
+        buffers(*executor) {
     for (const auto& graph : {&graphs.infer, &graphs.evaluate, &graphs.train}) {
       if (*graph) initialise(**graph, *executor, options.seed);
     }

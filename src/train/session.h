@@ -21,15 +21,15 @@
 namespace plimsoll::train {
 
 struct SessionOptions {
-  graph::WriteForward forward;     // the model's forward pass; see forward_of
-  std::string name;                // of the model, for people
+  graph::WriteForward forward;  // the model's forward pass; see forward_of
+  std::string name;             // of the model, for people
   model::Training training;
   std::int32_t micro_batches = 1;
-  int threads = 0;                 // 0: as many as there are cores
+  int threads = 0;  // 0: as many as there are cores
   std::uint64_t seed = 1;
-  bool train = true;               // which programs to plan
+  bool train = true;  // which programs to plan
   bool evaluate = false;
-  bool keep_gradients = false;     // until the end of the train program, for whoever wants to look at them
+  bool keep_gradients = false;                  // until the end of the train program, for whoever wants to look at them
   std::optional<model::MicroBatch> infer = {};  // the shape of the inference program, where there is one
 };
 

@@ -53,11 +53,13 @@ SessionOptions session_options(const config::Run& run, const Programs& programs)
 std::string describe(const config::Run& run) {
   const std::string name = run.preset.empty() ? std::string(model::name_of(run.model.family)) : run.preset;
   const std::int64_t micro_batches = run.micro_batches();
-  return fmt::format("{}, {} parameters, {}, {} x {} tokens a step in {} micro-batch{}", name, count_text(model::parameter_count(run.model)),
-                     config::name_of(run.precision), run.batch.global, run.batch.sequence, micro_batches, micro_batches == 1 ? "" : "es");
+  return fmt::format("{}, {} parameters, {}, {} x {} tokens a step in {} micro-batch{}", name,
+                     count_text(model::parameter_count(run.model)), config::name_of(run.precision), run.batch.global, run.batch.sequence,
+                     micro_batches, micro_batches == 1 ? "" : "es");
 }
 
-std::shared_ptr<const data::BatchReader> open_reader(io::FileSystem& file_system, const config::Run& run, const std::string& files, bool evaluation) {
+std::shared_ptr<const data::BatchReader> open_reader(io::FileSystem& file_system, const config::Run& run, const std::string& files,
+                                                     bool evaluation) {
   if (run.data.tokenizer != "bytes") {
     base::bad_input("{}: \"data.tokenizer\" is \"{}\"; expected \"bytes\", or token files (*.bin) with \"bytes\" left as it is",
                     run.where("data.tokenizer"), run.data.tokenizer);
@@ -97,7 +99,7 @@ Capacity capacity_of(const config::Run& run) {
   // Measured: the program, oneDNN with its generated code, OpenMP stacks, and the reader's pages.
   const base::Bytes reserve{96ll << 20};
   if (run.limits.device.count > 0) return {run.limits.device, reserve, run.where("limits.device")};
-  struct sysinfo machine {};
+  struct sysinfo machine{};
   sysinfo(&machine);
   const auto memory = static_cast<std::int64_t>(machine.totalram) * static_cast<std::int64_t>(machine.mem_unit);
   return {base::Bytes{memory}, reserve, "the memory of this machine"};

@@ -25,16 +25,17 @@ SessionOptions session_options(const config::Run& run, const Programs& programs)
 std::string describe(const config::Run& run);
 
 // `files` is data.train or data.valid of the run. Evaluation reads in file order, the short tail included.
-std::shared_ptr<const data::BatchReader> open_reader(io::FileSystem& file_system, const config::Run& run, const std::string& files, bool evaluation);
+std::shared_ptr<const data::BatchReader> open_reader(io::FileSystem& file_system, const config::Run& run, const std::string& files,
+                                                     bool evaluation);
 
 // A micro-batch's inputs in the session's memory, for a reader to fill.
 data::BatchView batch_view(Session& session, std::string_view program, std::int32_t micro_batch, const config::Run& run);
 
 // What the machine and the run's limits allow.
 struct Capacity {
-  base::Bytes device;       // memory the arenas and the reserve may take
-  base::Bytes reserve;      // beside the arenas: program, libraries, buffers of the data reader
-  std::string origin;       // "limits.device", "memory of this machine"
+  base::Bytes device;   // memory the arenas and the reserve may take
+  base::Bytes reserve;  // beside the arenas: program, libraries, buffers of the data reader
+  std::string origin;   // "limits.device", "memory of this machine"
 };
 
 Capacity capacity_of(const config::Run& run);

@@ -71,7 +71,8 @@ observe::StepDone Trainer::step(executor::Timeline* timeline) {
 void Trainer::run(const Hooks& hooks) {
   State& state = *state_;
   const config::Run& run = state.run;
-  state.context.observer.on(observe::RunStarted{.first_step = state.progress.steps_done + 1, .last_step = run.steps, .name = describe(run)});
+  state.context.observer.on(
+      observe::RunStarted{.first_step = state.progress.steps_done + 1, .last_step = run.steps, .name = describe(run)});
   const std::int64_t first = state.progress.steps_done;
   std::int64_t saved = first;
   while (state.progress.steps_done < run.steps && !state.context.stop_wanted.load()) {

@@ -39,8 +39,8 @@ class Trainer {
   Progress& progress();
 
   struct Hooks {
-    std::function<void(Trainer&)> save;       // after steps that end at a checkpoint's place, and when the run stops
-    executor::Timeline* timeline = nullptr;   // of the second step (the first also touches fresh memory)
+    std::function<void(Trainer&)> save;      // after steps that end at a checkpoint's place, and when the run stops
+    executor::Timeline* timeline = nullptr;  // of the second step (the first also touches fresh memory)
   };
 
   // Trains until run.steps are done or a stop is wanted.

@@ -34,7 +34,8 @@ void from_f32(std::span<const float> values, std::byte* data, DType dtype) {
 
 const graph::Parameter& find_parameter(const Session& session, const std::string& name) {
   const auto& parameters = session.graph().parameters;
-  const auto found = std::find_if(parameters.begin(), parameters.end(), [&](const graph::Parameter& parameter) { return parameter.name == name; });
+  const auto found =
+      std::find_if(parameters.begin(), parameters.end(), [&](const graph::Parameter& parameter) { return parameter.name == name; });
   PLIMSOLL_CHECK(found != parameters.end(), "there is no parameter {}", name);
   return *found;
 }
@@ -43,7 +44,8 @@ const graph::Parameter& find_parameter(const Session& session, const std::string
 
 std::vector<ParameterInfo> parameters_of(const Session& session) {
   std::vector<ParameterInfo> infos;
-  for (const graph::Parameter& parameter : session.graph().parameters) infos.push_back({parameter.name, session.graph().values[parameter.weight].type.shape});
+  for (const graph::Parameter& parameter : session.graph().parameters)
+    infos.push_back({parameter.name, session.graph().values[parameter.weight].type.shape});
   return infos;
 }
 

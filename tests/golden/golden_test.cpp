@@ -110,7 +110,9 @@ TEST_P(Golden, Logits) {
   if (batch_.find("attention_mask") != nullptr) mask = formats::to_i32(batch_.at("attention_mask"));
   for (std::size_t row = 0; row < expected.size() / vocab; ++row) {
     if (mask[row] == 0) continue;
-    EXPECT_LE(largest_difference(found.subspan(row * vocab, vocab), std::span(expected).subspan(row * vocab, vocab)), 1e-5f * largest(expected)) << "row " << row;
+    EXPECT_LE(largest_difference(found.subspan(row * vocab, vocab), std::span(expected).subspan(row * vocab, vocab)),
+              1e-5f * largest(expected))
+        << "row " << row;
   }
 }
 
@@ -160,8 +162,8 @@ TEST_P(Golden, TwentyStepsInMicroBatches) {
 }
 
 INSTANTIATE_TEST_SUITE_P(Cases, Golden,
-                         testing::Values("gpt2-tiny", "gpt2-untied-odd", "gpt2-packed", "llama-tiny", "llama-tied-llama3rope", "llama-linearrope",
-                                         "llama-packed", "qwen2-tiny", "qwen3-tiny", "mistral-window", "bert-tiny"),
+                         testing::Values("gpt2-tiny", "gpt2-untied-odd", "gpt2-packed", "llama-tiny", "llama-tied-llama3rope",
+                                         "llama-linearrope", "llama-packed", "qwen2-tiny", "qwen3-tiny", "mistral-window", "bert-tiny"),
                          [](const auto& each) {
                            std::string name = each.param;
                            std::replace(name.begin(), name.end(), '-', '_');

@@ -109,7 +109,8 @@ TEST(Graph, FreezePatternsThatMatchNothingAreRefused) {
 
 TEST(Graph, TiedTableAccumulatesItsTwoGradients) {
   const Graph graph = training_graph(small(model::Family::gpt2), training());
-  const auto tokens = std::find_if(graph.parameters.begin(), graph.parameters.end(), [](const Parameter& p) { return p.name == "embed.tokens"; });
+  const auto tokens =
+      std::find_if(graph.parameters.begin(), graph.parameters.end(), [](const Parameter& p) { return p.name == "embed.tokens"; });
   ASSERT_NE(tokens, graph.parameters.end());
   const Node& last = graph.nodes[graph.values[tokens->gradient].producer];
   EXPECT_TRUE(std::get<ops::EmbedGrad>(last.op).accumulate);
@@ -117,7 +118,8 @@ TEST(Graph, TiedTableAccumulatesItsTwoGradients) {
 
 TEST(Graph, MastersExistOnlyBelowF32) {
   model::Training options = training();
-  for (const Parameter& parameter : training_graph(small(model::Family::gpt2), options).parameters) EXPECT_EQ(parameter.master, parameter.weight);
+  for (const Parameter& parameter : training_graph(small(model::Family::gpt2), options).parameters)
+    EXPECT_EQ(parameter.master, parameter.weight);
   options.precision = model::Precision::bf16;
   const Graph graph = training_graph(small(model::Family::gpt2), options);
   for (const Parameter& parameter : graph.parameters) {

@@ -62,9 +62,7 @@ TEST(Lower, EveryPlanIsVerified) {
 
 TEST(Lower, IsDeterministic) { EXPECT_EQ(plan_of({}), plan_of({})); }
 
-TEST(Lower, BlocksShareProcedures) {
-  EXPECT_EQ(plan_of({}, 3).procedures.size(), plan_of({}, 9).procedures.size());
-}
+TEST(Lower, BlocksShareProcedures) { EXPECT_EQ(plan_of({}, 3).procedures.size(), plan_of({}, 9).procedures.size()); }
 
 TEST(Lower, ArenaIsWhatTheWaterlineSays) {
   const plan::Plan plan = plan_of({.micro_batches = 4});
@@ -153,31 +151,38 @@ plan::Call& first_backward(plan::Plan& plan) {
   throw std::logic_error("no backward call");
 }
 
-INSTANTIATE_TEST_SUITE_P(
-    Plans, DamagedPlan,
-    testing::Values(Damage{"overlap", [](plan::Plan& plan) { plan.classes[0].buffers[plan::BufferId{2}].offset = plan.classes[0].buffers[plan::BufferId{1}].offset; }},
-                    Damage{"small_arena", [](plan::Plan& plan) { plan.classes[0].arena[0].count -= 64; }},
-                    Damage{"large_arena", [](plan::Plan& plan) { plan.classes[0].arena[0].count += 64; }},
-                    Damage{"no_frame", [](plan::Plan& plan) { first_backward(plan).frame = {}; }},
-                    Damage{"missing_binding", [](plan::Plan& plan) { first_backward(plan).bindings.pop_back(); }},
-                    Damage{"wrong_binding", [](plan::Plan& plan) { std::swap(first_backward(plan).bindings.front(), first_backward(plan).bindings.back()); }},
-                    Damage{"deadlock",
-                           [](plan::Plan& plan) {
-                             plan.classes[0].programs[0].tokens = 1;
-                             first_backward(plan).waits.push_back({0});
-                             first_backward(plan).signals = {0};
-                           }},
-                    Damage{"lost_call",
-                           [](plan::Plan& plan) {
-                             auto& calls = plan.classes[0].programs[0].streams[0].calls;
-                             calls.erase(calls.begin() + 1);
-                           }},
-                    Damage{"short_life", [](plan::Plan& plan) {
-                             for (plan::Buffer& buffer : plan.classes[0].buffers) {
-                               if (buffer.kind == plan::BufferKind::gradient) buffer.last = buffer.first;
-                             }
-                           }}),
-    [](const auto& each) { return each.param.name; });
+INSTANTIATE_TEST_SUITE_P(Plans, DamagedPlan,
+                         testing::Values(Damage{"overlap",
+                                                [](plan::Plan& plan) {
+                                                  plan.classes[0].buffers[plan::BufferId{2}].offset =
+                                                      plan.classes[0].buffers[plan::BufferId{1}].offset;
+                                                }},
+                                         Damage{"small_arena", [](plan::Plan& plan) { plan.classes[0].arena[0].count -= 64; }},
+                                         Damage{"large_arena", [](plan::Plan& plan) { plan.classes[0].arena[0].count += 64; }},
+                                         Damage{"no_frame", [](plan::Plan& plan) { first_backward(plan).frame = {}; }},
+                                         Damage{"missing_binding", [](plan::Plan& plan) { first_backward(plan).bindings.pop_back(); }},
+                                         Damage{"wrong_binding",
+                                                [](plan::Plan& plan) {
+                                                  std::swap(first_backward(plan).bindings.front(), first_backward(plan).bindings.back());
+                                                }},
+                                         Damage{"deadlock",
+                                                [](plan::Plan& plan) {
+                                                  plan.classes[0].programs[0].tokens = 1;
+                                                  first_backward(plan).waits.push_back({0});
+                                                  first_backward(plan).signals = {0};
+                                                }},
+                                         Damage{"lost_call",
+                                                [](plan::Plan& plan) {
+                                                  auto& calls = plan.classes[0].programs[0].streams[0].calls;
+                                                  calls.erase(calls.begin() + 1);
+                                                }},
+                                         Damage{"short_life",
+                                                [](plan::Plan& plan) {
+                                                  for (plan::Buffer& buffer : plan.classes[0].buffers) {
+                                                    if (buffer.kind == plan::BufferKind::gradient) buffer.last = buffer.first;
+                                                  }
+                                                }}),
+                         [](const auto& each) { return each.param.name; });
 
 }  // namespace
 }  // namespace plimsoll::lowering

@@ -14,7 +14,8 @@ config::Run run_with(config::LrScheduleType type) {
 }
 
 TEST(LrSchedule, WarmsUpLinearly) {
-  for (const auto type : {config::LrScheduleType::constant, config::LrScheduleType::linear, config::LrScheduleType::cosine, config::LrScheduleType::wsd}) {
+  for (const auto type :
+       {config::LrScheduleType::constant, config::LrScheduleType::linear, config::LrScheduleType::cosine, config::LrScheduleType::wsd}) {
     const config::Run run = run_with(type);
     EXPECT_DOUBLE_EQ(learning_rate(run, 1), 0.2);
     EXPECT_DOUBLE_EQ(learning_rate(run, 5), 1.0);

@@ -65,7 +65,8 @@ std::string state_of(Session& session) {
   for (std::uint32_t index = 0; index < rank_class.buffers.size(); ++index) {
     const plan::Buffer& buffer = rank_class.buffers[plan::BufferId{index}];
     if (!buffer.persistent() || buffer.kind == plan::BufferKind::scalars) continue;
-    bytes.append(reinterpret_cast<const char*>(session.executor().host_view(plan::BufferId{index})), static_cast<std::size_t>(buffer.bytes.count));
+    bytes.append(reinterpret_cast<const char*>(session.executor().host_view(plan::BufferId{index})),
+                 static_cast<std::size_t>(buffer.bytes.count));
   }
   return bytes;
 }
@@ -129,16 +130,15 @@ TEST_P(EveryVariant, ReadsNothingBeforeItIsWritten) {
   EXPECT_EQ(state_of(clean), state_of(poisoned));
 }
 
-INSTANTIATE_TEST_SUITE_P(
-    Variants, EveryVariant,
-    testing::Values(Variant{"gpt2_f32", model::Family::gpt2, model::Precision::f32, 0.0, 1},
-                    Variant{"gpt2_f32_dropout_accumulated", model::Family::gpt2, model::Precision::f32, 0.2, 3},
-                    Variant{"gpt2_bf16_dropout", model::Family::gpt2, model::Precision::bf16, 0.1, 1},
-                    Variant{"llama_bf16_accumulated", model::Family::llama, model::Precision::bf16, 0.0, 2},
-                    Variant{"llama_fp16", model::Family::llama, model::Precision::fp16, 0.0, 1},
-                    Variant{"bert_f32", model::Family::bert, model::Precision::f32, 0.1, 2},
-                    Variant{"bert_fp16_accumulated", model::Family::bert, model::Precision::fp16, 0.0, 2}),
-    [](const auto& each) { return each.param.name; });
+INSTANTIATE_TEST_SUITE_P(Variants, EveryVariant,
+                         testing::Values(Variant{"gpt2_f32", model::Family::gpt2, model::Precision::f32, 0.0, 1},
+                                         Variant{"gpt2_f32_dropout_accumulated", model::Family::gpt2, model::Precision::f32, 0.2, 3},
+                                         Variant{"gpt2_bf16_dropout", model::Family::gpt2, model::Precision::bf16, 0.1, 1},
+                                         Variant{"llama_bf16_accumulated", model::Family::llama, model::Precision::bf16, 0.0, 2},
+                                         Variant{"llama_fp16", model::Family::llama, model::Precision::fp16, 0.0, 1},
+                                         Variant{"bert_f32", model::Family::bert, model::Precision::f32, 0.1, 2},
+                                         Variant{"bert_fp16_accumulated", model::Family::bert, model::Precision::fp16, 0.0, 2}),
+                         [](const auto& each) { return each.param.name; });
 
 TEST(Session, DropoutChangesWithTheStepAndNotWithMicroBatches) {
   model::Model model = small_model();
@@ -229,7 +229,8 @@ TEST_P(EveryOptimizer, Learns) {
 }
 
 INSTANTIATE_TEST_SUITE_P(Optimizers, EveryOptimizer,
-                         testing::Values(model::OptimizerKind::sgd, model::OptimizerKind::momentum, model::OptimizerKind::adam, model::OptimizerKind::adamw));
+                         testing::Values(model::OptimizerKind::sgd, model::OptimizerKind::momentum, model::OptimizerKind::adam,
+                                         model::OptimizerKind::adamw));
 
 TEST(Session, PlanningIsQuickAndTheSameTwice) {
   const SessionOptions options = options_for(small_model());

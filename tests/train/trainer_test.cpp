@@ -42,7 +42,8 @@ class TrainerTest : public testing::Test {
 
   config::Run run(const std::vector<std::string>& overrides = {}) {
     const std::string text = R"({"model": {"family": "gpt2", "layers": 1, "width": 16, "heads": 2, "context": 32, "vocab": 256},
-      "data": {"train": ")" + (folder_ / "train.txt").string() + R"(", "valid": ")" + (folder_ / "valid.txt").string() + R"("},
+      "data": {"train": ")" + (folder_ / "train.txt").string() +
+                             R"(", "valid": ")" + (folder_ / "valid.txt").string() + R"("},
       "batch": {"global": 4, "micro": 2, "sequence": 16}, "steps": 6, "eval": {"every": 3, "batches": 0}, "checkpoint": {"every": 2}, "threads": 2})";
     return config::parse_run(text, "test.json", overrides);
   }

@@ -9,10 +9,10 @@ namespace plimsoll::executor {
 
 struct TimelineEvent {
   std::string name;
-  std::string kernel;   // empty for a call
+  std::string kernel;  // empty for a call
   std::int32_t stream = 0;
   std::int32_t micro_batch = 0;
-  double begin = 0.0;   // seconds since the program started
+  double begin = 0.0;  // seconds since the program started
   double end = 0.0;
 };
 

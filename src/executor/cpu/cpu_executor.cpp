@@ -69,7 +69,8 @@ class CpuExecutor final : public Executor {
     std::vector<PreparedInstruction> prepared;
     for (const plan::Instruction& instruction : procedure.instructions) {
       const auto& compute = std::get<plan::Compute>(instruction);
-      PLIMSOLL_CHECK(compute.inputs.size() <= kMaxOperands && compute.outputs.size() <= kMaxOperands, "{} has too many operands", compute.kernel);
+      PLIMSOLL_CHECK(compute.inputs.size() <= kMaxOperands && compute.outputs.size() <= kMaxOperands, "{} has too many operands",
+                     compute.kernel);
       const cpu::Kernel& kernel = cpu::kernel_named(compute.kernel);
       const std::vector<base::TensorType> inputs = types_of(compute.inputs);
       const std::vector<base::TensorType> outputs = types_of(compute.outputs);
@@ -80,7 +81,8 @@ class CpuExecutor final : public Executor {
   }
 
   std::vector<ResolvedCall> resolve(const plan::Program& program) {
-    PLIMSOLL_CHECK(program.streams.size() == 1, "the CPU executor runs one stream; the program {} has {}", program.name, program.streams.size());
+    PLIMSOLL_CHECK(program.streams.size() == 1, "the CPU executor runs one stream; the program {} has {}", program.name,
+                   program.streams.size());
     std::vector<ResolvedCall> resolved;
     for (const plan::Call& call : program.streams[0].calls) {
       ResolvedCall next{&call, {}, call.frame.valid() ? host_view(call.frame) : nullptr};
@@ -97,11 +99,12 @@ class CpuExecutor final : public Executor {
       const double instruction_begin = timeline != nullptr ? seconds_now() : 0.0;
       run_instruction(procedure, resolved, instruction);
       if (timeline != nullptr) {
-        timeline->events.push_back({std::string(ops::name_of(instruction.compute->op)), instruction.compute->kernel, 0, resolved.call->micro_batch,
-                                    instruction_begin - start, seconds_now() - start});
+        timeline->events.push_back({std::string(ops::name_of(instruction.compute->op)), instruction.compute->kernel, 0,
+                                    resolved.call->micro_batch, instruction_begin - start, seconds_now() - start});
       }
     }
-    if (timeline != nullptr) timeline->events.push_back({resolved.call->label, "", 0, resolved.call->micro_batch, begin - start, seconds_now() - start});
+    if (timeline != nullptr)
+      timeline->events.push_back({resolved.call->label, "", 0, resolved.call->micro_batch, begin - start, seconds_now() - start});
   }
 
   void run_instruction(const plan::Procedure& procedure, const ResolvedCall& resolved, const PreparedInstruction& instruction) {
@@ -112,8 +115,10 @@ class CpuExecutor final : public Executor {
       return operand.kind == plan::Operand::Kind::slot ? resolved.slots[operand.index]
                                                        : resolved.frame + procedure.temporaries[operand.index].offset.count;
     };
-    for (std::size_t index = 0; index < compute.inputs.size(); ++index) inputs[index] = {address(compute.inputs[index]), compute.inputs[index].type};
-    for (std::size_t index = 0; index < compute.outputs.size(); ++index) outputs[index] = {address(compute.outputs[index]), compute.outputs[index].type};
+    for (std::size_t index = 0; index < compute.inputs.size(); ++index)
+      inputs[index] = {address(compute.inputs[index]), compute.inputs[index].type};
+    for (std::size_t index = 0; index < compute.outputs.size(); ++index)
+      outputs[index] = {address(compute.outputs[index]), compute.outputs[index].type};
     instruction.kernel->run({.op = compute.op,
                              .inputs = std::span(inputs.data(), compute.inputs.size()),
                              .outputs = std::span(outputs.data(), compute.outputs.size()),

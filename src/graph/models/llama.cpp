@@ -15,7 +15,8 @@ ValueId llama_block(const model::Model& model, Builder& build, std::int64_t laye
   ValueId packed = build.linear(y, name + ".attention.qkv", heads.packed_width(), {.bias = model.qkv_bias, .init_std = model.init_std});
   if (model.qk_norm) packed = build.qk_norm(packed, name + ".attention", heads, model.norm_eps);
   packed = build.rope(packed, table, heads, name + ".attention.rope");
-  const ValueId mixed = build.attention(packed, {.heads = heads, .causal = true, .window = model.sliding_window}, model.attention_dropout, name + ".attention");
+  const ValueId mixed = build.attention(packed, {.heads = heads, .causal = true, .window = model.sliding_window}, model.attention_dropout,
+                                        name + ".attention");
   x = build.residual(x, build.linear(mixed, name + ".attention.out", model.width, plain), model.dropout, name + ".attention.residual");
 
   const ValueId z = build.norm(x, name + ".ffn.norm", norm);

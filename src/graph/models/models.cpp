@@ -44,8 +44,7 @@ std::vector<double> rope_frequencies(const model::Model& model) {
       if (wavelength > context / rope.low_frequency_factor) {
         frequency = plain / rope.factor;
       } else if (wavelength >= context / rope.high_frequency_factor) {
-        const double blend =
-            (context / wavelength - rope.low_frequency_factor) / (rope.high_frequency_factor - rope.low_frequency_factor);
+        const double blend = (context / wavelength - rope.low_frequency_factor) / (rope.high_frequency_factor - rope.low_frequency_factor);
         frequency = (1.0 - blend) * plain / rope.factor + blend * plain;
       }
     }

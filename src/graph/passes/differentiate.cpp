@@ -102,7 +102,8 @@ class Differentiator final : public ops::AdjointBuilder {
     Node& node = graph_.nodes[graph_.values[contribution].producer];
     const ops::Definition& definition = ops::definition_of(node.op);
     if (definition.accumulating == nullptr || definition.accumulated_outputs(node.op).size() != 1 ||
-        node.outputs[static_cast<std::size_t>(definition.accumulated_outputs(node.op)[0])] != contribution || type(known) != type(contribution)) {
+        node.outputs[static_cast<std::size_t>(definition.accumulated_outputs(node.op)[0])] != contribution ||
+        type(known) != type(contribution)) {
       return {};
     }
     const std::optional<ops::Op> accumulating = definition.accumulating(node.op);

@@ -83,9 +83,7 @@ void fuse_residual_norm(Graph& graph) {
   erase_nodes(graph, dead);
 }
 
-base::DType gradient_dtype(const TensorType& parameter, bool accumulates) {
-  return accumulates ? base::DType::f32 : parameter.dtype;
-}
+base::DType gradient_dtype(const TensorType& parameter, bool accumulates) { return accumulates ? base::DType::f32 : parameter.dtype; }
 
 void fuse_head_loss(Graph& graph, const HeadFusion& fusion) {
   const auto uses = uses_of(graph);

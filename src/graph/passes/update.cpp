@@ -37,7 +37,8 @@ void add_roots(Graph& graph, Parameter& parameter, const model::Optimizer& optim
   const Value weight = graph.values[parameter.weight];
   const TensorType full{DType::f32, weight.type.shape};
   if (weight.type.dtype != DType::f32) {
-    parameter.master = graph.add_value({.name = parameter.name + ".master", .type = full, .role = Role::master, .block = weight.block, .init = weight.init});
+    parameter.master = graph.add_value(
+        {.name = parameter.name + ".master", .type = full, .role = Role::master, .block = weight.block, .init = weight.init});
   }
   for (std::string_view state : state_names(optimizer)) {
     parameter.states.push_back(graph.add_value({.name = fmt::format("{}.{}", parameter.name, state),
@@ -54,9 +55,8 @@ std::vector<Parameter*> in_block_order(Graph& graph) {
   for (Parameter& parameter : graph.parameters) {
     if (!parameter.frozen) trained.push_back(&parameter);
   }
-  std::stable_sort(trained.begin(), trained.end(), [&](const Parameter* a, const Parameter* b) {
-    return graph.values[a->weight].block < graph.values[b->weight].block;
-  });
+  std::stable_sort(trained.begin(), trained.end(),
+                   [&](const Parameter* a, const Parameter* b) { return graph.values[a->weight].block < graph.values[b->weight].block; });
   return trained;
 }
 
@@ -73,9 +73,11 @@ void append_update(Graph& graph, const model::Training& training) {
   }
   const std::vector<Parameter*> trained = in_block_order(graph);
   for (Parameter* parameter : trained) {
-    scalars = graph.add_node(ops::SquaredNorm{}, {scalars, parameter->gradient}, graph.values[parameter->weight].block, Phase::norm, "scalars.norm")[0];
+    scalars = graph.add_node(ops::SquaredNorm{}, {scalars, parameter->gradient}, graph.values[parameter->weight].block, Phase::norm,
+                             "scalars.norm")[0];
   }
-  scalars = graph.add_node(ops::PrepareUpdate{.clip = optimizer.clip, .check_finite = scales}, {scalars}, step, Phase::verdict, "scalars.verdict")[0];
+  scalars = graph.add_node(ops::PrepareUpdate{.clip = optimizer.clip, .check_finite = scales}, {scalars}, step, Phase::verdict,
+                           "scalars.verdict")[0];
   for (Parameter* parameter : trained) {
     add_roots(graph, *parameter, optimizer);
     const Value& weight = graph.values[parameter->weight];

@@ -51,9 +51,7 @@ struct DTypeOf<F16> {
   static constexpr base::DType value = base::DType::f16;
 };
 
-inline bool is_element(base::DType dtype) {
-  return dtype == base::DType::f32 || dtype == base::DType::bf16 || dtype == base::DType::f16;
-}
+inline bool is_element(base::DType dtype) { return dtype == base::DType::f32 || dtype == base::DType::bf16 || dtype == base::DType::f16; }
 
 // Calls visit with a value of the C++ type of dtype: with_element(dtype, [&](auto zero) { using T = decltype(zero); ... }).
 // Kernels refuse other types in refusal(), so meeting one here is a broken invariant.

@@ -32,9 +32,9 @@ struct Call {
   const ops::Op& op;
   std::span<const Tensor> inputs;
   std::span<const Tensor> outputs;
-  std::byte* workspace = nullptr;   // 64-byte aligned, as many bytes as the kernel's workspace() asked for
+  std::byte* workspace = nullptr;  // 64-byte aligned, as many bytes as the kernel's workspace() asked for
   int threads = 1;
-  const void* prepared = nullptr;   // what prepare() returned for the same query
+  const void* prepared = nullptr;  // what prepare() returned for the same query
 };
 
 using Prepared = std::shared_ptr<const void>;

@@ -74,7 +74,8 @@ void run_grad_weight(const Call& call) {
 
 std::int64_t grad_weight_workspace(const ops::KernelQuery& query) {
   const base::Shape& dw = query.outputs[0].shape;
-  return packed_gemm_workspace({.m = dw[0], .n = dw[1], .k = query.inputs[0].shape.rows(), .c_dtype = query.outputs[0].dtype}, query.threads);
+  return packed_gemm_workspace({.m = dw[0], .n = dw[1], .k = query.inputs[0].shape.rows(), .c_dtype = query.outputs[0].dtype},
+                               query.threads);
 }
 
 // Blocks of rows are summed in row order, blocks in block order: the same bits for any number of threads.
@@ -131,7 +132,11 @@ constexpr std::array kKernels{
            .refusal = refuse_other_floats,
            .workspace = grad_weight_workspace,
            .run = run_grad_weight},
-    Kernel{.op = "bias_grad", .name = "bias_grad.simd", .refusal = refuse_other_floats, .workspace = bias_grad_workspace, .run = run_bias_grad},
+    Kernel{.op = "bias_grad",
+           .name = "bias_grad.simd",
+           .refusal = refuse_other_floats,
+           .workspace = bias_grad_workspace,
+           .run = run_bias_grad},
 };
 
 }  // namespace

@@ -207,7 +207,8 @@ class HeadLossRun {
     gemm.c_stride = shape_.width;
     packed_gemm(gemm, scratch_.gemm, call_.threads);
     for (std::int64_t index = 0; gathers_ && index < count; ++index) {
-      std::memcpy(all + scratch_.rows[first + index] * row_bytes(), scratch_.dx + index * row_bytes(), static_cast<std::size_t>(row_bytes()));
+      std::memcpy(all + scratch_.rows[first + index] * row_bytes(), scratch_.dx + index * row_bytes(),
+                  static_cast<std::size_t>(row_bytes()));
     }
   }
 
@@ -244,13 +245,18 @@ class HeadLossRun {
 void run_head_loss(const Call& call) { HeadLossRun(call, Workspace(call.workspace)).run(); }
 
 constexpr std::array kKernels{
-    Kernel{.op = "cross_entropy", .name = "cross_entropy.simd", .refusal = refuse_other_floats, .workspace = row_buffers, .run = run_cross_entropy},
+    Kernel{.op = "cross_entropy",
+           .name = "cross_entropy.simd",
+           .refusal = refuse_other_floats,
+           .workspace = row_buffers,
+           .run = run_cross_entropy},
     Kernel{.op = "cross_entropy_grad",
            .name = "cross_entropy_grad.simd",
            .refusal = refuse_other_floats,
            .workspace = row_buffers,
            .run = run_cross_entropy_grad},
-    Kernel{.op = "head_loss", .name = "head_loss.chunked", .refusal = refuse_other_floats, .workspace = head_workspace, .run = run_head_loss},
+    Kernel{
+        .op = "head_loss", .name = "head_loss.chunked", .refusal = refuse_other_floats, .workspace = head_workspace, .run = run_head_loss},
 };
 
 }  // namespace

@@ -12,7 +12,8 @@ std::vector<TensorType> infer_scalars(const Op& op, Types inputs) {
 }
 
 std::vector<TensorType> infer_sum(const Op& op, Types inputs) {
-  expect(inputs.size() == 2 && inputs[0] == step_scalars_type() && base::is_float(inputs[1].dtype), op, inputs, "scalars and a float tensor");
+  expect(inputs.size() == 2 && inputs[0] == step_scalars_type() && base::is_float(inputs[1].dtype), op, inputs,
+         "scalars and a float tensor");
   return {inputs[0]};
 }
 

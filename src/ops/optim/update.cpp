@@ -36,7 +36,8 @@ std::vector<TensorType> infer_update(const Op& op, Types inputs) {
 
 std::vector<Alias> overwrites_all(const Op& op) {
   std::vector<Alias> aliases;
-  for (int index = 0; index < written_count(op); ++index) aliases.push_back({.output = index, .input = kFirstWritten + index, .required = true});
+  for (int index = 0; index < written_count(op); ++index)
+    aliases.push_back({.output = index, .input = kFirstWritten + index, .required = true});
   return aliases;
 }
 
