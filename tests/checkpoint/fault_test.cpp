@@ -66,6 +66,58 @@ TEST_P(FaultTest, AtEveryOperationOfALoad) {
   }
 }
 
+// A disk that says it has written what it has not.
+class LyingFileSystem final : public io::FileSystem {
+ public:
+  LyingFileSystem(io::FileSystem& inner, std::int64_t at) : inner_(inner), left_(at) {}
+  bool reached() const { return left_ <= 0; }
+
+  void write_at(const io::OpenFile& file, std::int64_t offset, std::span<const std::byte> data) override {
+    std::vector<std::byte> written(data.begin(), data.end());
+    if (--left_ == 0) written[written.size() / 2] ^= std::byte{4};
+    inner_.write_at(file, offset, written);
+  }
+  io::OpenFile open(const io::Path& path, io::OpenMode mode) override { return inner_.open(path, mode); }
+  void close(const io::OpenFile& file) override { inner_.close(file); }
+  std::int64_t size(const io::OpenFile& file) override { return inner_.size(file); }
+  std::size_t read_at(const io::OpenFile& file, std::int64_t offset, std::span<std::byte> out) override { return inner_.read_at(file, offset, out); }
+  void append(const io::OpenFile& file, std::span<const std::byte> data) override { inner_.append(file, data); }
+  void sync(const io::OpenFile& file) override { inner_.sync(file); }
+  io::Mapping map(const io::Path& path) override { return inner_.map(path); }
+  void sync_directory(const io::Path& path) override { inner_.sync_directory(path); }
+  void rename(const io::Path& from, const io::Path& to) override { inner_.rename(from, to); }
+  void remove(const io::Path& path) override { inner_.remove(path); }
+  void make_directory(const io::Path& path) override { inner_.make_directory(path); }
+  std::vector<io::Entry> list(const io::Path& path) override { return inner_.list(path); }
+  std::optional<io::Status> status(const io::Path& path) override { return inner_.status(path); }
+  base::Bytes free_space(const io::Path& path) override { return inner_.free_space(path); }
+
+ private:
+  io::FileSystem& inner_;
+  std::int64_t left_;
+};
+
+TEST(ReadBack, FindsWhatADiskDidNotWriteBeforeAnythingGoes) {
+  const MemoryFolder folder;
+  io::PosixFileSystem disk;
+  for (const std::int64_t step : {1, 2}) save_state(disk, folder.path(), step);
+  std::int64_t k = 1;
+  for (;; ++k) {
+    LyingFileSystem lying(disk, k);
+    std::string message;
+    try {
+      save_state(lying, folder.path(), 3);
+    } catch (const base::Error& error) {
+      message = error.what();
+    }
+    if (!lying.reached()) break;
+    EXPECT_NE(message.find("did not read back"), std::string::npos) << message;
+    EXPECT_EQ(names_in(disk, folder.path()), (std::vector<std::string>{"step-00000001", "step-00000002"}));
+    EXPECT_EQ(newest_step(disk, folder.path()), 2);
+  }
+  EXPECT_GT(k, 5);
+}
+
 INSTANTIATE_TEST_SUITE_P(Kinds, FaultTest, ::testing::Values(io::FaultKind::io_error, io::FaultKind::no_space, io::FaultKind::short_write),
                          [](const auto& test) {
                            return test.param == io::FaultKind::io_error ? "IoError" : test.param == io::FaultKind::no_space ? "NoSpace" : "ShortWrite";
