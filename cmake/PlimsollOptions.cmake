@@ -24,8 +24,9 @@ endif()
 if(PLIMSOLL_WERROR)
   target_compile_options(plimsoll_flags INTERFACE -Werror)
 endif()
-# Messages of PLIMSOLL_CHECK name src/..., wherever the tree was built.
-target_compile_options(plimsoll_flags INTERFACE -fmacro-prefix-map=${CMAKE_SOURCE_DIR}/=)
+# Messages of PLIMSOLL_CHECK name src/..., wherever the tree was built; ccache may have made the path relative.
+file(RELATIVE_PATH source_from_build ${CMAKE_BINARY_DIR} ${CMAKE_SOURCE_DIR})
+target_compile_options(plimsoll_flags INTERFACE -fmacro-prefix-map=${CMAKE_SOURCE_DIR}/= -fmacro-prefix-map=${source_from_build}/=)
 if(PLIMSOLL_SANITIZE)
   target_compile_options(plimsoll_flags INTERFACE -fsanitize=${PLIMSOLL_SANITIZE} -fno-omit-frame-pointer -fno-sanitize-recover=all)
   target_link_options(plimsoll_flags INTERFACE -fsanitize=${PLIMSOLL_SANITIZE})
