@@ -25,7 +25,7 @@ if(PLIMSOLL_WERROR)
   target_compile_options(plimsoll_flags INTERFACE -Werror)
 endif()
 # Messages of PLIMSOLL_CHECK name src/..., wherever the tree was built; ccache may have made the path relative.
-file(RELATIVE_PATH source_from_build ${CMAKE_BINARY_DIR} ${CMAKE_SOURCE_DIR})
+cmake_path(RELATIVE_PATH CMAKE_SOURCE_DIR BASE_DIRECTORY ${CMAKE_BINARY_DIR} OUTPUT_VARIABLE source_from_build)
 target_compile_options(plimsoll_flags INTERFACE -fmacro-prefix-map=${CMAKE_SOURCE_DIR}/= -fmacro-prefix-map=${source_from_build}/=)
 if(PLIMSOLL_SANITIZE)
   target_compile_options(plimsoll_flags INTERFACE -fsanitize=${PLIMSOLL_SANITIZE} -fno-omit-frame-pointer -fno-sanitize-recover=all)
