@@ -4,6 +4,8 @@
 #include <cstring>
 #include <limits>
 #include <optional>
+#include <tuple>
+#include <utility>
 
 #include <fmt/ranges.h>
 
@@ -152,7 +154,9 @@ Safetensors Safetensors::parse(io::Mapping mapping, const std::string& name) {
       entries.push_back(read_entry(member.key, member.value));
     }
   }
-  std::stable_sort(entries.begin(), entries.end(), [](const Entry& a, const Entry& b) { return std::pair(a.begin, a.end) < std::pair(b.begin, b.end); });
+  std::sort(entries.begin(), entries.end(), [](const Entry& a, const Entry& b) {
+    return std::tie(a.begin, a.end, a.spec.name) < std::tie(b.begin, b.end, b.spec.name);  // empty tensors share their place
+  });
   const std::span<const std::byte> data = bytes.subspan(kLengthBytes + header.size());
   check_ranges(name, entries, std::ssize(data));
   for (Entry& entry : entries) {
