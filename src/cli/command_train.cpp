@@ -93,11 +93,11 @@ void start_from_folder(io::FileSystem& file_system, const config::Run& run, trai
 void train_command(const TrainOptions& options) {
   io::PosixFileSystem file_system;
   const config::Run run = read_run(file_system, options.run);
+  const train::Capacity capacity = train::capacity_of(run);  // before the arena counts as memory in use
   const observe::SystemClock clock;
   observe::Observers observers;
   train::Trainer trainer(run, {.file_system = file_system, .observer = observers, .clock = clock, .stop_wanted = stop_wanted});
   const observe::Terminal terminal = observe::detect_terminal(1);
-  const train::Capacity capacity = train::capacity_of(run);
   fmt::print("{}\n",
              report::waterline_text(trainer.session().plan(), "train",
                                     {.color = terminal.color, .width = 72, .capacity = capacity.device, .reserve = capacity.reserve}));

@@ -1,10 +1,9 @@
 #include "train/setup.h"
 
+#include <sys/resource.h>
 #include <sys/sysinfo.h>
-#include <unistd.h>
 
 #include <algorithm>
-#include <fstream>
 
 #include <fmt/format.h>
 
@@ -20,6 +19,39 @@ namespace {
 
 // BERT's batches may be padded, and padding is a segment of its own.
 bool has_segments(const config::Run& run) { return run.data.mask_documents || run.model.family == model::Family::bert; }
+
+// A corpus of up to this size is checked whole before any work starts; of a larger one the beginning, and the rest as it is read.
+constexpr std::int64_t kIdsCheckedAtStart = std::int64_t{1} << 24;
+
+void check_first_ids(const formats::TokenSource& source, std::int64_t vocab) {
+  std::vector<std::int32_t> ids(std::size_t{1} << 16);
+  const std::int64_t end = std::min(source.size(), kIdsCheckedAtStart);
+  for (std::int64_t begin = 0; begin < end; begin += static_cast<std::int64_t>(ids.size())) {
+    const std::span<std::int32_t> chunk = std::span(ids).first(static_cast<std::size_t>(std::min<std::int64_t>(ids.size(), end - begin)));
+    source.read(begin, chunk);
+    formats::check_ids(source, begin, chunk, vocab);
+  }
+}
+
+std::shared_ptr<const formats::TokenSource> open_source(io::FileSystem& file_system, const config::Run& run, const std::string& files,
+                                                        std::string_view key) {
+  if (files.empty()) base::bad_input("{}: found no \"{}\"; expected the path of a text or token file", run.name, key);
+  try {
+    return formats::open_tokens(file_system, {files}, {.token_bytes = run.data.token_bytes}, formats::open_byte_text);
+  } catch (const base::Error& error) {
+    base::fail(error.kind(), "{}: \"{}\": {}", run.where(key), key, error.what());
+  }
+}
+
+// Measured from the moment of planning to the end of a run with evaluation and saving: kernels' code, thread stacks,
+// pages of the data files, buffers of the writers.
+constexpr base::Bytes kStillToCome{6ll << 20};
+
+base::Bytes memory_so_far() {
+  struct rusage usage{};
+  getrusage(RUSAGE_SELF, &usage);
+  return base::Bytes{static_cast<std::int64_t>(usage.ru_maxrss) * 1024};
+}
 
 std::string count_text(std::int64_t count) {
   if (count >= 1'000'000'000) return fmt::format("{:.2f} B", static_cast<double>(count) / 1e9);
@@ -64,8 +96,8 @@ std::shared_ptr<const data::BatchReader> open_reader(io::FileSystem& file_system
     base::bad_input("{}: \"data.tokenizer\" is \"{}\"; expected \"bytes\", or token files (*.bin) with \"bytes\" left as it is",
                     run.where("data.tokenizer"), run.data.tokenizer);
   }
-  std::shared_ptr<const formats::TokenSource> source =
-      formats::open_tokens(file_system, {files}, {.token_bytes = run.data.token_bytes}, formats::open_byte_text);
+  std::shared_ptr<const formats::TokenSource> source = open_source(file_system, run, files, evaluation ? "data.valid" : "data.train");
+  check_first_ids(*source, run.model.vocab);
   data::BatchReaderOptions options{.sequence = run.batch.sequence,
                                    .vocab = run.model.vocab,
                                    .seed = static_cast<std::uint64_t>(run.seed),
@@ -96,8 +128,7 @@ data::BatchView batch_view(Session& session, std::string_view program, std::int3
 }
 
 Capacity capacity_of(const config::Run& run) {
-  // Measured: the program, oneDNN with its generated code, OpenMP stacks, and the reader's pages.
-  const base::Bytes reserve{96ll << 20};
+  const base::Bytes reserve = memory_so_far() + kStillToCome;
   if (run.limits.device.count > 0) return {run.limits.device, reserve, run.where("limits.device")};
   struct sysinfo machine{};
   sysinfo(&machine);

@@ -1,0 +1,92 @@
+// What a run takes from the system is what it said it would take: the arena to the byte, the process within 5%.
+#include <fcntl.h>
+#include <gtest/gtest.h>
+#include <spawn.h>
+#include <sys/resource.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include <filesystem>
+#include <fstream>
+#include <sstream>
+
+#include "base/json.h"
+
+extern char** environ;
+
+namespace plimsoll {
+namespace {
+
+struct Finished {
+  int status = -1;
+  std::int64_t peak_bytes = 0;  // resident, as the system counted it
+  std::string output;
+};
+
+Finished run_program(std::vector<std::string> arguments, const std::filesystem::path& output) {
+  std::vector<char*> raw;
+  for (std::string& argument : arguments) raw.push_back(argument.data());
+  raw.push_back(nullptr);
+  posix_spawn_file_actions_t actions;
+  posix_spawn_file_actions_init(&actions);
+  posix_spawn_file_actions_addopen(&actions, 1, output.c_str(), O_CREAT | O_TRUNC | O_WRONLY, 0600);
+  pid_t child = 0;
+  const int failed = posix_spawn(&child, PLIMSOLL_PROGRAM, &actions, nullptr, raw.data(), environ);
+  posix_spawn_file_actions_destroy(&actions);
+  Finished finished;
+  if (failed != 0) return finished;
+  struct rusage usage{};
+  wait4(child, &finished.status, 0, &usage);
+  finished.peak_bytes = static_cast<std::int64_t>(usage.ru_maxrss) * 1024;
+  std::ostringstream text;
+  text << std::ifstream(output).rdbuf();
+  finished.output = text.str();
+  return finished;
+}
+
+class Memory : public testing::Test {
+ protected:
+  Memory() : folder_(std::filesystem::temp_directory_path() / ("plimsoll-memory-" + std::to_string(getpid()))) {
+    std::filesystem::create_directories(folder_);
+    std::ofstream corpus(folder_ / "corpus.txt");
+    for (int line = 0; line < 5000; ++line) corpus << "line " << line << " of a text that is long enough to train on\n";
+  }
+  ~Memory() override { std::filesystem::remove_all(folder_); }
+
+  std::string path(const std::string& name) const { return (folder_ / name).string(); }
+
+  void expect_as_said(const std::string& model, const std::string& precision, const std::string& micro) {
+    std::ofstream(folder_ / "run.json") << "{\"model\": " << model << ", \"data\": {\"train\": \"" << path("corpus.txt")
+                                        << "\", \"valid\": \"" << path("corpus.txt")
+                                        << "\"}, \"batch\": {\"global\": 8, \"micro\": " << micro
+                                        << ", \"sequence\": 128}, \"precision\": \"" << precision
+                                        << "\", \"steps\": 3, \"eval\": {\"every\": 2, \"batches\": 2}, \"out\": \"" << path("out")
+                                        << "\", \"threads\": 2}";
+    const Finished planned = run_program({"plimsoll", "plan", path("run.json"), "--json"}, folder_ / "plan.txt");
+    ASSERT_EQ(planned.status, 0);
+    const base::Json candidate = base::parse_json(planned.output, "plan").at("candidates").at(std::size_t{0});
+    const std::int64_t arena = candidate.at("peak_bytes").at("all").at("device").as_integer();
+    const std::int64_t total = arena + candidate.at("reserve_bytes").as_integer();
+
+    const Finished trained = run_program({"plimsoll", "train", path("run.json"), "--fresh"}, folder_ / "train.txt");
+    ASSERT_EQ(trained.status, 0);
+    std::string line;
+    std::getline(std::ifstream(folder_ / "out" / "metrics.jsonl") >> std::ws, line);
+    EXPECT_EQ(base::parse_json(line, "metrics").at("peak_bytes").at("device").as_integer(), arena);
+    EXPECT_NEAR(static_cast<double>(trained.peak_bytes), static_cast<double>(total), 0.05 * static_cast<double>(total))
+        << "arena " << arena;
+  }
+
+  std::filesystem::path folder_;
+};
+
+constexpr const char* kModel = R"({"family": "gpt2", "layers": 4, "width": 384, "heads": 6, "context": 128, "vocab": 8000})";
+
+TEST_F(Memory, IsWhatThePlanSaysInF32) { expect_as_said(kModel, "f32", "8"); }
+TEST_F(Memory, IsWhatThePlanSaysInBf16WithMicroBatches) { expect_as_said(kModel, "bf16", "4"); }
+TEST_F(Memory, IsWhatThePlanSaysOfALlama) {
+  expect_as_said(R"({"family": "llama", "layers": 6, "width": 256, "heads": 8, "kv_heads": 2, "context": 128, "vocab": 4000})", "f32", "8");
+}
+
+}  // namespace
+}  // namespace plimsoll
