@@ -57,7 +57,8 @@ FileRecord DataFileWriter::finish() {
   return std::move(record_);
 }
 
-void visit_blocks(io::FileSystem& file_system, const io::Path& path, const FileRecord& record, std::int64_t block_bytes, const BlockVisit& visit) {
+void visit_blocks(io::FileSystem& file_system, const io::Path& path, const FileRecord& record, std::int64_t block_bytes,
+                  const BlockVisit& visit) {
   const io::File file(file_system, path, io::OpenMode::read);
   if (const std::int64_t size = file.size(); size != record.bytes) {
     base::bad_input("'{}' has {} bytes; its manifest says {}", path.string(), size, record.bytes);
@@ -70,8 +71,8 @@ void visit_blocks(io::FileSystem& file_system, const io::Path& path, const FileR
     const std::span<std::byte> bytes = std::span(buffer).first(static_cast<std::size_t>(end - first));
     file.read_exactly(first, bytes);
     if (const std::uint32_t sum = block_sum(bytes); sum != record.sums[block]) {
-      base::bad_input("'{}' is damaged in block {} (bytes {} to {}): CRC-32C {:08x} found, {:08x} expected", path.string(), block, first, end, sum,
-                      record.sums[block]);
+      base::bad_input("'{}' is damaged in block {} (bytes {} to {}): CRC-32C {:08x} found, {:08x} expected", path.string(), block, first,
+                      end, sum, record.sums[block]);
     }
     visit.take(first, bytes);
   }

@@ -33,11 +33,12 @@ class DataFileWriter {
 
 // Which blocks to read, and what to do with each once its sum was found right.
 struct BlockVisit {
-  std::function<bool(std::int64_t first, std::int64_t end)> wanted;                      // bytes of the file
+  std::function<bool(std::int64_t first, std::int64_t end)> wanted;  // bytes of the file
   std::function<void(std::int64_t first, std::span<const std::byte> block)> take;
 };
 
 // Reads a data file block by block. Throws, naming file, block, expected and found sum, before a wrong block is taken.
-void visit_blocks(io::FileSystem& file_system, const io::Path& path, const FileRecord& record, std::int64_t block_bytes, const BlockVisit& visit);
+void visit_blocks(io::FileSystem& file_system, const io::Path& path, const FileRecord& record, std::int64_t block_bytes,
+                  const BlockVisit& visit);
 
 }  // namespace plimsoll::checkpoint

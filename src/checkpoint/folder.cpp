@@ -45,7 +45,8 @@ void remove_debris(io::FileSystem& file_system, const io::Path& folder) {
   if (!status || status->kind != io::EntryKind::directory) return;
   for (const io::Entry& entry : file_system.list(folder)) {
     const std::string_view name = entry.name;
-    if (name.ends_with(kTemporary) && step_of(name.substr(0, name.size() - kTemporary.size()))) io::remove_tree(file_system, folder / entry.name);
+    if (name.ends_with(kTemporary) && step_of(name.substr(0, name.size() - kTemporary.size())))
+      io::remove_tree(file_system, folder / entry.name);
   }
 }
 

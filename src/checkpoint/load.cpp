@@ -103,7 +103,8 @@ class MoveWindow {
 };
 
 // Tries the folder's checkpoints, newest first, until `use` does not throw.
-Search find_usable(io::FileSystem& file_system, const io::Path& folder, const Identity& expected, const std::function<void(const Checkpoint&)>& use) {
+Search find_usable(io::FileSystem& file_system, const io::Path& folder, const Identity& expected,
+                   const std::function<void(const Checkpoint&)>& use) {
   Search search;
   for (const std::int64_t step : list_steps(file_system, folder)) {
     try {
@@ -151,7 +152,8 @@ void verify(io::FileSystem& file_system, const Checkpoint& checkpoint) {
   const Manifest& manifest = checkpoint.manifest;
   const BlockVisit all{.wanted = [](std::int64_t, std::int64_t) { return true; }, .take = [](std::int64_t, std::span<const std::byte>) {}};
   for (std::size_t file = 0; file < manifest.files.size(); ++file) {
-    visit_blocks(file_system, checkpoint.path / data_name(static_cast<std::int64_t>(file)), manifest.files[file], manifest.block_bytes, all);
+    visit_blocks(file_system, checkpoint.path / data_name(static_cast<std::int64_t>(file)), manifest.files[file], manifest.block_bytes,
+                 all);
   }
 }
 
@@ -162,9 +164,11 @@ void check_identity(const Checkpoint& checkpoint, const Identity& expected) {
              checkpoint.path.string(), found.run, expected.run);
   }
   if (!expected.config.empty() && found.config != expected.config) {
-    mismatch("'{}' was saved with other settings (digest {}; these have {}), so training would not continue as it began: restore the settings, or "
-             "give this run a folder of its own",
-             checkpoint.path.string(), found.config, expected.config);
+    mismatch(
+        "'{}' was saved with other settings (digest {}; these have {}), so training would not continue as it began: restore the settings, "
+        "or "
+        "give this run a folder of its own",
+        checkpoint.path.string(), found.config, expected.config);
   }
 }
 
@@ -175,15 +179,15 @@ void load(io::FileSystem& file_system, const Checkpoint& checkpoint, std::span<c
   for (std::size_t file = 0; file < moves.size(); ++file) {
     MoveWindow window(moves[file]);
     std::span<const Move> current;
-    const BlockVisit visit{
-        .wanted =
-            [&](std::int64_t first, std::int64_t end) {
-              current = window.over(first, end);
-              return !current.empty();
-            },
-        .take = [&](std::int64_t first, std::span<const std::byte> block) { copy_block(current, first, block); }};
+    const BlockVisit visit{.wanted =
+                               [&](std::int64_t first, std::int64_t end) {
+                                 current = window.over(first, end);
+                                 return !current.empty();
+                               },
+                           .take = [&](std::int64_t first, std::span<const std::byte> block) { copy_block(current, first, block); }};
     if (moves[file].empty()) continue;
-    visit_blocks(file_system, checkpoint.path / data_name(static_cast<std::int64_t>(file)), manifest.files[file], manifest.block_bytes, visit);
+    visit_blocks(file_system, checkpoint.path / data_name(static_cast<std::int64_t>(file)), manifest.files[file], manifest.block_bytes,
+                 visit);
   }
 }
 

@@ -67,7 +67,8 @@ Json numbers_json(const Numbers& numbers) {
 
 Json tensor_json(const TensorRecord& tensor) {
   Json pieces = Json::array();
-  for (const Piece& piece : tensor.pieces) pieces.push(numbers_json(std::initializer_list{piece.file, piece.offset, piece.begin, piece.bytes}));
+  for (const Piece& piece : tensor.pieces)
+    pieces.push(numbers_json(std::initializer_list{piece.file, piece.offset, piece.begin, piece.bytes}));
   Json json = Json::object({{"name", tensor.name}, {"dtype", base::name_of(tensor.dtype)}, {"shape", numbers_json(tensor.shape)}});
   json.set("pieces", std::move(pieces));
   return json;
@@ -76,7 +77,8 @@ Json tensor_json(const TensorRecord& tensor) {
 // ---- reading
 
 std::int64_t read_count(const Json& json) {
-  if (json.kind() != Json::Kind::integer || json.as_integer() < 0 || json.as_integer() > kLargestCount) json.fail_expected("a number of bytes or elements");
+  if (json.kind() != Json::Kind::integer || json.as_integer() < 0 || json.as_integer() > kLargestCount)
+    json.fail_expected("a number of bytes or elements");
   return json.as_integer();
 }
 
@@ -129,7 +131,8 @@ TensorRecord read_tensor(const Json& json, const std::vector<FileRecord>& files)
   std::int64_t reached = 0;
   for (const Json& item : json.at("pieces").as_array()) {
     tensor.pieces.push_back(read_piece(item, files));
-    if (tensor.pieces.back().begin != reached) item.fail_expected(fmt::format("a piece that begins at byte {}, where the one before it ends", reached));
+    if (tensor.pieces.back().begin != reached)
+      item.fail_expected(fmt::format("a piece that begins at byte {}, where the one before it ends", reached));
     reached += tensor.pieces.back().bytes;
     if (reached > *bytes) break;
   }
@@ -140,14 +143,17 @@ TensorRecord read_tensor(const Json& json, const std::vector<FileRecord>& files)
 void read_tensors(const Json& json, Manifest& manifest) {
   for (const Json& item : json.as_array()) {
     TensorRecord tensor = read_tensor(item, manifest.files);
-    if (!manifest.tensors.empty() && manifest.tensors.back().name >= tensor.name) item.at("name").fail_expected("names in order, each once");
+    if (!manifest.tensors.empty() && manifest.tensors.back().name >= tensor.name)
+      item.at("name").fail_expected("names in order, each once");
     manifest.tensors.push_back(std::move(tensor));
   }
 }
 
 }  // namespace
 
-std::string describe(base::DType dtype, const std::vector<std::int64_t>& shape) { return fmt::format("{}[{}]", base::name_of(dtype), fmt::join(shape, ", ")); }
+std::string describe(base::DType dtype, const std::vector<std::int64_t>& shape) {
+  return fmt::format("{}[{}]", base::name_of(dtype), fmt::join(shape, ", "));
+}
 
 std::int64_t TensorRecord::bytes() const {
   const auto bytes = checked_bytes(*this);
@@ -194,18 +200,21 @@ Manifest parse_manifest(std::string_view text, const std::string& name) {
     base::bad_input("'{}' is damaged: its SHA-256 is {}, but it says {}", name, digest, envelope->digest);
   }
   if (envelope->version > kFormatVersion) {
-    throw NewerFormat(base::ErrorKind::bad_input,
-                      fmt::format("'{}' was written by a newer Plimsoll: its format is version {}, this one reads up to {}; use the newer one", name,
-                                  envelope->version, kFormatVersion));
+    throw NewerFormat(
+        base::ErrorKind::bad_input,
+        fmt::format("'{}' was written by a newer Plimsoll: its format is version {}, this one reads up to {}; use the newer one", name,
+                    envelope->version, kFormatVersion));
   }
-  if (envelope->version != kFormatVersion) base::bad_input("'{}' has format version {}; expected {}", name, envelope->version, kFormatVersion);
+  if (envelope->version != kFormatVersion)
+    base::bad_input("'{}' has format version {}; expected {}", name, envelope->version, kFormatVersion);
   const Json json = base::parse_json(text, name, {.strict = true, .max_bytes = static_cast<std::size_t>(kMaxManifestBytes)});
   Manifest manifest;
   manifest.identity = {json.at("run").as_string(), json.at("config").as_string()};
   manifest.step = read_count(json.at("step"));
   manifest.state = json.at("state");
   manifest.block_bytes = read_count(json.at("block_bytes"));
-  if (manifest.block_bytes < kSmallestBlock || manifest.block_bytes > kLargestBlock) json.at("block_bytes").fail_expected("512 bytes to 1 GiB");
+  if (manifest.block_bytes < kSmallestBlock || manifest.block_bytes > kLargestBlock)
+    json.at("block_bytes").fail_expected("512 bytes to 1 GiB");
   for (const Json& file : json.at("files").as_array()) manifest.files.push_back(read_file(file, manifest.block_bytes));
   read_tensors(json.at("tensors"), manifest);
   return manifest;

@@ -61,10 +61,10 @@ struct FileRecord {
 struct Manifest {
   Identity identity;
   std::int64_t step = 0;
-  base::Json state;                           // what else the run needs to continue: data position, counters
+  base::Json state;  // what else the run needs to continue: data position, counters
   std::int64_t block_bytes = kBlockBytes;
-  std::vector<FileRecord> files;              // data-00000.bin, data-00001.bin, ...
-  std::vector<TensorRecord> tensors;          // by name
+  std::vector<FileRecord> files;      // data-00000.bin, data-00001.bin, ...
+  std::vector<TensorRecord> tensors;  // by name
 
   const TensorRecord* find(std::string_view tensor) const;
   std::int64_t data_bytes() const;

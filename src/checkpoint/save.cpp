@@ -52,7 +52,12 @@ std::vector<TensorRecord> join_tensors(std::span<const Part> parts) {
 }
 
 Manifest make_manifest(const SaveRequest& request, std::span<const Part> parts) {
-  Manifest manifest{.identity = request.identity, .step = request.step, .state = request.state, .block_bytes = request.block_bytes, .files = {}, .tensors = {}};
+  Manifest manifest{.identity = request.identity,
+                    .step = request.step,
+                    .state = request.state,
+                    .block_bytes = request.block_bytes,
+                    .files = {},
+                    .tensors = {}};
   for (const Part& part : parts) {
     PLIMSOLL_CHECK(part.writer == std::ssize(manifest.files), "part of writer {} in place {}", part.writer, manifest.files.size());
     manifest.files.push_back(part.file);
@@ -107,7 +112,8 @@ void read_back(io::FileSystem& file_system, const io::Path& path, const Manifest
     throw;
   } catch (const base::Error& error) {
     discard(file_system, path);
-    base::fail(base::ErrorKind::other, "the checkpoint of step {} did not read back as written and was removed: {}", written.step, error.what());
+    base::fail(base::ErrorKind::other, "the checkpoint of step {} did not read back as written and was removed: {}", written.step,
+               error.what());
   }
 }
 

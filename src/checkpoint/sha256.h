@@ -17,7 +17,8 @@ class Sha256 {
   static constexpr std::size_t kBlock = 64;
   void compress(const std::uint8_t* block);
 
-  std::array<std::uint32_t, 8> state_{0x6A09E667u, 0xBB67AE85u, 0x3C6EF372u, 0xA54FF53Au, 0x510E527Fu, 0x9B05688Cu, 0x1F83D9ABu, 0x5BE0CD19u};
+  std::array<std::uint32_t, 8> state_{0x6A09E667u, 0xBB67AE85u, 0x3C6EF372u, 0xA54FF53Au,
+                                      0x510E527Fu, 0x9B05688Cu, 0x1F83D9ABu, 0x5BE0CD19u};
   std::array<std::uint8_t, kBlock> pending_{};
   std::uint64_t length_ = 0;  // bytes given so far
 };

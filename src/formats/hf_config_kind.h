@@ -14,7 +14,7 @@ struct HfKind {
   model::Family family;
   bool qkv_bias = false;
   bool qk_norm = false;
-  bool window = false;             // can say that attention slides
+  bool window = false;                // can say that attention slides
   std::int64_t default_kv_heads = 0;  // where the file does not say; 0: as many as heads
   std::int64_t default_head_dim = 0;  // likewise; 0: width / heads
 };

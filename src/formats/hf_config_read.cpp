@@ -20,9 +20,15 @@ using model::Model;
 constexpr std::int64_t kMaxConfigBytes = std::int64_t{16} << 20;
 
 // Largest believable values, far above any real model: they keep every product of sizes within 64 bits.
-constexpr std::pair<std::string_view, int> kLargestPowers[] = {
-    {"vocab_size", 26},   {"n_positions", 30}, {"max_position_embeddings", 30}, {"original_max_position_embeddings", 30}, {"sliding_window", 30},
-    {"hidden_size", 18},  {"n_embd", 18},      {"intermediate_size", 22},       {"n_inner", 22}};
+constexpr std::pair<std::string_view, int> kLargestPowers[] = {{"vocab_size", 26},
+                                                               {"n_positions", 30},
+                                                               {"max_position_embeddings", 30},
+                                                               {"original_max_position_embeddings", 30},
+                                                               {"sliding_window", 30},
+                                                               {"hidden_size", 18},
+                                                               {"n_embd", 18},
+                                                               {"intermediate_size", 22},
+                                                               {"n_inner", 22}};
 constexpr int kLargestPower = 12;  // layers, heads, head size, token types
 
 // Python writes null for "not set", which is the same as absent.
@@ -49,7 +55,9 @@ class Reader {
   }
   double number(std::string_view key, double otherwise) const { return find(key) ? find(key)->as_double() : otherwise; }
   bool flag(std::string_view key, bool otherwise) const { return find(key) ? find(key)->as_bool() : otherwise; }
-  std::string text(std::string_view key, std::string_view otherwise) const { return find(key) ? find(key)->as_string() : std::string(otherwise); }
+  std::string text(std::string_view key, std::string_view otherwise) const {
+    return find(key) ? find(key)->as_string() : std::string(otherwise);
+  }
 
   void require(std::string_view key, bool value, std::string_view why) const {
     if (flag(key, value) != value) {
@@ -142,7 +150,8 @@ model::Rope read_rope(const Json& config, std::int64_t context) {
   const std::string kind = inner.text("rope_type", inner.text("type", "default"));
   if (kind == "default") return rope;
   if (kind != "linear" && kind != "llama3") {
-    base::bad_input("{}: rotary positions are scaled by \"{}\"; Plimsoll computes \"default\", \"linear\" and \"llama3\"", scaling->where(), kind);
+    base::bad_input("{}: rotary positions are scaled by \"{}\"; Plimsoll computes \"default\", \"linear\" and \"llama3\"", scaling->where(),
+                    kind);
   }
   rope.factor = scaling->at("factor").as_double();
   rope.scaling = kind == "linear" ? model::RopeScaling::linear : model::RopeScaling::llama3;
@@ -159,7 +168,8 @@ std::int64_t read_qwen_window(const Json& config, std::int64_t layers) {
   std::int64_t sliding = 0;
   if (const Json* types = read.find("layer_types")) {
     for (const Json& type : types->as_array()) {
-      if (type.as_string() != "full_attention" && type.as_string() != "sliding_attention") type.fail_expected("full_attention or sliding_attention");
+      if (type.as_string() != "full_attention" && type.as_string() != "sliding_attention")
+        type.fail_expected("full_attention or sliding_attention");
       sliding += type.as_string() == "sliding_attention" ? 1 : 0;
     }
     if (std::ssize(types->as_array()) != layers) types->fail_expected(fmt::format("one for each of {} layers", layers));
@@ -175,7 +185,8 @@ std::int64_t read_qwen_window(const Json& config, std::int64_t layers) {
 }
 
 std::int64_t read_window(const HfKind& kind, const Json& config, std::int64_t layers) {
-  if (kind.type == "mistral") return config.find("sliding_window") && config.at("sliding_window").is_null() ? 0 : Reader(config).count("sliding_window", 4096);
+  if (kind.type == "mistral")
+    return config.find("sliding_window") && config.at("sliding_window").is_null() ? 0 : Reader(config).count("sliding_window", 4096);
   return kind.window ? read_qwen_window(config, layers) : 0;
 }
 
@@ -229,7 +240,8 @@ Json read_hf_config_json(io::FileSystem& file_system, const io::Path& folder) {
 
 Model model_from_hf_config(const Json& config) {
   if (Reader(config).find("quantization_config")) {
-    base::bad_input("{}: the weights are quantized; Plimsoll trains those stored in f32, bf16, f16 or f64", config.at("quantization_config").where());
+    base::bad_input("{}: the weights are quantized; Plimsoll trains those stored in f32, bf16, f16 or f64",
+                    config.at("quantization_config").where());
   }
   const Model model = read_family(config);
   if (const auto problems = model::problems(model); !problems.empty()) {
@@ -238,6 +250,8 @@ Model model_from_hf_config(const Json& config) {
   return model;
 }
 
-Model read_hf_config(io::FileSystem& file_system, const io::Path& folder) { return model_from_hf_config(read_hf_config_json(file_system, folder)); }
+Model read_hf_config(io::FileSystem& file_system, const io::Path& folder) {
+  return model_from_hf_config(read_hf_config_json(file_system, folder));
+}
 
 }  // namespace plimsoll::formats

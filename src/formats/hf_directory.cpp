@@ -16,7 +16,8 @@ namespace {
 constexpr std::size_t kNamesInMessages = 5;
 
 std::string first_few(const std::vector<std::string>& names) {
-  const std::vector<std::string> shown(names.begin(), names.begin() + static_cast<std::ptrdiff_t>(std::min(names.size(), kNamesInMessages)));
+  const std::vector<std::string> shown(names.begin(),
+                                       names.begin() + static_cast<std::ptrdiff_t>(std::min(names.size(), kNamesInMessages)));
   const std::string text = fmt::format("{}", fmt::join(shown, ", "));
   return names.size() > shown.size() ? fmt::format("{} and {} more", text, names.size() - shown.size()) : text;
 }
@@ -48,7 +49,8 @@ void check_size(const SafetensorsSet& weights, const model::Model& model) {
 
 bool equal_values(const TensorView& a, const TensorView& b) {
   if (a.shape != b.shape) return false;
-  if (a.dtype == b.dtype) return a.data.size() == b.data.size() && (a.data.empty() || std::memcmp(a.data.data(), b.data.data(), a.data.size()) == 0);
+  if (a.dtype == b.dtype)
+    return a.data.size() == b.data.size() && (a.data.empty() || std::memcmp(a.data.data(), b.data.data(), a.data.size()) == 0);
   return converts_to_f32(a.dtype) && converts_to_f32(b.dtype) && to_f32(a) == to_f32(b);
 }
 
@@ -97,7 +99,8 @@ void HfDirectory::match_tensors() {
     }
   }
   if (!missing.empty()) {
-    base::bad_input("'{}' lacks {} tensor(s) of the model that config.json describes: {}", weights_.name(), missing.size(), first_few(missing));
+    base::bad_input("'{}' lacks {} tensor(s) of the model that config.json describes: {}", weights_.name(), missing.size(),
+                    first_few(missing));
   }
 }
 
@@ -114,9 +117,10 @@ void HfDirectory::check_leftovers() const {
     const TensorView* view = weights_.find(copy);
     known.insert(copy);
     if (view && !equal_values(*view, weights_.at(original))) {
-      base::bad_input("'{}': tensors '{}' and '{}' differ, but config.json says that they are one; if the model has a head of its own, set "
-                      "\"tie_word_embeddings\" to false",
-                      weights_.name(), copy, original);
+      base::bad_input(
+          "'{}': tensors '{}' and '{}' differ, but config.json says that they are one; if the model has a head of its own, set "
+          "\"tie_word_embeddings\" to false",
+          weights_.name(), copy, original);
     }
   }
   std::vector<std::string> extra;
@@ -126,7 +130,8 @@ void HfDirectory::check_leftovers() const {
     if (!known.contains(name) && !is_known_buffer(model_.family, inner)) extra.emplace_back(name);
   }
   if (!extra.empty()) {
-    base::bad_input("'{}' holds {} tensor(s) that the model of config.json does not have: {}", weights_.name(), extra.size(), first_few(extra));
+    base::bad_input("'{}' holds {} tensor(s) that the model of config.json does not have: {}", weights_.name(), extra.size(),
+                    first_few(extra));
   }
 }
 

@@ -10,9 +10,16 @@ namespace plimsoll::formats {
 
 namespace {
 
-constexpr std::array<std::string_view, 10> kCompanions{
-    "tokenizer.json", "tokenizer_config.json", "special_tokens_map.json", "added_tokens.json", "tokenizer.model",
-    "vocab.json",     "vocab.txt",             "merges.txt",              "generation_config.json", "chat_template.jinja"};
+constexpr std::array<std::string_view, 10> kCompanions{"tokenizer.json",
+                                                       "tokenizer_config.json",
+                                                       "special_tokens_map.json",
+                                                       "added_tokens.json",
+                                                       "tokenizer.model",
+                                                       "vocab.json",
+                                                       "vocab.txt",
+                                                       "merges.txt",
+                                                       "generation_config.json",
+                                                       "chat_template.jinja"};
 
 io::Path without_slash(const io::Path& folder) { return folder.has_filename() ? folder : folder.parent_path(); }
 

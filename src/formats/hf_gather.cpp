@@ -46,7 +46,8 @@ void gather_transposed(const HfPart& part, const TensorView& view, std::int64_t 
 }
 
 // Rows [first, first + rows) of their tensor into `chunk`.
-void scatter_straight(const HfPart& part, std::span<const float> ours, std::int64_t width, std::int64_t first, std::int64_t rows, float* chunk) {
+void scatter_straight(const HfPart& part, std::span<const float> ours, std::int64_t width, std::int64_t first, std::int64_t rows,
+                      float* chunk) {
   for (const RowRun& run : part.rows) {
     const std::int64_t begin = std::max(run.theirs, first);
     const std::int64_t end = std::min(run.theirs + run.count, first + rows);
@@ -57,7 +58,8 @@ void scatter_straight(const HfPart& part, std::span<const float> ours, std::int6
   }
 }
 
-void scatter_transposed(const HfPart& part, std::span<const float> ours, std::int64_t width, std::int64_t first, std::int64_t rows, float* chunk) {
+void scatter_transposed(const HfPart& part, std::span<const float> ours, std::int64_t width, std::int64_t first, std::int64_t rows,
+                        float* chunk) {
   const std::int64_t columns = part.shape[1];
   for (const RowRun& run : part.rows) {
     for (std::int64_t i = 0; i < run.count; ++i) {

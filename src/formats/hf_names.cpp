@@ -66,7 +66,9 @@ class Collector {
     add({ours, {rows, columns}, {{theirs, {rows, columns}, all_rows(rows)}}});
   }
 
-  void vector(const std::string& ours, std::int64_t rows, const std::string& theirs) { add({ours, {rows}, {{theirs, {rows}, all_rows(rows)}}}); }
+  void vector(const std::string& ours, std::int64_t rows, const std::string& theirs) {
+    add({ours, {rows}, {{theirs, {rows}, all_rows(rows)}}});
+  }
 
   // Our (rows, columns) weight, and its bias, out of one or more of their layers.
   void linear(const std::string& ours, std::int64_t columns, const std::vector<Source>& sources, bool bias, bool transposed = false) {
@@ -121,9 +123,8 @@ void add_gpt2(const Model& model, Collector& out) {
   const QkvRows qkv(model);
   out.matrix("embed.tokens", model.vocab, model.width, out.in_base("wte.weight"));
   out.matrix("embed.positions", model.context, model.width, out.in_base("wpe.weight"));
-  const auto conv1d = [&](const std::string& ours, const std::string& theirs, std::int64_t rows, std::int64_t columns, std::vector<RowRun> runs) {
-    out.linear(ours, columns, {{theirs, rows, std::move(runs)}}, true, true);
-  };
+  const auto conv1d = [&](const std::string& ours, const std::string& theirs, std::int64_t rows, std::int64_t columns,
+                          std::vector<RowRun> runs) { out.linear(ours, columns, {{theirs, rows, std::move(runs)}}, true, true); };
   for (std::int64_t layer = 0; layer < model.layers; ++layer) {
     const std::string ours = fmt::format("blocks.{}", layer);
     const std::string theirs = out.in_base(fmt::format("h.{}", layer));
@@ -160,7 +161,8 @@ void add_llama(const Model& model, Collector& out) {
     out.vector(ours + ".ffn.norm.weight", model.width, theirs + ".post_attention_layernorm.weight");
     const RowRun gate{.ours = 0, .theirs = 0, .count = model.ffn, .step = 2};
     const RowRun up{.ours = 1, .theirs = 0, .count = model.ffn, .step = 2};
-    out.linear(ours + ".ffn.up", model.width, {{theirs + ".mlp.gate_proj", model.ffn, {gate}}, {theirs + ".mlp.up_proj", model.ffn, {up}}}, false);
+    out.linear(ours + ".ffn.up", model.width, {{theirs + ".mlp.gate_proj", model.ffn, {gate}}, {theirs + ".mlp.up_proj", model.ffn, {up}}},
+               false);
     out.linear(ours + ".ffn.down", model.ffn, {{theirs + ".mlp.down_proj", model.width, all_rows(model.width)}}, false);
   }
   out.vector("head.norm.weight", model.width, out.in_base("norm.weight"));

@@ -65,11 +65,13 @@ void check_ranges(const std::string& file, const std::vector<Entry>& entries, st
   std::int64_t reached = 0;
   for (const Entry& entry : entries) {
     const std::string& name = entry.spec.name;
-    if (entry.end < entry.begin) base::bad_input("'{}': tensor '{}' ends at byte {}, before it begins at {}", file, name, entry.end, entry.begin);
+    if (entry.end < entry.begin)
+      base::bad_input("'{}': tensor '{}' ends at byte {}, before it begins at {}", file, name, entry.end, entry.begin);
     if (entry.begin != reached) {
-      base::bad_input("'{}': tensor '{}' begins at byte {} of the data; expected {}, where the one before it ends: tensors may leave no hole and "
-                      "not overlap",
-                      file, name, entry.begin, reached);
+      base::bad_input(
+          "'{}': tensor '{}' begins at byte {} of the data; expected {}, where the one before it ends: tensors may leave no hole and "
+          "not overlap",
+          file, name, entry.begin, reached);
     }
     const auto bytes = checked_bytes(entry.spec);
     if (!bytes) base::bad_input("'{}': tensor '{}' of {} has no size in whole bytes", file, name, to_string(entry.spec));
@@ -92,11 +94,12 @@ std::string_view header_of(std::span<const std::byte> bytes, const std::string& 
   std::uint64_t length = 0;
   std::memcpy(&length, bytes.data(), sizeof length);
   if (length > Safetensors::kMaxHeaderBytes) {
-    base::bad_input("'{}' says that its header has {} bytes; a safetensors header has at most {}", file, length, Safetensors::kMaxHeaderBytes);
+    base::bad_input("'{}' says that its header has {} bytes; a safetensors header has at most {}", file, length,
+                    Safetensors::kMaxHeaderBytes);
   }
   if (length > bytes.size() - kLengthBytes) {
-    base::bad_input("'{}' says that its header has {} bytes, but only {} follow; the file is cut short or no safetensors file", file, length,
-                    bytes.size() - kLengthBytes);
+    base::bad_input("'{}' says that its header has {} bytes, but only {} follow; the file is cut short or no safetensors file", file,
+                    length, bytes.size() - kLengthBytes);
   }
   return {reinterpret_cast<const char*>(bytes.data()) + kLengthBytes, static_cast<std::size_t>(length)};
 }
@@ -105,7 +108,8 @@ template <typename T>
 std::int32_t narrow_element(const TensorView& view, std::size_t index) {
   T value;
   std::memcpy(&value, view.data.data() + index * sizeof value, sizeof value);
-  if (!std::in_range<std::int32_t>(value)) base::bad_input("tensor '{}' has {} at element {}; expected a 32-bit integer", view.name, value, index);
+  if (!std::in_range<std::int32_t>(value))
+    base::bad_input("tensor '{}' has {} at element {}; expected a 32-bit integer", view.name, value, index);
   return static_cast<std::int32_t>(value);
 }
 

@@ -53,7 +53,8 @@ io::Path weights_in_folder(io::FileSystem& file_system, const io::Path& folder) 
     base::bad_input("'{}' holds no safetensors file{}", folder.string(),
                     pickled ? "; its weights are in a pickle, which can carry code and is never read: save them as safetensors first" : "");
   }
-  base::bad_input("'{}' holds {} safetensors files and neither {} nor {}; name the one to read", folder.string(), found.size(), kSingle, kIndex);
+  base::bad_input("'{}' holds {} safetensors files and neither {} nor {}; name the one to read", folder.string(), found.size(), kSingle,
+                  kIndex);
 }
 
 }  // namespace
@@ -88,7 +89,8 @@ SafetensorsSet SafetensorsSet::open_index(io::FileSystem& file_system, const io:
     const std::size_t number = numbers.at(member.value.as_string());
     const auto found = set.tensors_.find(member.key);
     if (found == set.tensors_.end() || found->second.first != number) {
-      base::bad_input("{}: the index says that '{}' holds tensor '{}', but it does not", weight_map.where_key(member), member.value.as_string(), member.key);
+      base::bad_input("{}: the index says that '{}' holds tensor '{}', but it does not", weight_map.where_key(member),
+                      member.value.as_string(), member.key);
     }
   }
   for (const auto& [name, place] : set.tensors_) {

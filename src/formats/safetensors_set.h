@@ -25,9 +25,9 @@ class SafetensorsSet {
 
   const std::string& name() const { return name_; }
   const std::vector<Safetensors>& files() const { return files_; }
-  std::vector<std::string_view> names() const;                 // sorted
-  const TensorView* find(std::string_view tensor) const;       // nullptr when absent
-  const TensorView& at(std::string_view tensor) const;         // throws when absent
+  std::vector<std::string_view> names() const;            // sorted
+  const TensorView* find(std::string_view tensor) const;  // nullptr when absent
+  const TensorView& at(std::string_view tensor) const;    // throws when absent
 
  private:
   SafetensorsSet() = default;
@@ -49,7 +49,8 @@ struct ShardOptions {
 // Tensors go to files in the order given; the index is written last, by finish().
 class SafetensorsSetWriter {
  public:
-  SafetensorsSetWriter(io::FileSystem& file_system, const io::Path& folder, const std::vector<TensorSpec>& tensors, const ShardOptions& options = {});
+  SafetensorsSetWriter(io::FileSystem& file_system, const io::Path& folder, const std::vector<TensorSpec>& tensors,
+                       const ShardOptions& options = {});
 
   void write(std::string_view tensor, std::int64_t offset, std::span<const std::byte> data);
   void finish();

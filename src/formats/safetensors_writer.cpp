@@ -23,9 +23,8 @@ io::Path folder_of(const io::Path& path) { return path.parent_path().empty() ? i
 }  // namespace
 
 std::string safetensors_header(std::vector<TensorSpec>& tensors, const SafetensorsWriter::Metadata& metadata) {
-  std::sort(tensors.begin(), tensors.end(), [](const TensorSpec& a, const TensorSpec& b) {
-    return a.dtype != b.dtype ? a.dtype > b.dtype : a.name < b.name;
-  });
+  std::sort(tensors.begin(), tensors.end(),
+            [](const TensorSpec& a, const TensorSpec& b) { return a.dtype != b.dtype ? a.dtype > b.dtype : a.name < b.name; });
   base::JsonObject header;
   if (!metadata.empty()) {
     base::Json pairs = base::Json::object();
@@ -44,8 +43,8 @@ std::string safetensors_header(std::vector<TensorSpec>& tensors, const Safetenso
   std::string text = base::write_json(base::Json(std::move(header)));
   text.append((8 - text.size() % 8) % 8, ' ');
   if (text.size() > Safetensors::kMaxHeaderBytes) {
-    base::bad_input("{} tensors need a safetensors header of {} bytes; the format allows {}: write several files", tensors.size(), text.size(),
-                    Safetensors::kMaxHeaderBytes);
+    base::bad_input("{} tensors need a safetensors header of {} bytes; the format allows {}: write several files", tensors.size(),
+                    text.size(), Safetensors::kMaxHeaderBytes);
   }
   const std::uint64_t length = text.size();
   std::string bytes(sizeof length, '\0');
@@ -53,7 +52,8 @@ std::string safetensors_header(std::vector<TensorSpec>& tensors, const Safetenso
   return bytes + text;
 }
 
-SafetensorsWriter::SafetensorsWriter(io::FileSystem& file_system, const io::Path& path, std::vector<TensorSpec> tensors, const Metadata& metadata)
+SafetensorsWriter::SafetensorsWriter(io::FileSystem& file_system, const io::Path& path, std::vector<TensorSpec> tensors,
+                                     const Metadata& metadata)
     : file_system_(file_system), path_(path), temporary_(path), tensors_(std::move(tensors)) {
   temporary_ += ".tmp";
   const std::string header = safetensors_header(tensors_, metadata);
@@ -88,7 +88,8 @@ void SafetensorsWriter::write(std::string_view tensor, std::int64_t offset, std:
   const auto found = places_.find(tensor);
   PLIMSOLL_CHECK(file_ && found != places_.end(), "tensor {} is not in {}", tensor, path_.string());
   Place& place = found->second;
-  PLIMSOLL_CHECK(offset >= 0 && offset + std::ssize(data) <= place.size, "bytes {}+{} of tensor {} with {}", offset, data.size(), tensor, place.size);
+  PLIMSOLL_CHECK(offset >= 0 && offset + std::ssize(data) <= place.size, "bytes {}+{} of tensor {} with {}", offset, data.size(), tensor,
+                 place.size);
   file_->write_at(place.begin + offset, data);
   place.written += std::ssize(data);
 }

@@ -113,7 +113,8 @@ TEST_F(DamageTest, SwappedFilesOfTwoWriters) {
   for (const TensorSource& source : sources_of(state)) pieces[source.name < "b" ? 0 : 1].push_back(source);
   begin(disk_, folder(), 3);
   std::vector<Part> parts;
-  for (std::int64_t writer : {0, 1}) parts.push_back(write_part(disk_, folder(), request_at(3), writer, pieces[static_cast<std::size_t>(writer)]));
+  for (std::int64_t writer : {0, 1})
+    parts.push_back(write_part(disk_, folder(), request_at(3), writer, pieces[static_cast<std::size_t>(writer)]));
   commit(disk_, folder(), request_at(3), parts);
   ASSERT_EQ(newest_step(disk_, folder()), 3);
   const io::Path path = folder() / step_name(3);

@@ -80,7 +80,9 @@ class LyingFileSystem final : public io::FileSystem {
   io::OpenFile open(const io::Path& path, io::OpenMode mode) override { return inner_.open(path, mode); }
   void close(const io::OpenFile& file) override { inner_.close(file); }
   std::int64_t size(const io::OpenFile& file) override { return inner_.size(file); }
-  std::size_t read_at(const io::OpenFile& file, std::int64_t offset, std::span<std::byte> out) override { return inner_.read_at(file, offset, out); }
+  std::size_t read_at(const io::OpenFile& file, std::int64_t offset, std::span<std::byte> out) override {
+    return inner_.read_at(file, offset, out);
+  }
   void append(const io::OpenFile& file, std::span<const std::byte> data) override { inner_.append(file, data); }
   void sync(const io::OpenFile& file) override { inner_.sync(file); }
   io::Mapping map(const io::Path& path) override { return inner_.map(path); }
@@ -120,7 +122,9 @@ TEST(ReadBack, FindsWhatADiskDidNotWriteBeforeAnythingGoes) {
 
 INSTANTIATE_TEST_SUITE_P(Kinds, FaultTest, ::testing::Values(io::FaultKind::io_error, io::FaultKind::no_space, io::FaultKind::short_write),
                          [](const auto& test) {
-                           return test.param == io::FaultKind::io_error ? "IoError" : test.param == io::FaultKind::no_space ? "NoSpace" : "ShortWrite";
+                           return test.param == io::FaultKind::io_error   ? "IoError"
+                                  : test.param == io::FaultKind::no_space ? "NoSpace"
+                                                                          : "ShortWrite";
                          });
 
 }  // namespace

@@ -15,7 +15,9 @@ Manifest sample() {
   manifest.state = base::Json::object({{"epoch", 3}, {"lr", 0.1}, {"none", nullptr}});
   manifest.block_bytes = 512;
   manifest.files = {{1000, {0xDEADBEEF, 1}}, {0, {}}, {24, {7}}};
-  manifest.tensors = {{"a", base::DType::f32, {2, 5}, {{0, 64, 0, 16}, {2, 0, 16, 24}}}, {"b", base::DType::bf16, {}, {{0, 128, 0, 2}}}, {"c", base::DType::u8, {0, 7}, {}}};
+  manifest.tensors = {{"a", base::DType::f32, {2, 5}, {{0, 64, 0, 16}, {2, 0, 16, 24}}},
+                      {"b", base::DType::bf16, {}, {{0, 128, 0, 2}}},
+                      {"c", base::DType::u8, {0, 7}, {}}};
   return manifest;
 }
 
@@ -80,7 +82,8 @@ TEST(Manifest, ANewerFormatIsToldFromADamagedOne) {
 
 TEST(Manifest, ARightDigestDoesNotMakeItRight) {
   const auto with = [](const std::string& files, const std::string& tensors, const std::string& rest = R"("step":1,"block_bytes":512)") {
-    return seal_manifest(1, R"({"run":"r","config":"c","state":{},)" + rest + R"(,"files":[)" + files + R"(],"tensors":[)" + tensors + "]}");
+    return seal_manifest(1,
+                         R"({"run":"r","config":"c","state":{},)" + rest + R"(,"files":[)" + files + R"(],"tensors":[)" + tensors + "]}");
   };
   const std::string file = R"({"bytes":600,"crc32c":"0000000011111111"})";
   const auto tensor = [](const std::string& pieces, const std::string& shape = "[4]", const std::string& name = "a") {

@@ -37,7 +37,9 @@ TEST_F(SaveLoadTest, AStateComesBackBitForBit) {
 }
 
 TEST_F(SaveLoadTest, LargeTensorsSpanBlocks) {
-  State state{{"big", filled(base::DType::u8, {3 * kBlockBytes + 12345}, 1)}, {"a", filled(base::DType::f32, {100}, 2)}, {"c", filled(base::DType::u8, {kBlockBytes}, 3)}};
+  State state{{"big", filled(base::DType::u8, {3 * kBlockBytes + 12345}, 1)},
+              {"a", filled(base::DType::f32, {100}, 2)},
+              {"c", filled(base::DType::u8, {kBlockBytes}, 3)}};
   save(disk_, folder(), {.identity = {"r", "c"}, .step = 1}, sources_of(state));
   const Checkpoint checkpoint = open(disk_, folder() / step_name(1));
   EXPECT_EQ(checkpoint.manifest.files[0].sums.size(), 5u);
@@ -89,7 +91,8 @@ TEST_F(SaveLoadTest, NewerOnesAreLeftAlone) {
 
 TEST_F(SaveLoadTest, OtherRunsAndNewerFormatsAreRefused) {
   save_state(disk_, folder(), 1);
-  EXPECT_NE(message_of([&] { newest_valid(disk_, folder(), {"run-2", ""}); }).find("another run ('run-1'; this one is 'run-2')"), std::string::npos);
+  EXPECT_NE(message_of([&] { newest_valid(disk_, folder(), {"run-2", ""}); }).find("another run ('run-1'; this one is 'run-2')"),
+            std::string::npos);
   EXPECT_NE(message_of([&] { newest_valid(disk_, folder(), {"run-1", "beef"}); }).find("other settings"), std::string::npos);
   const State state = state_at(1);
   SaveRequest foreign = request_at(1);
@@ -103,7 +106,8 @@ TEST_F(SaveLoadTest, OtherRunsAndNewerFormatsAreRefused) {
 
 TEST_F(SaveLoadTest, NamesThatAreNotOursAreIgnored) {
   save_state(disk_, folder(), 1);
-  for (const char* name : {"step-1", "step-00000002x", "step-", "notes", "step--0000001", "step-00000003.tmp2", "step-99999999999999999999"}) {
+  for (const char* name :
+       {"step-1", "step-00000002x", "step-", "notes", "step--0000001", "step-00000003.tmp2", "step-99999999999999999999"}) {
     disk_.make_directory(folder() / name);
   }
   EXPECT_EQ(newest_step(disk_, folder()), 1);
@@ -127,7 +131,8 @@ TEST_F(SaveLoadTest, TensorsMustBeTheRuns) {
   State state = state_at(0);
   State other = state;
   other["a.master"].shape = {9, 17};
-  EXPECT_NE(message_of([&] { load(disk_, checkpoint, targets_of(other)); }).find("f32[17, 9]; this run's is f32[9, 17]"), std::string::npos);
+  EXPECT_NE(message_of([&] { load(disk_, checkpoint, targets_of(other)); }).find("f32[17, 9]; this run's is f32[9, 17]"),
+            std::string::npos);
   other = state;
   other["a.master"].dtype = base::DType::i32;
   EXPECT_NE(message_of([&] { load(disk_, checkpoint, targets_of(other)); }).find("this run's is i32[17, 9]"), std::string::npos);
@@ -136,7 +141,8 @@ TEST_F(SaveLoadTest, TensorsMustBeTheRuns) {
   EXPECT_NE(message_of([&] { load(disk_, checkpoint, targets_of(other)); }).find("holds no tensor 'z'"), std::string::npos);
   other = state;
   other.erase("scalars");
-  EXPECT_NE(message_of([&] { load(disk_, checkpoint, targets_of(other)); }).find("a tensor 'scalars' that this run does not have"), std::string::npos);
+  EXPECT_NE(message_of([&] { load(disk_, checkpoint, targets_of(other)); }).find("a tensor 'scalars' that this run does not have"),
+            std::string::npos);
   load(disk_, checkpoint, targets_of(other), Unclaimed::ignore);
   state = state_at(1);
   state.erase("scalars");

@@ -38,9 +38,9 @@ inline StateTensor filled(base::DType dtype, std::vector<std::int64_t> shape, st
 // A few kilobytes: several blocks of 512 bytes, sizes that fill no whole block, a scalar and an empty tensor.
 inline State state_at(std::int64_t step) {
   const auto seed = static_cast<std::uint64_t>(step) * 10;
-  return {{"a.master", filled(base::DType::f32, {17, 9}, seed)},       {"a.moment1", filled(base::DType::bf16, {17, 9}, seed + 1)},
-          {"b.master", filled(base::DType::f32, {300}, seed + 2)},     {"empty", filled(base::DType::f32, {0, 4}, seed + 3)},
-          {"scalars", filled(base::DType::u8, {13}, seed + 4)},        {"step", filled(base::DType::i64, {}, seed + 5)}};
+  return {{"a.master", filled(base::DType::f32, {17, 9}, seed)},   {"a.moment1", filled(base::DType::bf16, {17, 9}, seed + 1)},
+          {"b.master", filled(base::DType::f32, {300}, seed + 2)}, {"empty", filled(base::DType::f32, {0, 4}, seed + 3)},
+          {"scalars", filled(base::DType::u8, {13}, seed + 4)},    {"step", filled(base::DType::i64, {}, seed + 5)}};
 }
 
 inline std::vector<TensorSource> sources_of(const State& state) {
@@ -76,7 +76,8 @@ inline std::int64_t newest_step(io::FileSystem& file_system, const io::Path& fol
   const Search search = newest_valid(file_system, folder, {"run-1", "c0ffee"});
   if (!search.found) return -1;
   const std::int64_t step = search.found->manifest.step;
-  const bool same = load_state(file_system, *search.found) == state_at(step) && search.found->manifest.state.at("position").as_integer() == step * 1000;
+  const bool same =
+      load_state(file_system, *search.found) == state_at(step) && search.found->manifest.state.at("position").as_integer() == step * 1000;
   return same ? step : -2;
 }
 
@@ -91,7 +92,8 @@ class MemoryFolder {
  public:
   MemoryFolder() {
     const std::filesystem::path memory = "/dev/shm";
-    std::string pattern = ((std::filesystem::is_directory(memory) ? memory : std::filesystem::temp_directory_path()) / "plimsoll-test-XXXXXX").string();
+    std::string pattern =
+        ((std::filesystem::is_directory(memory) ? memory : std::filesystem::temp_directory_path()) / "plimsoll-test-XXXXXX").string();
     path_ = ::mkdtemp(pattern.data());
   }
   MemoryFolder(const MemoryFolder&) = delete;

@@ -32,7 +32,8 @@ class TreeFileSystem final : public io::FileSystem {
     if (status(directory) && status(directory)->kind != io::EntryKind::directory) throw io::IoError("list", directory, ENOTDIR);
     std::vector<io::Entry> entries;
     for (const auto& [path, bytes] : tree_) {
-      if (path.parent_path() == relative(directory)) entries.push_back({path.filename().string(), bytes ? io::EntryKind::file : io::EntryKind::directory});
+      if (path.parent_path() == relative(directory))
+        entries.push_back({path.filename().string(), bytes ? io::EntryKind::file : io::EntryKind::directory});
     }
     return entries;
   }

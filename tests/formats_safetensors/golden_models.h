@@ -12,11 +12,14 @@ namespace plimsoll::formats {
 
 inline std::vector<io::Path> golden_folders(io::FileSystem& disk) {
   std::vector<io::Path> folders;
-  for (const io::Path& weights : io::expand_glob(disk, PLIMSOLL_SOURCE_DIR "/tests/golden/data/*/weights.safetensors")) folders.push_back(weights.parent_path());
+  for (const io::Path& weights : io::expand_glob(disk, PLIMSOLL_SOURCE_DIR "/tests/golden/data/*/weights.safetensors"))
+    folders.push_back(weights.parent_path());
   return folders;
 }
 
-inline HfDirectory open_golden(io::FileSystem& disk, const io::Path& folder) { return HfDirectory::open(disk, folder, folder / "weights.safetensors"); }
+inline HfDirectory open_golden(io::FileSystem& disk, const io::Path& folder) {
+  return HfDirectory::open(disk, folder, folder / "weights.safetensors");
+}
 
 inline HfDirectory golden_model(io::FileSystem& disk, const std::string& name) {
   return open_golden(disk, io::Path(PLIMSOLL_SOURCE_DIR "/tests/golden/data") / name);

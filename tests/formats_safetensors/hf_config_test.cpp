@@ -79,7 +79,9 @@ TEST(HfConfig, RelativesOfLlamaDifferInWhatTheyAdd) {
 }
 
 TEST(HfConfig, RefusesByNameWhatItDoesNotCompute) {
-  const auto expect = [](const std::string& message, std::string_view says) { EXPECT_NE(message.find(says), std::string::npos) << message; };
+  const auto expect = [](const std::string& message, std::string_view says) {
+    EXPECT_NE(message.find(says), std::string::npos) << message;
+  };
   expect(refusal("{}"), "model_type");
   expect(refusal(R"({"model_type":"gemma"})"), "gpt2, bert, llama, mistral, qwen2, qwen3");
   expect(refusal(R"({"model_type":"llama"})"), "\"num_hidden_layers\" is missing");
@@ -94,10 +96,14 @@ TEST(HfConfig, RefusesByNameWhatItDoesNotCompute) {
   expect(llama_refusal(R"(,"sliding_window":4,"layer_types":["full_attention","sliding_attention"])", "qwen2"), "1 of 2 layers");
   expect(llama_refusal(R"(,"layer_types":["full_attention"])", "qwen2"), "one for each of 2 layers");
   expect(llama_refusal(R"(,"head_dim":7)"), "even");
-  expect(refusal(R"({"model_type":"llama","hidden_size":25,"num_hidden_layers":1,"num_attention_heads":4,"intermediate_size":4,"vocab_size":4,"max_position_embeddings":4})"),
-         "does not divide");
-  expect(refusal(R"({"model_type":"gpt2","n_layer":1,"n_embd":8,"n_head":2,"n_positions":8,"vocab_size":8,"scale_attn_by_inverse_layer_idx":true})"),
-         "scale_attn_by_inverse_layer_idx");
+  expect(
+      refusal(
+          R"({"model_type":"llama","hidden_size":25,"num_hidden_layers":1,"num_attention_heads":4,"intermediate_size":4,"vocab_size":4,"max_position_embeddings":4})"),
+      "does not divide");
+  expect(
+      refusal(
+          R"({"model_type":"gpt2","n_layer":1,"n_embd":8,"n_head":2,"n_positions":8,"vocab_size":8,"scale_attn_by_inverse_layer_idx":true})"),
+      "scale_attn_by_inverse_layer_idx");
   expect(refusal(R"({"model_type":"bert","is_decoder":true})"), "is_decoder");
   expect(refusal(R"({"model_type":"bert","position_embedding_type":"relative_key"})"), "relative_key");
   for (const char* bad : {"0", "-3", "2.5", "\"4\"", "1e30", "9223372036854775807", "true"}) {

@@ -124,7 +124,8 @@ TEST_F(HfDirectoryTest, ABareBertLacksItsHeadAndSaysSo) {
   tensors["pooler.dense.weight"] = folder.weights().at("cls.predictions.transform.dense.weight");
   write_folder(folder, tensors);
   const HfDirectory bare = HfDirectory::open(disk_, out());
-  EXPECT_EQ(bare.absent(), (std::vector<std::string>{"head.dense.weight", "head.dense.bias", "head.norm.weight", "head.norm.bias", "head.bias"}));
+  EXPECT_EQ(bare.absent(),
+            (std::vector<std::string>{"head.dense.weight", "head.dense.bias", "head.norm.weight", "head.norm.bias", "head.bias"}));
   EXPECT_FALSE(bare.holds("head.bias"));
   EXPECT_TRUE(bare.holds("embed.tokens"));
   EXPECT_EQ(load(bare, "blocks.1.attention.qkv.bias"), load(folder, "blocks.1.attention.qkv.bias"));
@@ -133,10 +134,10 @@ TEST_F(HfDirectoryTest, ABareBertLacksItsHeadAndSaysSo) {
 TEST_F(HfDirectoryTest, OldNamesOfBertsNormsAreKnown) {
   const HfDirectory folder = golden_model(disk_, "bert-tiny");
   write_folder(folder, renamed(tensors_of(folder), [](std::string name) {
-    if (const auto at = name.find("LayerNorm.weight"); at != std::string::npos) name.replace(at, 16, "LayerNorm.gamma");
-    if (const auto at = name.find("LayerNorm.bias"); at != std::string::npos) name.replace(at, 14, "LayerNorm.beta");
-    return name;
-  }));
+                 if (const auto at = name.find("LayerNorm.weight"); at != std::string::npos) name.replace(at, 16, "LayerNorm.gamma");
+                 if (const auto at = name.find("LayerNorm.bias"); at != std::string::npos) name.replace(at, 14, "LayerNorm.beta");
+                 return name;
+               }));
   expect_same_tensors(folder, HfDirectory::open(disk_, out()));
 }
 

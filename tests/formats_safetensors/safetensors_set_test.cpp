@@ -50,7 +50,8 @@ TEST_F(SafetensorsSetTest, OneFileNeedsNoIndex) {
 
 TEST_F(SafetensorsSetTest, ShardsAreFilledInOrder) {
   write_four(9);
-  EXPECT_EQ(listing(), (std::vector<std::string>{"model-00001-of-00002.safetensors", "model-00002-of-00002.safetensors", "model.safetensors.index.json"}));
+  EXPECT_EQ(listing(), (std::vector<std::string>{"model-00001-of-00002.safetensors", "model-00002-of-00002.safetensors",
+                                                 "model.safetensors.index.json"}));
   const SafetensorsSet set = SafetensorsSet::open(disk_, folder_.path());
   ASSERT_EQ(set.files().size(), 2u);
   EXPECT_NE(set.files()[0].find("d"), nullptr);
@@ -91,7 +92,8 @@ TEST_F(SafetensorsSetTest, AnIndexThatLiesIsRefused) {
 
 TEST_F(SafetensorsSetTest, ATensorInTwoShardsIsRefused) {
   const std::string one = file_bytes(R"({"a":{"dtype":"U8","shape":[1],"data_offsets":[0,1]}})", "x");
-  const std::string two = file_bytes(R"({"a":{"dtype":"U8","shape":[1],"data_offsets":[0,1]},"b":{"dtype":"U8","shape":[1],"data_offsets":[1,2]}})", "xy");
+  const std::string two =
+      file_bytes(R"({"a":{"dtype":"U8","shape":[1],"data_offsets":[0,1]},"b":{"dtype":"U8","shape":[1],"data_offsets":[1,2]}})", "xy");
   put("one.safetensors", one);
   put("two.safetensors", two);
   EXPECT_NE(refusal_of_folder().find("holds 2 safetensors files"), std::string::npos);

@@ -40,19 +40,23 @@ TEST_F(SafetensorsWriterTest, GoldenFilesComeOutByteForByte) {
 }
 
 TEST_F(SafetensorsWriterTest, WideTypesComeFirstAndNamesAreEscaped) {
-  std::vector<TensorSpec> specs{{"a", FileDType::u8, {3}}, {"b\"\n\xc3\xa9", FileDType::bf16, {1}}, {"c", FileDType::f64, {}}, {"a0", FileDType::u8, {0}}};
+  std::vector<TensorSpec> specs{
+      {"a", FileDType::u8, {3}}, {"b\"\n\xc3\xa9", FileDType::bf16, {1}}, {"c", FileDType::f64, {}}, {"a0", FileDType::u8, {0}}};
   const std::string header = safetensors_header(specs, {{"k", "v"}});
-  EXPECT_EQ(header.substr(8),
-            "{\"__metadata__\":{\"k\":\"v\"},\"c\":{\"dtype\":\"F64\",\"shape\":[],\"data_offsets\":[0,8]},"
-            "\"b\\\"\\n\xc3\xa9\":{\"dtype\":\"BF16\",\"shape\":[1],\"data_offsets\":[8,10]},"
-            "\"a\":{\"dtype\":\"U8\",\"shape\":[3],\"data_offsets\":[10,13]},\"a0\":{\"dtype\":\"U8\",\"shape\":[0],\"data_offsets\":[13,13]}}");
+  EXPECT_EQ(
+      header.substr(8),
+      "{\"__metadata__\":{\"k\":\"v\"},\"c\":{\"dtype\":\"F64\",\"shape\":[],\"data_offsets\":[0,8]},"
+      "\"b\\\"\\n\xc3\xa9\":{\"dtype\":\"BF16\",\"shape\":[1],\"data_offsets\":[8,10]},"
+      "\"a\":{\"dtype\":\"U8\",\"shape\":[3],\"data_offsets\":[10,13]},\"a0\":{\"dtype\":\"U8\",\"shape\":[0],\"data_offsets\":[13,13]}}");
   EXPECT_EQ(refusal(header + std::string(13, 'x')), "");
   specs = {{"abc", FileDType::u8, {1}}};
   EXPECT_EQ(safetensors_header(specs, {}).substr(8), R"({"abc":{"dtype":"U8","shape":[1],"data_offsets":[0,1]}} )");
 }
 
 TEST_F(SafetensorsWriterTest, UnfinishedFilesGoAway) {
-  { SafetensorsWriter writer(disk_, path(), {{"a", FileDType::u8, {3}}}); }
+  {
+    SafetensorsWriter writer(disk_, path(), {{"a", FileDType::u8, {3}}});
+  }
   EXPECT_TRUE(disk_.list(folder_.path()).empty());
 }
 
