@@ -30,11 +30,11 @@ struct Passes {
 
 // Where the parts of the workspace begin, in bytes.
 struct WorkspaceLayout {
-  std::int64_t group = 0;   // packed B, one for each thread
-  std::int64_t group_bytes = 0;
-  std::int64_t block = 0;   // packed A
-  std::int64_t bias = 0;    // as f32
-  std::int64_t sums = 0;    // f32 (m, n) between passes, where c itself cannot hold it
+  std::int64_t group = 0;  // packed B, one for each thread
+  std::int64_t group_floats = 0;
+  std::int64_t block = 0;  // packed A
+  std::int64_t bias = 0;   // as f32
+  std::int64_t sums = 0;   // f32 (m, n) between passes, where c itself cannot hold it
   std::int64_t bytes = 0;
 
   WorkspaceLayout(const GemmSize& size, std::int64_t threads) {
@@ -44,8 +44,7 @@ struct WorkspaceLayout {
       bytes += round_up(floats * static_cast<std::int64_t>(sizeof(float)), 64);
       return offset;
     };
-    const std::int64_t group_floats = passes.depth * std::min(round_up(size.n, kMaxTileColumns), kGroupSlivers * kMaxTileColumns);
-    group_bytes = group_floats * static_cast<std::int64_t>(sizeof(float));
+    group_floats = passes.depth * std::min(round_up(size.n, kMaxTileColumns), kGroupSlivers * kMaxTileColumns);
     group = take(group_floats * threads);
     block = take(passes.depth * std::min(size.m, kBlockRows) + kMaxTileColumns);
     bias = take(size.n);

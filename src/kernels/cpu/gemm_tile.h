@@ -25,58 +25,82 @@ constexpr std::int64_t kTileColumns = kTileVectors * kLanes;
 constexpr int kTileRows = kLanes == 16 ? 14 : 6;
 static_assert(kTileRows <= kMaxTileRows && kTileColumns <= kMaxTileColumns);
 
-// What to bring nearer while tiles are computed, a cache line or two at every step: the place of the tile in C, whose
-// rows lie in as many pages, and the columns of B that are packed next. In a burst they would stall the tile instead.
-class Fetch {
+// A part of an operand in memory, as runs of bytes at a stride, and a cursor that fetches it a cache line at a time.
+class Ahead {
  public:
-  void expect_b(const MatrixView& b, Range depth, Range columns, std::int64_t tiles) {
-    const std::int64_t element = base::size_of(b.dtype);
-    const Range runs = b.transposed ? columns : depth;
-    const Range within = b.transposed ? depth : columns;
-    runs_ = within.begin < within.end ? runs.end - runs.begin : 0;
-    run_bytes_ = (within.end - within.begin) * element;
-    run_stride_ = b.stride * element;
-    run_ = static_cast<const char*>(b.data) + runs.begin * run_stride_ + within.begin * element;
-    run_done_ = 0;
+  Ahead() = default;
+  // To be fetched during the next `tiles` tiles.
+  Ahead(const MatrixView& from, Range rows, Range columns, std::int64_t tiles) {
+    const std::int64_t element = base::size_of(from.dtype);
+    const Range outer = from.transposed ? columns : rows;
+    const Range inner = from.transposed ? rows : columns;
+    runs_ = outer.end - outer.begin;
+    run_bytes_ = (inner.end - inner.begin) * element;
+    stride_ = from.stride * element;
+    at_ = static_cast<const char*>(from.data) + outer.begin * stride_ + inner.begin * element;
     lines_a_tile_ = divide_up(runs_ * divide_up(run_bytes_, 64), tiles);
   }
 
-  void expect_tile(const void* c, std::int64_t stride_bytes, std::int64_t rows, std::int64_t row_bytes) {
-    row_ = static_cast<const char*>(c);
-    row_stride_ = stride_bytes;
-    rows_ = rows;
-    row_bytes_ = row_bytes;
-    lines_ = lines_a_tile_;
-  }
+  void begin_tile() { lines_ = runs_ > 0 ? lines_a_tile_ : 0; }
 
   HWY_INLINE void step() {
-    if (rows_ > 0) {
-      for (std::int64_t byte = 0; byte < row_bytes_; byte += 64) __builtin_prefetch(row_ + byte, 1);
-      row_ += row_stride_;
-      --rows_;
-    } else if (lines_ > 0 && runs_ > 0) {
-      __builtin_prefetch(run_ + run_done_);
-      --lines_;
-      run_done_ += 64;
-      if (run_done_ < run_bytes_) return;
-      run_done_ = 0;
-      run_ += run_stride_;
-      --runs_;
-    }
+    if (lines_ == 0) return;
+    --lines_;
+    __builtin_prefetch(at_ + done_);
+    done_ += 64;
+    if (done_ < run_bytes_) return;
+    done_ = 0;
+    at_ += stride_;
+    if (--runs_ == 0) lines_ = 0;
   }
 
  private:
-  const char* row_ = nullptr;
-  std::int64_t row_stride_ = 0;
-  std::int64_t rows_ = 0;
-  std::int64_t row_bytes_ = 0;
-  const char* run_ = nullptr;
-  std::int64_t run_stride_ = 0;
+  const char* at_ = nullptr;
+  std::int64_t stride_ = 0;
   std::int64_t runs_ = 0;
   std::int64_t run_bytes_ = 0;
-  std::int64_t run_done_ = 0;
+  std::int64_t done_ = 0;  // bytes of the present run
   std::int64_t lines_a_tile_ = 0;
-  std::int64_t lines_ = 0;
+  std::int64_t lines_ = 0;  // still to fetch during this tile
+};
+
+// Brings nearer what is needed next while tiles are computed, few lines at every step: first the place of the tile in C,
+// whose rows lie in as many pages, then what will be packed. In a burst they would stall the tile instead.
+struct Fetch {
+  Ahead a;
+  Ahead b;
+  const char* row = nullptr;
+  std::int64_t row_stride = 0;
+  std::int64_t row_bytes = 0;
+  std::int64_t rows = 0;
+
+  void begin_tile(const void* c, std::int64_t stride, std::int64_t count, std::int64_t bytes) {
+    row = static_cast<const char*>(c);
+    row_stride = stride;
+    row_bytes = bytes;
+    rows = count;
+    a.begin_tile();
+    b.begin_tile();
+  }
+
+  HWY_INLINE void step() {
+    if (rows > 0) {
+      for (std::int64_t byte = 0; byte < row_bytes; byte += 64) __builtin_prefetch(row + byte, 1);
+      row += row_stride;
+      --rows;
+      return;
+    }
+    b.step();
+    a.step();
+  }
+};
+
+// Where a tile goes: straight into f32 memory, set or added, or into `tile` for finish_tile.
+struct TileTarget {
+  float* tile = nullptr;
+  float* direct = nullptr;  // (optional)
+  std::int64_t stride = 0;
+  bool add = false;
 };
 
 template <int kRows>
@@ -104,17 +128,22 @@ struct TileSums {
     }
   }
 
-  HWY_INLINE void store(float* HWY_RESTRICT tile) const {
+  template <bool kAdd>
+  HWY_INLINE void store(float* HWY_RESTRICT dst, std::int64_t stride) const {
+    const F32 d;
 #pragma GCC unroll 16
-    for (int r = 0; r < kRows; ++r) {
+    for (int r = 0; r < kRows; ++r, dst += stride) {
 #pragma GCC unroll 2
-      for (int v = 0; v < kTileVectors; ++v) hn::Store(sums[r][v], F32(), tile + r * kTileColumns + v * kLanes);
+      for (int v = 0; v < kTileVectors; ++v) {
+        float* const at = dst + v * kLanes;
+        hn::StoreU(kAdd ? hn::Add(sums[r][v], hn::LoadU(d, at)) : sums[r][v], d, at);
+      }
     }
   }
 };
 
 template <int kRows>
-void compute_tile(std::int64_t depth, const float* HWY_RESTRICT a, const float* HWY_RESTRICT b, float* HWY_RESTRICT tile, Fetch& fetch) {
+void compute_tile(std::int64_t depth, const float* HWY_RESTRICT a, const float* HWY_RESTRICT b, const TileTarget& to, Fetch& fetch) {
   TileSums<kRows> sums;
   std::int64_t p = 0;
   for (; p + 4 <= depth; p += 4, a += 4 * kRows, b += 4 * kTileColumns) {
@@ -123,10 +152,12 @@ void compute_tile(std::int64_t depth, const float* HWY_RESTRICT a, const float* 
     for (int i = 0; i < 4; ++i) sums.add(a + i * kRows, b + i * kTileColumns);
   }
   for (; p < depth; ++p, a += kRows, b += kTileColumns) sums.add(a, b);
-  sums.store(tile);
+  if (to.direct == nullptr) return sums.template store<false>(to.tile, kTileColumns);
+  if (to.add) return sums.template store<true>(to.direct, to.stride);
+  sums.template store<false>(to.direct, to.stride);
 }
 
-using ComputeTile = void (*)(std::int64_t, const float*, const float*, float*, Fetch&);
+using ComputeTile = void (*)(std::int64_t, const float*, const float*, const TileTarget&, Fetch&);
 
 template <int... kRowsLessOne>
 constexpr std::array<ComputeTile, sizeof...(kRowsLessOne)> tile_functions(std::integer_sequence<int, kRowsLessOne...>) {

@@ -19,6 +19,8 @@ HWY_BEFORE_NAMESPACE();
 namespace plimsoll::kernels::cpu::HWY_NAMESPACE {
 namespace {
 
+using base::DType;
+
 class Multiplication {
  public:
   Multiplication(const PackedGemm& gemm, std::byte* workspace, int threads)
@@ -34,25 +36,36 @@ class Multiplication {
 
   // Every thread of the team runs this.
   void run(std::int64_t thread, std::int64_t threads) const {
-    for (std::int64_t pass = 0; pass < passes_.count; ++pass) {
-      const Range depth = part_of(gemm_.k, pass, passes_.count);
-      const std::int64_t row_slivers = divide_up(gemm_.m, kTileRows);
-      const std::int64_t blocks = divide_up(row_slivers, kBlockRows / kTileRows);
-      for (std::int64_t block = 0; block < blocks; ++block) {
-        const Range slivers = part_of(row_slivers, block, blocks);
-        const Range rows{slivers.begin * kTileRows, std::min(gemm_.m, slivers.end * kTileRows)};
-        const Range mine = part_of(divide_up(rows.end - rows.begin, kTileRows), thread, threads);
-        pack_operand<kTileRows, false>(gemm_.a, gemm_.a.transposed, rows, depth, mine, block_);
+    for (Step at; at.pass < passes_.count; at = after(at)) {
+      const Range rows = rows_of(block_slivers(at.block));
+      pack_operand<kTileRows, false>(gemm_.a, gemm_.a.transposed, rows, depth_of(at), share(at, thread, threads), block_);
 #pragma omp barrier
-        compute(pass, rows, depth, thread, threads);
+      compute(at, thread, threads);
 #pragma omp barrier
-      }
     }
   }
 
  private:
+  struct Step {
+    std::int64_t pass = 0;
+    std::int64_t block = 0;
+  };
+
+  Step after(Step at) const { return at.block + 1 < blocks() ? Step{at.pass, at.block + 1} : Step{at.pass + 1, 0}; }
+  Range depth_of(Step at) const { return part_of(gemm_.k, at.pass, passes_.count); }
+  std::int64_t row_slivers() const { return divide_up(gemm_.m, kTileRows); }
+  std::int64_t blocks() const { return divide_up(row_slivers(), kBlockRows / kTileRows); }
+  Range block_slivers(std::int64_t block) const { return part_of(row_slivers(), block, blocks()); }
+  Range rows_of(Range slivers) const { return {slivers.begin * kTileRows, std::min(gemm_.m, slivers.end * kTileRows)}; }
+  Range columns_of(Range slivers) const { return {slivers.begin * kTileColumns, std::min(gemm_.n, slivers.end * kTileColumns)}; }
+  // The slivers of A that a thread packs, counted from the beginning of the block.
+  Range share(Step at, std::int64_t thread, std::int64_t threads) const {
+    const Range slivers = block_slivers(at.block);
+    return part_of(slivers.end - slivers.begin, thread, threads);
+  }
+
   const float* widened_bias(float* space) const {
-    if (gemm_.bias_dtype == base::DType::f32) return static_cast<const float*>(gemm_.bias);
+    if (gemm_.bias_dtype == DType::f32) return static_cast<const float*>(gemm_.bias);
     with_element(gemm_.bias_dtype, [&](auto zero) {
       const auto* bias = static_cast<const decltype(zero)*>(gemm_.bias);
       for (std::int64_t j = 0; j < gemm_.n; ++j) space[j] = to_f32(bias[j]);
@@ -73,43 +86,60 @@ class Multiplication {
   }
 
   // The tiles of this thread, a group of columns after the other.
-  void compute(std::int64_t pass, Range rows, Range depth, std::int64_t thread, std::int64_t threads) const {
-    const std::int64_t row_slivers = divide_up(rows.end - rows.begin, kTileRows);
+  void compute(Step at, std::int64_t thread, std::int64_t threads) const {
+    const Range block = block_slivers(at.block);
     const std::int64_t column_slivers = divide_up(gemm_.n, kTileColumns);
-    const ThreadGrid grid(row_slivers, column_slivers, threads);
+    const ThreadGrid grid(block.end - block.begin, column_slivers, threads);
     if (thread >= grid.rows * grid.columns) return;
-    const Range my_rows = part_of(row_slivers, thread / grid.columns, grid.rows);
+    const Range my_rows = part_of(block.end - block.begin, thread / grid.columns, grid.rows);
     const Range my_columns = part_of(column_slivers, thread % grid.columns, grid.columns);
     const std::int64_t groups = divide_up(my_columns.end - my_columns.begin, kGroupSlivers);
-    float* const group = group_ + thread * layout_.group_bytes / static_cast<std::int64_t>(sizeof(float));
+    const std::int64_t rows_count = my_rows.end - my_rows.begin;
+    float* const group = group_ + thread * layout_.group_floats;
+    const Step next = after(at);
     Fetch fetch;
+    if (next.pass < passes_.count) {
+      const Range slivers = share(next, thread, threads);
+      const std::int64_t first = block_slivers(next.block).begin;
+      fetch.a = Ahead(gemm_.a, rows_of({first + slivers.begin, first + slivers.end}), depth_of(next), rows_count * (my_columns.end - my_columns.begin));
+    }
     for (std::int64_t g = 0; g < groups; ++g) {
       const Range slivers = part_in(my_columns, g, groups);
-      const Range columns{slivers.begin * kTileColumns, std::min(gemm_.n, slivers.end * kTileColumns)};
-      pack_operand<kTileColumns, true>(gemm_.b, !gemm_.b.transposed, columns, depth, {0, slivers.end - slivers.begin}, group);
-      const Range next = g + 1 < groups ? part_in(my_columns, g + 1, groups) : Range{0, 0};
-      fetch.expect_b(gemm_.b, depth, {next.begin * kTileColumns, std::min(gemm_.n, next.end * kTileColumns)},
-                     (my_rows.end - my_rows.begin) * (slivers.end - slivers.begin));
-      compute_group(pass, rows, my_rows, columns, depth.end - depth.begin, group, fetch);
+      const std::int64_t tiles = rows_count * (slivers.end - slivers.begin);
+      pack_operand<kTileColumns, true>(gemm_.b, !gemm_.b.transposed, columns_of(slivers), depth_of(at), {0, slivers.end - slivers.begin}, group);
+      if (g + 1 < groups) {
+        fetch.b = Ahead(gemm_.b, depth_of(at), columns_of(part_in(my_columns, g + 1, groups)), tiles);
+      } else if (next.pass != at.pass && next.pass < passes_.count) {
+        fetch.b = Ahead(gemm_.b, depth_of(next), columns_of(part_in(my_columns, 0, groups)), tiles);
+      } else {
+        fetch.b = Ahead();
+      }
+      compute_group(at, my_rows, columns_of(slivers), group, fetch);
     }
   }
 
-  void compute_group(std::int64_t pass, Range rows, Range slivers, Range columns, std::int64_t depth, const float* group,
-                     Fetch& fetch) const {
+  void compute_group(Step at, Range slivers, Range columns, const float* group, Fetch& fetch) const {
+    const std::int64_t depth = depth_of(at).end - depth_of(at).begin;
+    const Range rows = rows_of(block_slivers(at.block));
+    const std::int64_t pass = at.pass;
     const bool last = pass + 1 == passes_.count;
     const Finish finish = finish_for(pass, last);
     const FinishTile finish_function = last ? finish_last_ : finish_tile<float, ops::ActivationKind::none>;
-    const std::int64_t out_size = last ? base::size_of(gemm_.c_dtype) : static_cast<std::int64_t>(sizeof(float));
+    const DType out_dtype = last ? gemm_.c_dtype : DType::f32;
+    const std::int64_t out_size = base::size_of(out_dtype);
+    const bool direct = out_dtype == DType::f32 && !finish.bias && !finish.activated;
     HWY_ALIGN float tile[kTileRows * kTileColumns];
     for (std::int64_t r = slivers.begin; r < slivers.end; ++r) {
       const std::int64_t row = rows.begin + r * kTileRows;
       const std::int64_t height = std::min<std::int64_t>(kTileRows, rows.end - row);
       for (std::int64_t column = columns.begin; column < columns.end; column += kTileColumns) {
         const std::int64_t width = std::min(kTileColumns, columns.end - column);
-        fetch.expect_tile(static_cast<const char*>(finish.out) + (row * finish.out_stride + column) * out_size,
-                          finish.out_stride * out_size, height, width * out_size);
-        kComputeTile[height - 1](depth, block_ + r * kTileRows * depth, group + (column - columns.begin) * depth, tile, fetch);
-        finish_function(finish, tile, row, height, column, width);
+        char* const out = static_cast<char*>(finish.out) + (row * finish.out_stride + column) * out_size;
+        fetch.begin_tile(out, finish.out_stride * out_size, height, width * out_size);
+        const bool whole = direct && width == kTileColumns;
+        const TileTarget to{tile, whole ? reinterpret_cast<float*>(out) : nullptr, finish.out_stride, finish.add_out};
+        kComputeTile[height - 1](depth, block_ + r * kTileRows * depth, group + (column - columns.begin) * depth, to, fetch);
+        if (!whole) finish_function(finish, tile, row, height, column, width);
       }
     }
   }
@@ -117,7 +147,7 @@ class Multiplication {
   // f32 results keep the sums between passes themselves; others have room for them in the workspace.
   Finish finish_for(std::int64_t pass, bool last) const {
     Finish to;
-    const bool sums_in_c = gemm_.c_dtype == base::DType::f32;
+    const bool sums_in_c = gemm_.c_dtype == DType::f32;
     if (sums_in_c || last) {
       to.out = gemm_.c;
       to.out_stride = gemm_.c_stride;
