@@ -1,0 +1,144 @@
+// Whole training steps of a preset model on random tokens, the planning of them, or where their time goes:
+//   bench_steps --model gpt2 --samples 4 --sequence 256 --precision f32 --threads 2
+//   bench_steps --plan --steps 20      # times plan_session instead of steps
+//   bench_steps --profile              # one step by kernel, as a table
+// bench/gpt2.py runs it side by side with bench/peers/torch_train.py; a step does the same work there.
+#include <map>
+
+#include "base/random.h"
+#include "config/run.h"
+#include "model/model.h"
+#include "serve.h"
+#include "train/session.h"
+#include "train/setup.h"
+
+namespace {
+
+using namespace plimsoll;
+
+struct Options {
+  bench::ServeOptions serve;
+  std::string model = "gpt2";
+  std::int64_t samples = 4;
+  std::int64_t sequence = 256;
+  double dropout = 0.0;
+  double clip = 0.0;
+  model::Precision precision = model::Precision::f32;
+  bool plan = false;
+  bool profile = false;
+};
+
+void add_options(CLI::App& app, Options& options) {
+  bench::add_options(app, options.serve);
+  std::map<std::string, model::Precision> precisions;
+  for (const auto precision : {model::Precision::f32, model::Precision::bf16, model::Precision::fp16}) {
+    precisions.emplace(config::name_of(precision), precision);
+  }
+  app.add_option("--model", options.model, "a preset")->check(CLI::IsMember(model::preset_names()))->capture_default_str();
+  app.add_option("--samples", options.samples)->check(CLI::PositiveNumber)->capture_default_str();
+  app.add_option("--sequence", options.sequence)->check(CLI::PositiveNumber)->capture_default_str();
+  app.add_option("--dropout", options.dropout, "everywhere the family has it")->check(CLI::Range(0.0, 0.99))->capture_default_str();
+  app.add_option("--clip", options.clip, "global gradient norm; 0 = off")->check(CLI::NonNegativeNumber)->capture_default_str();
+  app.add_option("--precision", options.precision, "f32, bf16 or fp16")->transform(CLI::CheckedTransformer(precisions));
+  auto* plan = app.add_flag("--plan", options.plan, "time planning instead of steps");
+  app.add_flag("--profile", options.profile, "print one step's time by kernel")->excludes(plan);
+}
+
+model::Model model_of(const Options& options) {
+  model::Model model = *model::preset(options.model);
+  model.dropout = model.attention_dropout = model.embedding_dropout = options.dropout;
+  return model;
+}
+
+train::SessionOptions session_options(const Options& options) {
+  model::Training training;
+  training.precision = options.precision;
+  training.micro_batch = {options.samples, options.sequence};
+  training.optimizer.clip = options.clip;
+  return {.forward = train::forward_of(model_of(options)), .name = options.model, .training = training, .threads = options.serve.threads};
+}
+
+// One batch serves all steps, as it does for the peer.
+void fill_inputs(train::Session& session, const Options& options, std::int64_t vocab) {
+  const base::RandomKey key = base::random_key(1, base::hash_name("tokens"));
+  const auto draw = [&](std::size_t index) {
+    return static_cast<std::int32_t>(base::philox({static_cast<std::uint32_t>(index), 0, 0, 0}, key)[0] % static_cast<std::uint32_t>(vocab));
+  };
+  const auto tokens = session.input("train", "tokens", 0);
+  const auto targets = session.input("train", "targets", 0);
+  const auto positions = session.input("train", "positions", 0);
+  const auto length = static_cast<std::size_t>(options.sequence);
+  for (std::size_t index = 0; index < tokens.size(); ++index) {
+    const std::size_t place = index % length;
+    const std::size_t in_stream = index / length * (length + 1) + place;
+    tokens[index] = draw(in_stream);
+    targets[index] = draw(in_stream + 1);
+    if (!positions.empty()) positions[index] = static_cast<std::int32_t>(place);
+  }
+  const auto samples = session.input("train", "samples", 0);
+  for (std::size_t sample = 0; sample < samples.size(); ++sample) samples[sample] = static_cast<std::int32_t>(sample);
+}
+
+base::Json describe_work(const Options& options) {
+  return base::Json::object({{"model", options.model},
+                             {"parameters", model::parameter_count(model_of(options))},
+                             {"batch", options.samples},
+                             {"sequence", options.sequence},
+                             {"dropout", options.dropout},
+                             {"precision", config::name_of(options.precision)},
+                             {"clip", options.clip}});
+}
+
+void print_profile(const std::function<void(executor::Timeline*)>& step, int warmup) {
+  for (int index = 0; index < warmup; ++index) step(nullptr);
+  executor::Timeline timeline;
+  const double total = bench::timed([&] { step(&timeline); }).wall;
+  double inside = 0.0;
+  fmt::print("{:>9} {:>6} {:>5}  {}\n", "ms", "share", "runs", "kernel");
+  for (const executor::KernelTime& time : executor::by_kernel(timeline)) {
+    inside += time.seconds;
+    fmt::print("{:>9.2f} {:>5.1f}% {:>5}  {}\n", time.seconds * 1e3, 100.0 * time.seconds / total, time.runs, time.kernel);
+  }
+  fmt::print("{:>9.2f} {:>5.1f}%        between kernels\n{:>9.2f} 100.0%        the step\n", (total - inside) * 1e3,
+             100.0 * (total - inside) / total, total * 1e3);
+}
+
+void run_plans(const Options& options) {
+  std::size_t procedures = 0;
+  const auto plan = [&] { procedures = train::plan_session(session_options(options)).procedures.size(); };
+  bench::serve(options.serve, plan, [&](double) {
+    base::Json summary = describe_work(options);
+    summary.set("procedures", procedures);
+    return summary;
+  });
+}
+
+void run_steps(const Options& options) {
+  train::Session session(session_options(options));
+  fill_inputs(session, options, model_of(options).vocab);
+  const std::int64_t tokens = options.samples * options.sequence;
+  std::vector<double> losses;
+  const auto step = [&](executor::Timeline* timeline) {
+    const auto number = static_cast<std::uint32_t>(losses.size() + 1);
+    losses.push_back(session.step({.learning_rate = 3e-4f, .step = number, .valid_targets = tokens}, timeline).loss);
+  };
+  if (options.profile) return print_profile(step, options.serve.warmup);
+  bench::serve(options.serve, [&] { step(nullptr); }, [&](double best) {
+    base::Json summary = describe_work(options);
+    bench::add(summary, {{"first_loss", losses.front()},
+                         {"last_loss", losses.back()},
+                         {"tokens_per_second", static_cast<double>(tokens) / best},
+                         {"arena_bytes", session.plan().classes.at(0).arena[static_cast<std::size_t>(plan::Tier::device)].count},
+                         {"reserve_bytes", train::capacity_of({}).reserve.count}});
+    return summary;
+  });
+}
+
+}  // namespace
+
+int main(int count, char** arguments) {
+  CLI::App app("Times training steps on random tokens");
+  Options options;
+  add_options(app, options);
+  return bench::run_program(app, count, arguments, [&] { options.plan ? run_plans(options) : run_steps(options); });
+}
