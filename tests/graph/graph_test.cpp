@@ -92,7 +92,9 @@ TEST_P(EveryFamily, FrozenParametersHaveNeitherGradientNorState) {
   }
   // Nothing before the first trained parameter is differentiated.
   for (const Node& node : graph.nodes) {
-    if (node.phase == Phase::backward) EXPECT_NE(graph.blocks[node.block].name, "blocks.0");
+    if (node.phase == Phase::backward) {
+      EXPECT_NE(graph.blocks[node.block].name, "blocks.0");
+    }
   }
 }
 

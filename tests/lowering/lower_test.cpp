@@ -90,7 +90,9 @@ TEST(Lower, LaterMicroBatchesAccumulate) {
     if (!call.label.ends_with(".backward")) continue;
     for (const plan::Instruction& instruction : plan.procedures[call.procedure].instructions) {
       const auto& compute = std::get<plan::Compute>(instruction);
-      if (const auto* grad = std::get_if<ops::LinearGradWeight>(&compute.op)) EXPECT_EQ(grad->accumulate, call.micro_batch > 0);
+      if (const auto* grad = std::get_if<ops::LinearGradWeight>(&compute.op)) {
+        EXPECT_EQ(grad->accumulate, call.micro_batch > 0);
+      }
     }
   }
 }
