@@ -12,7 +12,7 @@ namespace plimsoll::kernels::cpu {
 // The depth of a pass makes a tile long enough to hide what surrounds it; a group of slivers of B stays in a
 // second-level cache while the rows of the block go by; a block is what all threads share.
 inline constexpr std::int64_t kPassDepth = 768;
-inline constexpr std::int64_t kGroupSlivers = 2;
+inline constexpr std::int64_t kGroupSlivers = 4;
 inline constexpr std::int64_t kBlockRows = 1280;
 // The widest tile of any instruction set, which the workspace allows for.
 inline constexpr std::int64_t kMaxTileRows = 14;

@@ -1,8 +1,10 @@
-// Linear layers and their gradients, each one packed GEMM; column sums for bias gradients.
+// Linear layers and their gradients, each one GEMM: packed, or oneDNN's for bf16 where the CPU has bf16 arithmetic.
+// Column sums for bias gradients.
 #include <algorithm>
 #include <array>
 
 #include "kernels/cpu/convert.h"
+#include "kernels/cpu/onednn_gemm.h"
 #include "kernels/cpu/packed_gemm.h"
 #include "kernels/cpu/row_blocks.h"
 #include "kernels/cpu/table.h"
@@ -78,6 +80,64 @@ std::int64_t grad_weight_workspace(const ops::KernelQuery& query) {
                                query.threads);
 }
 
+// ---- the same by oneDNN
+
+// All three multiplications as oneDNN wants them, from the types of the operands.
+OnednnGemm onednn_problem(const ops::Op& op, ops::Types inputs, ops::Types outputs) {
+  if (const auto* linear = std::get_if<ops::Linear>(&op)) {
+    const base::Shape& w = inputs[1].shape;
+    OnednnGemm gemm{.m = inputs[0].shape.rows(), .n = w[0], .k = w[1], .b_transposed = true, .a_stride = w[1], .c_dtype = outputs[0].dtype};
+    if (linear->bias) gemm.bias = inputs[2].dtype;
+    return gemm;
+  }
+  if (std::holds_alternative<ops::LinearGradInput>(op)) {
+    const base::Shape& w = inputs[1].shape;
+    return {.m = inputs[0].shape.rows(), .n = w[1], .k = w[0], .a_stride = w[0], .c_dtype = outputs[0].dtype};
+  }
+  const base::Shape& dw = outputs[0].shape;
+  return {.m = dw[0],
+          .n = dw[1],
+          .k = inputs[0].shape.rows(),
+          .a_transposed = true,
+          .a_stride = dw[0],
+          .c_dtype = outputs[0].dtype,
+          .accumulate = std::get<ops::LinearGradWeight>(op).accumulate};
+}
+
+OnednnMatmul onednn_matmul(const ops::KernelQuery& query) { return {onednn_problem(query.op, query.inputs, query.outputs), query.threads}; }
+
+std::optional<std::string> refuse_onednn(const ops::KernelQuery& query) {
+  const auto is_bf16 = [](const base::TensorType& type) { return type.dtype == base::DType::bf16; };
+  if (!is_bf16(query.inputs[0]) || !is_bf16(query.inputs[1])) return "the operands are not both bf16";
+  for (const base::TensorType& type : {query.inputs.back(), query.outputs[0]}) {
+    if (!is_bf16(type) && type.dtype != base::DType::f32) return fmt::format("{} is neither bf16 nor f32", base::name_of(type.dtype));
+  }
+  return onednn_matmul(query).refusal();
+}
+
+std::int64_t onednn_workspace(const ops::KernelQuery& query) { return onednn_matmul(query).workspace(); }
+
+Prepared prepare_onednn(const ops::KernelQuery& query) {
+  auto matmul = std::make_shared<OnednnMatmul>(onednn_matmul(query));
+  matmul->prepare();
+  return matmul;
+}
+
+void run_onednn(const Call& call) {
+  const auto& matmul = *static_cast<const OnednnMatmul*>(call.prepared);
+  const auto* linear = std::get_if<ops::Linear>(&call.op);
+  const bool activates = linear != nullptr && linear->activation != ops::ActivationKind::none;
+  const Tensor& c = call.outputs[activates ? 1 : 0];
+  const void* bias = linear != nullptr && linear->bias ? call.inputs[2].data : nullptr;
+  matmul.run(call.inputs[0].data, call.inputs[1].data, bias, c.data, call.workspace);
+  if (!activates) return;
+  const ops::Op activation = ops::Activation{.kind = linear->activation};
+  const Kernel& kernel = kernel_named("activation.simd");
+  kernel.run({.op = activation, .inputs = {&c, 1}, .outputs = call.outputs.first(1), .threads = call.threads});
+}
+
+// ---- bias gradient
+
 // Blocks of rows are summed in row order, blocks in block order: the same bits for any number of threads.
 struct BiasGradScratch {
   BiasGradScratch(Workspace& workspace, const RowBlocks& blocks, std::int64_t width, int threads)
@@ -120,7 +180,14 @@ void run_bias_grad(const Call& call) {
   finish_row_sums(call.outputs[0], accumulate ? &call.inputs[1] : nullptr, scratch.partials, scratch.stride, blocks.count, call.threads);
 }
 
+constexpr Kernel by_onednn(std::string_view op, std::string_view name) {
+  return {.op = op, .name = name, .refusal = refuse_onednn, .workspace = onednn_workspace, .prepare = prepare_onednn, .run = run_onednn};
+}
+
 constexpr std::array kKernels{
+    by_onednn("linear", "linear.onednn"),
+    by_onednn("linear_grad_input", "linear_grad_input.onednn"),
+    by_onednn("linear_grad_weight", "linear_grad_weight.onednn"),
     Kernel{.op = "linear", .name = "linear.packed", .refusal = refuse_other_floats, .workspace = linear_workspace, .run = run_linear},
     Kernel{.op = "linear_grad_input",
            .name = "linear_grad_input.packed",
