@@ -2,6 +2,7 @@
 
 #include <fmt/format.h>
 
+#include "base/text.h"
 #include "cli/commands.h"
 #include "cli/completion.h"
 #include "cli/manual.h"
@@ -88,6 +89,21 @@ void add_helpers(CLI::App& app) {
   manual->callback([&app] { fmt::print("{}", manual_page(app)); });
 }
 
+// CLI11 says only that a subcommand is required when the one that was given does not exist.
+std::string unknown_command(const CLI::App& app, const std::string& found) {
+  std::vector<std::string> names;
+  for (const CLI::App* command : app.get_subcommands({})) names.push_back(command->get_name());
+  const std::string_view meant = base::nearest_name(found, std::vector<std::string_view>(names.begin(), names.end()));
+  return fmt::format("found the unknown command \"{}\",{} expected one of {}", found, meant.empty() ? "" : fmt::format(" did you mean \"{}\"?", meant),
+                     fmt::join(names, ", "));
+}
+
+std::string failure_text(const CLI::App* app, const CLI::Error& error) {
+  const std::vector<std::string> left = app->remaining();
+  const bool unknown = app->get_subcommands().empty() && !left.empty() && !left.front().starts_with('-');
+  return fmt::format("plimsoll: {}; see plimsoll --help\n", unknown ? unknown_command(*app, left.front()) : std::string(error.what()));
+}
+
 }  // namespace
 
 std::unique_ptr<CLI::App> make_app() {
@@ -95,6 +111,7 @@ std::unique_ptr<CLI::App> make_app() {
       "Plimsoll works out how a model can be trained on the machine at hand, proves that it fits, and trains it.", "plimsoll");
   app->set_version_flag("--version", fmt::format("plimsoll {}", PLIMSOLL_VERSION));
   app->require_subcommand(1);
+  app->failure_message(failure_text);
   app->get_formatter()->column_width(34);
   app->footer("Exit codes: 0 done, 2 bad input, 3 does not fit or is not legal, 4 a peer or device was lost, 1 anything else.");
   add_train(*app);

@@ -1,5 +1,6 @@
 #include "cli/common.h"
 
+#include "base/error.h"
 #include "config/config.h"
 #include "formats/hf_directory.h"
 #include "io/files.h"
@@ -10,10 +11,18 @@ namespace {
 
 constexpr std::int64_t kLargestRunFile = std::int64_t{16} << 20;
 
+std::string run_text(io::FileSystem& file_system, const std::string& path) {
+  try {
+    return io::read_text(file_system, path, kLargestRunFile);
+  } catch (const base::Error& error) {
+    base::fail(error.kind(), "{}; expected a run file (see docs/run-file.md)", error.what());
+  }
+}
+
 }  // namespace
 
 config::Run read_run(io::FileSystem& file_system, const RunOptions& options) {
-  config::Run run = config::parse_run(io::read_text(file_system, options.file, kLargestRunFile), options.file, options.overrides);
+  config::Run run = config::parse_run(run_text(file_system, options.file), options.file, options.overrides);
   if (!run.model_path.empty()) config::resolve_model(run, formats::HfDirectory::open(file_system, run.model_path).model());
   return run;
 }

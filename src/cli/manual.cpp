@@ -36,7 +36,7 @@ std::string manual_page(const CLI::App& app) {
   for (const CLI::App* command : app.get_subcommands({})) {
     page += fmt::format(".SH PLIMSOLL {}\n{}\n", CLI::detail::to_lower(command->get_name()), escaped(command->get_description()));
     for (const CLI::Option* option : command->get_options()) {
-      if (option->get_name() != "--help,-h" && option->get_name() != "-h,--help") add_option(*option, page);
+      if (option != command->get_help_ptr()) add_option(*option, page);
     }
   }
   page += fmt::format(".SH EXIT STATUS\n{}\n", escaped(app.get_footer()));

@@ -1,0 +1,159 @@
+// What a training leaves behind, and that it leaves the same every time.
+#include <gtest/gtest.h>
+
+#include <cmath>
+#include <set>
+
+#include "cli/run_folder.h"
+
+namespace plimsoll::tests {
+namespace {
+
+class TrainFiles : public testing::Test {
+ protected:
+  std::string train(std::vector<std::string> more = {}) {
+    more.insert(more.begin(), {"train", "run.json"});
+    const Ended ended = folder_.plimsoll(more);
+    EXPECT_EQ(ended.exit_code, 0) << ended.err;
+    return ended.out;
+  }
+
+  std::string data(const std::string& out) { return folder_.read(out + "/checkpoints/step-00000006/data-00000.bin"); }
+  std::string manifest(const std::string& out) { return folder_.read(out + "/checkpoints/step-00000006/manifest.json"); }
+  std::vector<std::string> losses(const std::string& out) { return column(folder_.read(out + "/metrics.jsonl"), "loss"); }
+
+  RunFolder folder_;
+};
+
+TEST_F(TrainFiles, Metrics) {
+  train();
+  const std::vector<std::string> lines = lines_of(folder_.read("out/metrics.jsonl"));
+  ASSERT_EQ(lines.size(), 6u);
+  for (std::size_t index = 0; index < lines.size(); ++index) {
+    const base::Json line = base::parse_json(lines[index], "metrics.jsonl", {.strict = true});
+    EXPECT_EQ(line.at("step").as_integer(), static_cast<std::int64_t>(index) + 1);
+    for (const char* key : {"loss", "grad_norm", "lr", "seconds", "tokens_per_second"}) EXPECT_GT(line.at(key).as_double(), 0.0) << key;
+    EXPECT_GT(line.at("peak_bytes").at("device").as_integer(), 0);
+    const bool evaluated = index == 2 || index == 5;
+    EXPECT_EQ(line.find("eval_loss") != nullptr, evaluated);
+    if (!evaluated) continue;
+    EXPECT_EQ(line.at("eval_tokens").as_integer(), 64);
+    EXPECT_GT(line.at("eval_seconds").as_double(), 0.0);
+  }
+}
+
+TEST_F(TrainFiles, NothingUnexpected) {
+  train();
+  std::set<std::string> kinds;
+  for (const auto& entry : std::filesystem::recursive_directory_iterator(folder_.path("out"))) {
+    const std::string name = entry.path().lexically_relative(folder_.path("out")).string();
+    kinds.insert(name.starts_with("events.out.tfevents.") ? "events" : name);
+  }
+  const std::set<std::string> expected{"checkpoints",
+                                       "checkpoints/step-00000004",
+                                       "checkpoints/step-00000004/data-00000.bin",
+                                       "checkpoints/step-00000004/manifest.json",
+                                       "checkpoints/step-00000006",
+                                       "checkpoints/step-00000006/data-00000.bin",
+                                       "checkpoints/step-00000006/manifest.json",
+                                       "events",
+                                       "metrics.jsonl",
+                                       "plan.json",
+                                       "run.json"};
+  EXPECT_EQ(kinds, expected);
+}
+
+TEST_F(TrainFiles, StoredRunGivesTheSameRun) {
+  train();
+  const std::string stored = folder_.read("out/run.json");
+  base::parse_json(stored, "run.json", {.strict = true});
+  folder_.write("again.json", stored);
+  const Ended ended = folder_.plimsoll({"train", "again.json", "--set", "out=again"});
+  ASSERT_EQ(ended.exit_code, 0) << ended.err;
+  EXPECT_EQ(losses("again"), losses("out"));
+  EXPECT_EQ(data("again"), data("out"));
+  EXPECT_EQ(folder_.read("again/plan.json"), folder_.read("out/plan.json"));
+}
+
+TEST_F(TrainFiles, SameRunSameBytes) {
+  train();
+  train({"--set", "out=second"});
+  train({"--set", "out=one-thread", "--set", "threads=1"});
+  ASSERT_FALSE(data("out").empty());
+  for (const char* other : {"second", "one-thread"}) {
+    EXPECT_EQ(losses(other), losses("out")) << other;
+    EXPECT_EQ(data(other), data("out")) << other;
+    EXPECT_EQ(manifest(other), manifest("out")) << other;
+  }
+  train({"--set", "out=seed", "--set", "seed=2"});
+  EXPECT_NE(losses("seed"), losses("out"));
+}
+
+TEST_F(TrainFiles, FreshForgetsAndRepeats) {
+  train();
+  const std::string before = data("out");
+  const auto loss = losses("out");
+  EXPECT_NE(train().find("resuming after step 6 from out/checkpoints/step-00000006, the newest valid checkpoint"), std::string::npos);
+  EXPECT_EQ(losses("out"), loss);
+  const std::string said = train({"--fresh"});
+  EXPECT_EQ(said.find("resuming"), std::string::npos);
+  EXPECT_EQ(losses("out"), loss);
+  EXPECT_EQ(data("out"), before);
+}
+
+TEST_F(TrainFiles, MoreStepsContinue) {
+  train({"--set", "steps=4"});
+  EXPECT_NE(train().find("resuming after step 4"), std::string::npos);
+  const auto continued = losses("out");
+  train({"--set", "out=whole"});
+  EXPECT_EQ(continued, losses("whole"));
+  EXPECT_EQ(data("out"), data("whole"));
+}
+
+TEST_F(TrainFiles, DamagedNewestIsPassedOver) {
+  train();
+  const std::string good = data("out");
+  std::string bad = good;
+  bad[bad.size() / 3] ^= 4;
+  folder_.write("out/checkpoints/step-00000006/data-00000.bin", bad);
+  const std::string said = train();
+  EXPECT_NE(said.find("passed over: "), std::string::npos) << said;
+  EXPECT_NE(said.find("resuming after step 4"), std::string::npos) << said;
+  EXPECT_EQ(data("out"), good);
+  EXPECT_EQ(losses("out").size(), 6u);
+}
+
+TEST_F(TrainFiles, Trace) {
+  train({"--trace", "trace.json"});
+  const base::Json trace = base::parse_json(folder_.read("trace.json"), "trace.json", {.strict = true});
+  std::set<std::string> names;
+  std::set<double> micro_batches;
+  for (const base::Json& event : trace.as_array()) {
+    if (event.at("ph").as_string() != "X") continue;
+    EXPECT_GE(event.at("ts").as_double(), 0.0);
+    EXPECT_GE(event.at("dur").as_double(), 0.0);
+    EXPECT_EQ(event.at("pid").as_integer(), 0);
+    names.insert(event.at("name").as_string());
+    micro_batches.insert(event.at("args").at("micro_batch").as_double());
+  }
+  EXPECT_TRUE(names.contains("head.forward")) << testing::PrintToString(names);
+  EXPECT_EQ(micro_batches, (std::set<double>{0, 1}));
+}
+
+TEST_F(TrainFiles, EvalAndGenerateUseTheCheckpoint) {
+  train();
+  const Ended eval = folder_.plimsoll({"eval", "run.json", "--json"});
+  ASSERT_EQ(eval.exit_code, 0) << eval.err;
+  const base::Json found = base::parse_json(eval.out, "eval", {.strict = true});
+  EXPECT_EQ(base::write_json(found.at("loss")), column(folder_.read("out/metrics.jsonl"), "eval_loss").back());
+  EXPECT_DOUBLE_EQ(found.at("perplexity").as_double(), std::exp(found.at("loss").as_double()));
+  const std::vector<std::string> generate{"generate", "run.json", "--prompt", "the q", "--tokens", "8", "--temperature", "1"};
+  const Ended first = folder_.plimsoll(generate);
+  ASSERT_EQ(first.exit_code, 0) << first.err;
+  EXPECT_TRUE(first.out.starts_with("the q"));
+  EXPECT_EQ(first.out.size(), 5u + 8u + 1u);
+  EXPECT_EQ(folder_.plimsoll(generate).out, first.out);
+}
+
+}  // namespace
+}  // namespace plimsoll::tests
