@@ -90,12 +90,14 @@ def memory_figure(work, result):
 
 def planning_figure(arguments):
     taken = json.loads(contest.output_of(*map(str, [*our_command(arguments), "--plan", "--steps", PLANS])))["step_seconds"]
-    return ["planning one rank", f"under {1e3 * PLANNING_TARGET:.0f} ms", f"{1e3 * taken['best']:.1f} ms (median {1e3 * taken['median']:.1f}, {PLANS} plans)"]
+    found = f"{1e3 * taken['best']:.1f} ms (median {1e3 * taken['median']:.1f}, {PLANS} plans)"
+    return ["planning one rank", f"under {1e3 * PLANNING_TARGET:.0f} ms", found]
 
 
 def main():
     arguments = parse()
-    head = contest.heading(f"Training {arguments.model}, {arguments.samples} x {arguments.sequence} tokens, AdamW, {arguments.threads} threads")
+    batch = f"{arguments.samples} x {arguments.sequence} tokens"
+    head = contest.heading(f"Training {arguments.model}, {batch}, AdamW, {arguments.threads} threads")
     report(head)
     sections, figures = [], []
     for work in WORKS:

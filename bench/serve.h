@@ -17,8 +17,8 @@
 #include <utility>
 #include <vector>
 
-#include <CLI/CLI.hpp>
 #include <fmt/format.h>
+#include <CLI/CLI.hpp>
 
 #include "base/error.h"
 #include "base/json.h"
@@ -113,8 +113,7 @@ inline void serve(const ServeOptions& options, const std::function<void()>& step
     summary = describe(*std::min_element(wall.begin(), wall.end()));
     add(summary, {{"step_seconds", best_and_median(wall)}, {"step_cpu_seconds", best_and_median(cpu)}});
   }
-  add(summary,
-      {{"steps", taken.size()}, {"threads", options.threads}, {"warmup_seconds", warmup}, {"peak_rss_bytes", peak_rss_bytes()}});
+  add(summary, {{"steps", taken.size()}, {"threads", options.threads}, {"warmup_seconds", warmup}, {"peak_rss_bytes", peak_rss_bytes()}});
   say(base::write_json(summary));
 }
 

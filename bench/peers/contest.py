@@ -161,7 +161,8 @@ def timing_rows(contest, rate):
     """Rows of TIMING_HEADER; rate(contender) is the text of its last column."""
     rows = []
     for contender in (contest.ours, *contest.peers):
-        rows.append([contender.label, f"{contender.best:.4f}", f"{contender.median:.4f}", f"{100 * contender.spread:.0f}%", rate(contender)])
+        times = [f"{contender.best:.4f}", f"{contender.median:.4f}", f"{100 * contender.spread:.0f}%"]
+        rows.append([contender.label, *times, rate(contender)])
     return rows
 
 

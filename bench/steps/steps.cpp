@@ -62,7 +62,8 @@ train::SessionOptions session_options(const Options& options) {
 void fill_inputs(train::Session& session, const Options& options, std::int64_t vocab) {
   const base::RandomKey key = base::random_key(1, base::hash_name("tokens"));
   const auto draw = [&](std::size_t index) {
-    return static_cast<std::int32_t>(base::philox({static_cast<std::uint32_t>(index), 0, 0, 0}, key)[0] % static_cast<std::uint32_t>(vocab));
+    return static_cast<std::int32_t>(base::philox({static_cast<std::uint32_t>(index), 0, 0, 0}, key)[0] %
+                                     static_cast<std::uint32_t>(vocab));
   };
   const auto tokens = session.input("train", "tokens", 0);
   const auto targets = session.input("train", "targets", 0);
@@ -123,15 +124,17 @@ void run_steps(const Options& options) {
     losses.push_back(session.step({.learning_rate = 3e-4f, .step = number, .valid_targets = tokens}, timeline).loss);
   };
   if (options.profile) return print_profile(step, options.serve.warmup);
-  bench::serve(options.serve, [&] { step(nullptr); }, [&](double best) {
-    base::Json summary = describe_work(options);
-    bench::add(summary, {{"first_loss", losses.front()},
-                         {"last_loss", losses.back()},
-                         {"tokens_per_second", static_cast<double>(tokens) / best},
-                         {"arena_bytes", session.plan().classes.at(0).arena[static_cast<std::size_t>(plan::Tier::device)].count},
-                         {"reserve_bytes", train::capacity_of({}).reserve.count}});
-    return summary;
-  });
+  bench::serve(
+      options.serve, [&] { step(nullptr); },
+      [&](double best) {
+        base::Json summary = describe_work(options);
+        bench::add(summary, {{"first_loss", losses.front()},
+                             {"last_loss", losses.back()},
+                             {"tokens_per_second", static_cast<double>(tokens) / best},
+                             {"arena_bytes", session.plan().classes.at(0).arena[static_cast<std::size_t>(plan::Tier::device)].count},
+                             {"reserve_bytes", train::capacity_of({}).reserve.count}});
+        return summary;
+      });
 }
 
 }  // namespace
