@@ -5,7 +5,8 @@
     ./dev bench gpt2 --quick --only f32       # two rounds against eager PyTorch, nothing written
 
 Peers are torch eager and torch.compile (bench/peers/torch_train.py); the faster one counts. "Without bf16 instructions"
-limits oneDNN, which is all that uses them in PyTorch, to AVX512_CORE_VNNI; our kernels use none on any CPU.
+imitates such a CPU on one that may have them: both sides get ONEDNN_MAX_CPU_ISA=AVX512_CORE_VNNI, which limits their
+oneDNN, and our choice of kernels follows it. It does not limit what PyTorch computes without oneDNN.
 """
 
 import argparse
