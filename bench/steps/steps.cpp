@@ -115,6 +115,7 @@ void run_plans(const Options& options) {
 }
 
 void run_steps(const Options& options) {
+  const base::Bytes reserve = train::capacity_of({}).reserve;  // before the arena counts as memory in use
   train::Session session(session_options(options));
   fill_inputs(session, options, model_of(options).vocab);
   const std::int64_t tokens = options.samples * options.sequence;
@@ -132,7 +133,7 @@ void run_steps(const Options& options) {
                              {"last_loss", losses.back()},
                              {"tokens_per_second", static_cast<double>(tokens) / best},
                              {"arena_bytes", session.plan().classes.at(0).arena[static_cast<std::size_t>(plan::Tier::device)].count},
-                             {"reserve_bytes", train::capacity_of({}).reserve.count}});
+                             {"reserve_bytes", reserve.count}});
         return summary;
       });
 }

@@ -94,8 +94,8 @@ std::string unknown_command(const CLI::App& app, const std::string& found) {
   std::vector<std::string> names;
   for (const CLI::App* command : app.get_subcommands({})) names.push_back(command->get_name());
   const std::string_view meant = base::nearest_name(found, std::vector<std::string_view>(names.begin(), names.end()));
-  return fmt::format("found the unknown command \"{}\",{} expected one of {}", found, meant.empty() ? "" : fmt::format(" did you mean \"{}\"?", meant),
-                     fmt::join(names, ", "));
+  return fmt::format("found the unknown command \"{}\",{} expected one of {}", found,
+                     meant.empty() ? "" : fmt::format(" did you mean \"{}\"?", meant), fmt::join(names, ", "));
 }
 
 std::string failure_text(const CLI::App* app, const CLI::Error& error) {

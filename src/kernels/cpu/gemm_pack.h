@@ -29,7 +29,7 @@ struct Lines {
   const T* src;
   std::int64_t line_stride;
   std::int64_t depth_stride;
-  std::int64_t lines;   // that exist from src on; slivers may be read up to here
+  std::int64_t lines;  // that exist from src on; slivers may be read up to here
   std::int64_t depth;
 };
 

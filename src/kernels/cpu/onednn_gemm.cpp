@@ -98,7 +98,8 @@ void OnednnMatmul::prepare() {
   try {
     state_->matmul.emplace(*state_->description);
   } catch (const dnnl::error& error) {
-    base::fail(base::ErrorKind::other, "oneDNN could not compile a matrix multiplication: {}; use precision f32 on this machine", error.what());
+    base::fail(base::ErrorKind::other, "oneDNN could not compile a matrix multiplication: {}; use precision f32 on this machine",
+               error.what());
   }
 }
 

@@ -101,12 +101,14 @@ class Multiplication {
     if (next.pass < passes_.count) {
       const Range slivers = share(next, thread, threads);
       const std::int64_t first = block_slivers(next.block).begin;
-      fetch.a = Ahead(gemm_.a, rows_of({first + slivers.begin, first + slivers.end}), depth_of(next), rows_count * (my_columns.end - my_columns.begin));
+      fetch.a = Ahead(gemm_.a, rows_of({first + slivers.begin, first + slivers.end}), depth_of(next),
+                      rows_count * (my_columns.end - my_columns.begin));
     }
     for (std::int64_t g = 0; g < groups; ++g) {
       const Range slivers = part_in(my_columns, g, groups);
       const std::int64_t tiles = rows_count * (slivers.end - slivers.begin);
-      pack_operand<kTileColumns, true>(gemm_.b, !gemm_.b.transposed, columns_of(slivers), depth_of(at), {0, slivers.end - slivers.begin}, group);
+      pack_operand<kTileColumns, true>(gemm_.b, !gemm_.b.transposed, columns_of(slivers), depth_of(at), {0, slivers.end - slivers.begin},
+                                       group);
       if (g + 1 < groups) {
         fetch.b = Ahead(gemm_.b, depth_of(at), columns_of(part_in(my_columns, g + 1, groups)), tiles);
       } else if (next.pass != at.pass && next.pass < passes_.count) {

@@ -31,8 +31,8 @@ struct PackedGemm {
   std::int64_t m = 0;
   std::int64_t n = 0;
   std::int64_t k = 0;
-  MatrixView a{};  // (m, k)
-  MatrixView b{};  // (k, n)
+  MatrixView a{};     // (m, k)
+  MatrixView b{};     // (k, n)
   void* c = nullptr;  // (m, n), not transposed
   base::DType c_dtype = base::DType::f32;
   std::int64_t c_stride = 0;
