@@ -198,6 +198,11 @@ TEST_F(WrongInput, NoCheckpointYet) {
   }
 }
 
+TEST_F(WrongInput, PromptOutsideTheVocabulary) {
+  expect_refusal({"generate", "run.json", "--prompt", "a\u00e9", "--set", "model.vocab=128"}, kBadInput,
+                 {"--prompt", "token id 195 at position 1", "128 ids (0 to 127)"});
+}
+
 TEST_F(WrongInput, CheckpointOfAnotherModel) {
   train();
   const std::string metrics = folder_.read("out/metrics.jsonl");
