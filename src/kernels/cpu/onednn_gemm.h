@@ -23,7 +23,7 @@ struct OnednnGemm {
   std::int64_t a_stride = 0;  // elements between the rows of a as it lies in memory
   base::DType c_dtype = base::DType::bf16;
   bool accumulate = false;
-  std::optional<base::DType> bias;
+  std::optional<base::DType> bias = std::nullopt;
 };
 
 class OnednnMatmul {
