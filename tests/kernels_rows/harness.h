@@ -113,7 +113,8 @@ inline void call_kernel(std::span<const Kernel> family, const ops::Op& op, const
   std::unique_ptr<std::byte, decltype(free_workspace)> workspace(static_cast<std::byte*>(::operator new(bytes, std::align_val_t(64))),
                                                                  free_workspace);
   std::memset(workspace.get(), 0xFF, bytes);  // NaN: scratch must not be trusted
-  kernel->run({.op = op, .inputs = in, .outputs = out, .workspace = workspace.get(), .threads = threads});
+  const Prepared prepared = kernel->prepare == nullptr ? nullptr : kernel->prepare(query);
+  kernel->run({.op = op, .inputs = in, .outputs = out, .workspace = workspace.get(), .threads = threads, .prepared = prepared.get()});
 }
 
 inline double epsilon(DType dtype) { return dtype == DType::bf16 ? 0x1p-8 : dtype == DType::f16 ? 0x1p-11 : 2e-6; }
