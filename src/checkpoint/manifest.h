@@ -21,7 +21,7 @@ namespace plimsoll::checkpoint {
 
 inline constexpr std::int64_t kFormatVersion = 1;
 inline constexpr std::int64_t kBlockBytes = std::int64_t{1} << 20;
-inline constexpr std::int64_t kMaxManifestBytes = std::int64_t{256} << 20;
+inline constexpr std::int64_t kMaxManifestBytes = std::int64_t{64} << 20;  // sums of 8 TB
 
 // Whose checkpoint it is. A run resumes only from its own; an empty field of an expected identity fits everything.
 struct Identity {

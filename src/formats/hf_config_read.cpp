@@ -17,7 +17,7 @@ using base::Json;
 using model::ActivationKind;
 using model::Model;
 
-constexpr std::int64_t kMaxConfigBytes = std::int64_t{16} << 20;
+constexpr std::int64_t kMaxConfigBytes = std::int64_t{4} << 20;
 
 // Largest believable values, far above any real model: they keep every product of sizes within 64 bits.
 constexpr std::pair<std::string_view, int> kLargestPowers[] = {{"vocab_size", 26},

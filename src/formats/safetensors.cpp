@@ -9,7 +9,7 @@
 
 #include <fmt/ranges.h>
 
-#include "base/json.h"
+#include "formats/safetensors_header.h"
 
 namespace plimsoll::formats {
 
@@ -27,43 +27,10 @@ std::optional<std::int64_t> checked_bytes(const TensorSpec& spec) {
   return bits / 8;
 }
 
-// JSON's 2.0 and 2e0 are no integers here: the reference reader refuses them.
-std::int64_t read_count(const base::Json& value) {
-  if (value.kind() != base::Json::Kind::integer || value.as_integer() < 0) value.fail_expected("a whole number of at least 0");
-  return value.as_integer();
-}
-
-struct Entry {
-  TensorSpec spec;
-  std::int64_t begin = 0;
-  std::int64_t end = 0;
-};
-
-Entry read_entry(const std::string& name, const base::Json& json) {
-  Entry entry{.spec = {.name = name}};
-  const base::Json& dtype = json.at("dtype");
-  const auto known = file_dtype_from_name(dtype.as_string());
-  if (!known) dtype.fail_expected("a type that safetensors defines, such as F32 or BF16");
-  entry.spec.dtype = *known;
-  for (const base::Json& extent : json.at("shape").as_array()) entry.spec.shape.push_back(read_count(extent));
-  const base::Json& offsets = json.at("data_offsets");
-  if (offsets.as_array().size() != 2) offsets.fail_expected("[begin, end]");
-  entry.begin = read_count(offsets.at(0));
-  entry.end = read_count(offsets.at(1));
-  return entry;
-}
-
-std::map<std::string, std::string> read_metadata(const base::Json& json) {
-  std::map<std::string, std::string> metadata;
-  if (json.is_null()) return metadata;
-  for (const base::JsonMember& member : json.as_object()) metadata.emplace(member.key, member.value.as_string());
-  return metadata;
-}
-
 // Every tensor's range is as long as its type and shape say, and the ranges, one behind the other, fill the data.
-void check_ranges(const std::string& file, const std::vector<Entry>& entries, std::int64_t data_bytes) {
+void check_ranges(const std::string& file, const std::vector<HeaderEntry>& entries, std::int64_t data_bytes) {
   std::int64_t reached = 0;
-  for (const Entry& entry : entries) {
+  for (const HeaderEntry& entry : entries) {
     const std::string& name = entry.spec.name;
     if (entry.end < entry.begin)
       base::bad_input("'{}': tensor '{}' ends at byte {}, before it begins at {}", file, name, entry.end, entry.begin);
@@ -148,22 +115,16 @@ Safetensors Safetensors::open(io::FileSystem& file_system, const io::Path& path)
 Safetensors Safetensors::parse(io::Mapping mapping, const std::string& name) {
   const std::span<const std::byte> bytes = mapping.bytes();
   const std::string_view header = header_of(bytes, name);
-  const base::Json json = base::parse_json(header, name + " (header)", {.strict = true, .max_bytes = kMaxHeaderBytes});
-  Safetensors file;
-  std::vector<Entry> entries;
-  for (const base::JsonMember& member : json.as_object()) {
-    if (member.key == "__metadata__") {
-      file.metadata_ = read_metadata(member.value);
-    } else {
-      entries.push_back(read_entry(member.key, member.value));
-    }
-  }
-  std::sort(entries.begin(), entries.end(), [](const Entry& a, const Entry& b) {
+  SafetensorsHeader read = read_safetensors_header(header, name);
+  std::vector<HeaderEntry>& entries = read.entries;
+  std::sort(entries.begin(), entries.end(), [](const HeaderEntry& a, const HeaderEntry& b) {
     return std::tie(a.begin, a.end, a.spec.name) < std::tie(b.begin, b.end, b.spec.name);  // empty tensors share their place
   });
   const std::span<const std::byte> data = bytes.subspan(kLengthBytes + header.size());
   check_ranges(name, entries, std::ssize(data));
-  for (Entry& entry : entries) {
+  Safetensors file;
+  file.metadata_ = std::move(read.metadata);
+  for (HeaderEntry& entry : entries) {
     file.index_.emplace(entry.spec.name, file.tensors_.size());
     const auto range = data.subspan(static_cast<std::size_t>(entry.begin), static_cast<std::size_t>(entry.end - entry.begin));
     file.tensors_.push_back({std::move(entry.spec), range});

@@ -3,7 +3,8 @@
 // The file is mapped and nothing in it is trusted: the header is checked as the reference reader checks it (at most
 // 100 MB of strict JSON; dtype x shape equals the byte range; ranges start at 0, leave no hole, do not overlap and end
 // with the file) before a single view exists. Stricter than the reference only where it lets two readers disagree: a
-// name or key given twice, a tensor written as an array instead of an object, extents beyond 63 bits.
+// name or key given twice, a tensor written as an array instead of an object, extents beyond 63 bits, an entry of one
+// tensor over 64 KiB.
 //
 //   const Safetensors file = Safetensors::open(file_system, "model.safetensors");
 //   const TensorView& view = file.at("lm_head.weight");

@@ -11,7 +11,7 @@ namespace {
 
 constexpr std::string_view kSingle = "model.safetensors";
 constexpr std::string_view kIndex = "model.safetensors.index.json";
-constexpr std::int64_t kMaxIndexBytes = 100'000'000;
+constexpr std::int64_t kMaxIndexBytes = std::int64_t{16} << 20;
 
 // A name from an index may lead nowhere but to a file beside it.
 void check_file_name(const base::Json& name) {
