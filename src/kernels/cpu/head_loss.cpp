@@ -30,13 +30,16 @@ using base::DType;
 
 constexpr std::int64_t kChunkBytes = std::int64_t{64} << 20;
 constexpr std::int64_t kLeastRows = 16;
+constexpr std::int64_t kPackedBytes = 4;      // the f32 logit, which becomes its gradient in place
+constexpr std::int64_t kOnednnBytes = 4 + 2;  // and the gradient in bf16
 
 // The operands of one head_loss, from their types.
 struct HeadShape {
-  HeadShape(const ops::HeadLoss& op, const base::TensorType& x, const base::TensorType& w)
+  // bytes_per_logit: what a chunk stores of each logit.
+  HeadShape(const ops::HeadLoss& op, const base::TensorType& x, const base::TensorType& w, std::int64_t bytes_per_logit)
       : rows(x.shape.rows()), width(w.shape[1]), vocab(w.shape[0]), x_dtype(x.dtype), w_dtype(w.dtype), dw_dtype(op.dtype),
         gradients(op.gradients), accumulate(op.accumulate), bias(op.bias) {
-    const std::int64_t most = std::max(kLeastRows, kChunkBytes / (static_cast<std::int64_t>(sizeof(float)) * vocab));
+    const std::int64_t most = std::max(kLeastRows, kChunkBytes / (bytes_per_logit * vocab));
     const std::int64_t chunks = std::max<std::int64_t>(1, (rows + most - 1) / most);
     chunk_rows = std::max<std::int64_t>(1, (rows + chunks - 1) / chunks);
   }
@@ -52,18 +55,14 @@ struct HeadShape {
 struct Chunk {
   Chunk(const HeadShape& shape, std::optional<DType> bias, std::int64_t chunk_rows, int threads)
       : rows(chunk_rows),
-        logits({.m = rows, .n = shape.vocab, .k = shape.width, .b_transposed = true, .a_stride = shape.width, .c_dtype = DType::f32, .bias = bias},
-               threads) {
+        logits({.m = rows, .n = shape.vocab, .k = shape.width, .b_transposed = true, .c_dtype = DType::f32, .bias = bias}, threads) {
     if (!shape.gradients) return;
-    // The gradient of the logits lies in their place, in the first half of each row.
-    const std::int64_t stride = 2 * shape.vocab;
-    gradients.emplace_back(OnednnGemm{.m = rows, .n = shape.width, .k = shape.vocab, .a_stride = stride, .c_dtype = DType::bf16}, threads);
+    gradients.emplace_back(OnednnGemm{.m = rows, .n = shape.width, .k = shape.vocab, .c_dtype = DType::bf16}, threads);
     for (const bool accumulate : {false, true}) {
       gradients.emplace_back(OnednnGemm{.m = shape.vocab,
                                         .n = shape.width,
                                         .k = rows,
                                         .a_transposed = true,
-                                        .a_stride = stride,
                                         .c_dtype = shape.dw_dtype,
                                         .accumulate = accumulate},
                              threads);
@@ -86,7 +85,7 @@ struct Chunk {
 struct Chunks {
   explicit Chunks(const ops::KernelQuery& query) {
     const auto& op = std::get<ops::HeadLoss>(query.op);
-    const HeadShape shape(op, query.inputs[0], query.inputs[1]);
+    const HeadShape shape(op, query.inputs[0], query.inputs[1], kOnednnBytes);
     const std::optional<DType> bias = op.bias ? std::optional(query.inputs[2].dtype) : std::nullopt;
     std::int64_t rows = (shape.chunk_rows + kLeastRows - 1) / kLeastRows * kLeastRows;
     for (; rows >= kLeastRows; rows = rows / 2 / kLeastRows * kLeastRows) sizes.emplace_back(shape, bias, rows, query.threads);
@@ -100,9 +99,12 @@ struct Chunks {
     return sizes.back();
   }
   std::int64_t most_rows() const { return sizes.front().rows; }
-  std::int64_t workspace() {
+  std::int64_t workspace() const {
     std::int64_t most = 0;
-    for (Chunk& chunk : sizes) chunk.for_each([&](const OnednnMatmul& matmul) { most = std::max(most, matmul.workspace()); });
+    for (const Chunk& chunk : sizes) {
+      most = std::max(most, chunk.logits.workspace());
+      for (const OnednnMatmul& matmul : chunk.gradients) most = std::max(most, matmul.workspace());
+    }
     return most;
   }
 
@@ -119,13 +121,15 @@ std::int64_t packed_bytes(const HeadShape& shape, int threads) {
 }
 
 struct HeadScratch {
-  HeadScratch(Workspace& workspace, const HeadShape& shape, std::int64_t chunk_rows, std::int64_t gemm_bytes)
+  // narrows: the gradient of the logits is also wanted in bf16.
+  HeadScratch(Workspace& workspace, const HeadShape& shape, std::int64_t chunk_rows, bool narrows, std::int64_t gemm_bytes)
       : rows(workspace.take<std::int32_t>(shape.rows)), logits(workspace.take<float>(chunk_rows * shape.vocab)) {
     const std::int64_t row_bytes = shape.width * base::size_of(shape.x_dtype);
     x = workspace.take<std::byte>(chunk_rows * row_bytes);
     if (shape.gradients) {
       dx = workspace.take<std::byte>(chunk_rows * row_bytes);
       if (shape.bias) dbias = workspace.take<float>(shape.vocab);
+      if (narrows) narrow_logits = workspace.take<std::uint16_t>(chunk_rows * shape.vocab);
     }
     gemm = workspace.take<std::byte>(gemm_bytes);
   }
@@ -135,6 +139,7 @@ struct HeadScratch {
   std::byte* x;        // (chunk, C), where rows must be gathered
   std::byte* dx = nullptr;
   float* dbias = nullptr;
+  std::uint16_t* narrow_logits = nullptr;  // (chunk, V) bf16
   std::byte* gemm;
 };
 
@@ -187,7 +192,7 @@ class HeadLossRun {
     make_losses(first, count);
     if (!op_.gradients) return;
     if (op_.bias) add_to_dbias(count);
-    if (chunk) narrow_gradients(count, filled);
+    if (chunk) std::memset(scratch_.narrow_logits + count * shape_.vocab, 0, static_cast<std::size_t>((filled - count) * shape_.vocab * 2));
     std::byte* const dx = in_place ? call_.outputs[1].as<std::byte>() + first * row_bytes_ : scratch_.dx;
     make_dx(chunk, dx, count);
     if (!in_place) scatter(first, count);
@@ -233,6 +238,7 @@ class HeadLossRun {
         const std::int32_t target = targets_[row];
         if (op_.gradients) {
           losses[row] = loss_with_gradient(logits, scale_, target, shape_.vocab);
+          if (chunks_) narrow(DType::bf16, logits, scratch_.narrow_logits + index * shape_.vocab, shape_.vocab);
         } else {
           losses[row] = log_sum_exp(logits, shape_.vocab) - logits[target];
         }
@@ -247,22 +253,8 @@ class HeadLossRun {
     });
   }
 
-  // Each row to bf16 in its own first half; rows that fill the chunk up to zero.
-  void narrow_gradients(std::int64_t count, std::int64_t filled) {
-    parallel_ranges(call_.threads, filled, 1, [&](std::int64_t begin, std::int64_t end, int) {
-      for (std::int64_t index = begin; index < end; ++index) {
-        float* row = scratch_.logits + index * shape_.vocab;
-        if (index < count) {
-          narrow_in_place(row, shape_.vocab);
-        } else {
-          std::fill_n(row, shape_.vocab, 0.0f);
-        }
-      }
-    });
-  }
-
   void make_dx(const Chunk* chunk, std::byte* dx, std::int64_t count) {
-    if (chunk) return chunk->dx().run(scratch_.logits, call_.inputs[1].data, nullptr, dx, scratch_.gemm);
+    if (chunk) return chunk->dx().run(scratch_.narrow_logits, call_.inputs[1].data, nullptr, dx, scratch_.gemm);
     PackedGemm gemm{.m = count, .n = shape_.width, .k = shape_.vocab};
     gemm.a = {.data = scratch_.logits, .dtype = DType::f32, .stride = shape_.vocab};
     gemm.b = {.data = call_.inputs[1].data, .dtype = shape_.w_dtype, .stride = shape_.width};
@@ -274,7 +266,7 @@ class HeadLossRun {
 
   void make_dw(const Chunk* chunk, const std::byte* x, std::int64_t count) {
     void* const dw = call_.outputs[2].data;
-    if (chunk) return chunk->dw(accumulate_).run(scratch_.logits, x, nullptr, dw, scratch_.gemm);
+    if (chunk) return chunk->dw(accumulate_).run(scratch_.narrow_logits, x, nullptr, dw, scratch_.gemm);
     PackedGemm gemm{.m = shape_.vocab, .n = shape_.width, .k = count};
     gemm.a = {.data = scratch_.logits, .dtype = DType::f32, .stride = shape_.vocab, .transposed = true};
     gemm.b = {.data = x, .dtype = shape_.x_dtype, .stride = shape_.width};
@@ -304,23 +296,28 @@ class HeadLossRun {
   bool accumulate_ = false;
 };
 
-HeadShape shape_of(const ops::KernelQuery& query) { return {std::get<ops::HeadLoss>(query.op), query.inputs[0], query.inputs[1]}; }
-
-std::int64_t scratch_bytes(const ops::KernelQuery& query, std::int64_t chunk_rows, std::int64_t gemm_bytes) {
-  Workspace workspace;
-  const HeadScratch scratch(workspace, shape_of(query), chunk_rows, gemm_bytes);
-  return workspace.bytes();
+HeadShape shape_of(const ops::KernelQuery& query, std::int64_t bytes_per_logit) {
+  return {std::get<ops::HeadLoss>(query.op), query.inputs[0], query.inputs[1], bytes_per_logit};
 }
 
 }  // namespace
 
 std::int64_t head_workspace(const ops::KernelQuery& query) {
-  const HeadShape shape = shape_of(query);
-  return scratch_bytes(query, shape.chunk_rows, packed_bytes(shape, query.threads));
+  const HeadShape shape = shape_of(query, kPackedBytes);
+  Workspace workspace;
+  const HeadScratch scratch(workspace, shape, shape.chunk_rows, false, packed_bytes(shape, query.threads));
+  return workspace.bytes();
+}
+
+void run_head_loss(const Call& call) {
+  const HeadShape shape(std::get<ops::HeadLoss>(call.op), call.inputs[0].type, call.inputs[1].type, kPackedBytes);
+  Workspace workspace(call.workspace);
+  const HeadScratch scratch(workspace, shape, shape.chunk_rows, false, packed_bytes(shape, call.threads));
+  HeadLossRun(call, shape, scratch, nullptr).run();
 }
 
 std::optional<std::string> refuse_onednn_head(const ops::KernelQuery& query) {
-  const HeadShape shape = shape_of(query);
+  const HeadShape shape = shape_of(query, kOnednnBytes);
   if (shape.x_dtype != DType::bf16 || shape.w_dtype != DType::bf16) return "x and the weight are not both bf16";
   if (shape.gradients && shape.dw_dtype != DType::f32 && shape.dw_dtype != DType::bf16) return "the gradient is neither f32 nor bf16";
   if (shape.bias && query.inputs[2].dtype != DType::f32 && query.inputs[2].dtype != DType::bf16) return "the bias is neither f32 nor bf16";
@@ -336,7 +333,9 @@ std::optional<std::string> refuse_onednn_head(const ops::KernelQuery& query) {
 
 std::int64_t onednn_head_workspace(const ops::KernelQuery& query) {
   Chunks chunks(query);
-  return scratch_bytes(query, chunks.most_rows(), chunks.workspace());
+  Workspace workspace;
+  const HeadScratch scratch(workspace, shape_of(query, kOnednnBytes), chunks.most_rows(), true, chunks.workspace());
+  return workspace.bytes();
 }
 
 Prepared prepare_onednn_head(const ops::KernelQuery& query) {
@@ -345,13 +344,12 @@ Prepared prepare_onednn_head(const ops::KernelQuery& query) {
   return chunks;
 }
 
-void run_head_loss(const Call& call) {
-  const auto* chunks = static_cast<const Chunks*>(call.prepared);
-  const HeadShape shape(std::get<ops::HeadLoss>(call.op), call.inputs[0].type, call.inputs[1].type);
+void run_onednn_head(const Call& call) {
+  const auto& chunks = *static_cast<const Chunks*>(call.prepared);
+  const HeadShape shape(std::get<ops::HeadLoss>(call.op), call.inputs[0].type, call.inputs[1].type, kOnednnBytes);
   Workspace workspace(call.workspace);
-  // The multiplications' own scratch lies last, so that its size does not matter here.
-  const HeadScratch scratch(workspace, shape, chunks ? chunks->most_rows() : shape.chunk_rows, 0);
-  HeadLossRun(call, shape, scratch, chunks).run();
+  const HeadScratch scratch(workspace, shape, chunks.most_rows(), true, chunks.workspace());
+  HeadLossRun(call, shape, scratch, &chunks).run();
 }
 
 }  // namespace plimsoll::kernels::cpu

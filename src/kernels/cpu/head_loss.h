@@ -17,5 +17,6 @@ void run_head_loss(const Call& call);
 std::optional<std::string> refuse_onednn_head(const ops::KernelQuery& query);
 std::int64_t onednn_head_workspace(const ops::KernelQuery& query);
 Prepared prepare_onednn_head(const ops::KernelQuery& query);
+void run_onednn_head(const Call& call);
 
 }  // namespace plimsoll::kernels::cpu

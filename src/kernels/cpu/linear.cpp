@@ -86,20 +86,19 @@ std::int64_t grad_weight_workspace(const ops::KernelQuery& query) {
 OnednnGemm onednn_problem(const ops::Op& op, ops::Types inputs, ops::Types outputs) {
   if (const auto* linear = std::get_if<ops::Linear>(&op)) {
     const base::Shape& w = inputs[1].shape;
-    OnednnGemm gemm{.m = inputs[0].shape.rows(), .n = w[0], .k = w[1], .b_transposed = true, .a_stride = w[1], .c_dtype = outputs[0].dtype};
+    OnednnGemm gemm{.m = inputs[0].shape.rows(), .n = w[0], .k = w[1], .b_transposed = true, .c_dtype = outputs[0].dtype};
     if (linear->bias) gemm.bias = inputs[2].dtype;
     return gemm;
   }
   if (std::holds_alternative<ops::LinearGradInput>(op)) {
     const base::Shape& w = inputs[1].shape;
-    return {.m = inputs[0].shape.rows(), .n = w[1], .k = w[0], .a_stride = w[0], .c_dtype = outputs[0].dtype};
+    return {.m = inputs[0].shape.rows(), .n = w[1], .k = w[0], .c_dtype = outputs[0].dtype};
   }
   const base::Shape& dw = outputs[0].shape;
   return {.m = dw[0],
           .n = dw[1],
           .k = inputs[0].shape.rows(),
           .a_transposed = true,
-          .a_stride = dw[0],
           .c_dtype = outputs[0].dtype,
           .accumulate = std::get<ops::LinearGradWeight>(op).accumulate};
 }

@@ -32,9 +32,8 @@ dnnl::memory::data_type onednn_type(DType dtype) {
   return dtype == DType::f32 ? dnnl::memory::data_type::f32 : dnnl::memory::data_type::bf16;
 }
 
-// (rows, columns) with `stride` elements between rows, or between columns if it lies transposed.
-dnnl::memory::desc matrix(std::int64_t rows, std::int64_t columns, DType dtype, std::int64_t stride, bool transposed) {
-  const dnnl::memory::dims strides = transposed ? dnnl::memory::dims{1, stride} : dnnl::memory::dims{stride, 1};
+dnnl::memory::desc matrix(std::int64_t rows, std::int64_t columns, DType dtype, bool transposed) {
+  const dnnl::memory::dims strides = transposed ? dnnl::memory::dims{1, rows} : dnnl::memory::dims{columns, 1};
   return {{rows, columns}, onednn_type(dtype), strides};
 }
 
@@ -61,9 +60,9 @@ OnednnMatmul::OnednnMatmul(const OnednnGemm& gemm, int threads) : state_(std::ma
   state_->threads = threads;
   if (!multiplies_bf16()) return;
   const ThreadCount scope(threads);
-  state_->a = matrix(gemm.m, gemm.k, DType::bf16, gemm.a_stride, gemm.a_transposed);
-  state_->b = matrix(gemm.k, gemm.n, DType::bf16, gemm.b_transposed ? gemm.k : gemm.n, gemm.b_transposed);
-  state_->c = matrix(gemm.m, gemm.n, gemm.c_dtype, gemm.n, false);
+  state_->a = matrix(gemm.m, gemm.k, DType::bf16, gemm.a_transposed);
+  state_->b = matrix(gemm.k, gemm.n, DType::bf16, gemm.b_transposed);
+  state_->c = matrix(gemm.m, gemm.n, gemm.c_dtype, false);
   dnnl::primitive_attr attributes;
   attributes.set_scratchpad_mode(dnnl::scratchpad_mode::user);
   if (gemm.accumulate) {
@@ -73,7 +72,7 @@ OnednnMatmul::OnednnMatmul(const OnednnGemm& gemm, int threads) : state_(std::ma
   }
   try {
     if (gemm.bias) {
-      state_->bias = matrix(1, gemm.n, *gemm.bias, gemm.n, false);
+      state_->bias = matrix(1, gemm.n, *gemm.bias, false);
       state_->description.emplace(dnnl::matmul::desc(state_->a, state_->b, state_->bias, state_->c), attributes, state_->engine);
     } else {
       state_->description.emplace(dnnl::matmul::desc(state_->a, state_->b, state_->c), attributes, state_->engine);

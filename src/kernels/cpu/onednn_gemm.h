@@ -13,14 +13,14 @@
 
 namespace plimsoll::kernels::cpu {
 
-// c (m, n) = a (m, k) b (k, n) + [c] + [bias (n)], a and b in bf16. A transposed operand lies in memory as its transpose.
+// c (m, n) = a (m, k) b (k, n) + [c] + [bias (n)], a and b in bf16. A transposed operand lies in memory as its
+// transpose. Rows follow each other without gaps: oneDNN's fast form wants them so.
 struct OnednnGemm {
   std::int64_t m = 0;
   std::int64_t n = 0;
   std::int64_t k = 0;
   bool a_transposed = false;
   bool b_transposed = false;
-  std::int64_t a_stride = 0;  // elements between the rows of a as it lies in memory
   base::DType c_dtype = base::DType::bf16;
   bool accumulate = false;
   std::optional<base::DType> bias = std::nullopt;

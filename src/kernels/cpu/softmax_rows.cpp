@@ -89,14 +89,6 @@ float row_loss_with_gradient(float* x, float scale, std::int64_t target, std::in
   return hn::GetLane(top) + static_cast<float>(std::log(total)) - at_target;
 }
 
-void row_narrow_in_place(float* x, std::int64_t width) {
-  const Tag d;
-  auto* narrow = reinterpret_cast<Bf16*>(x);
-  std::int64_t index = 0;
-  for (; index + kLanes <= width; index += kLanes) store(d, load(d, x + index), narrow + index);
-  if (index < width) store_n(d, load_n(d, x + index, static_cast<std::size_t>(width - index)), narrow + index, static_cast<std::size_t>(width - index));
-}
-
 }  // namespace plimsoll::kernels::cpu::HWY_NAMESPACE
 HWY_AFTER_NAMESPACE();
 
@@ -106,7 +98,6 @@ namespace plimsoll::kernels::cpu {
 HWY_EXPORT(row_log_sum_exp);
 HWY_EXPORT(row_softmax_gradient);
 HWY_EXPORT(row_loss_with_gradient);
-HWY_EXPORT(row_narrow_in_place);
 
 float log_sum_exp(const float* x, std::int64_t width) { return HWY_DYNAMIC_DISPATCH(row_log_sum_exp)(x, width); }
 
@@ -118,8 +109,6 @@ void softmax_gradient(const float* x, float lse, float scale, std::int64_t targe
 float loss_with_gradient(float* x, float scale, std::int64_t target, std::int64_t width) {
   return HWY_DYNAMIC_DISPATCH(row_loss_with_gradient)(x, scale, target, width);
 }
-
-void narrow_in_place(float* x, std::int64_t width) { HWY_DYNAMIC_DISPATCH(row_narrow_in_place)(x, width); }
 
 }  // namespace plimsoll::kernels::cpu
 #endif

@@ -14,7 +14,4 @@ void softmax_gradient(const float* x, float lse, float scale, std::int64_t targe
 // The loss of a row of logits, which become the gradient of the loss: (softmax - onehot) * scale. One exp per element.
 float loss_with_gradient(float* x, float scale, std::int64_t target, std::int64_t width);
 
-// f32 values to bf16 in the first half of the same memory.
-void narrow_in_place(float* x, std::int64_t width);
-
 }  // namespace plimsoll::kernels::cpu
