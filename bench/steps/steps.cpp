@@ -117,11 +117,11 @@ void run_plans(const Options& options) {
 void run_steps(const Options& options) {
   const base::Bytes reserve = train::capacity_of({}).reserve;  // before the arena counts as memory in use
   train::Session session(session_options(options));
-  fill_inputs(session, options, model_of(options).vocab);
   const std::int64_t tokens = options.samples * options.sequence;
   std::vector<double> losses;
   const auto step = [&](executor::Timeline* timeline) {
     const auto number = static_cast<std::uint32_t>(losses.size() + 1);
+    fill_inputs(session, options, model_of(options).vocab);  // their memory is used for other things later in a step
     losses.push_back(session.step({.learning_rate = 3e-4f, .step = number, .valid_targets = tokens}, timeline).loss);
   };
   if (options.profile) return print_profile(step, options.serve.warmup);

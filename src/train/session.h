@@ -63,6 +63,7 @@ class Session {
   executor::Executor& executor();
   const Buffers& buffers() const;
 
+  // To be filled before every step: its memory serves other purposes once it has been read.
   // Integer input `value` of a micro-batch: tokens, targets, positions, segments, token_types, samples. Empty when the
   // model does not read it.
   std::span<std::int32_t> input(std::string_view program, std::string_view value, std::int32_t micro_batch);
