@@ -11,6 +11,7 @@ namespace {
 
 // Rows of a transposed tensor read at once: one cache line of our row for each of their columns.
 constexpr std::int64_t kTileRows = 16;
+constexpr std::int64_t kTilePadding = 16;  // floats, so that a column of a tile does not fall on one set of the cache
 constexpr std::int64_t kChunkElements = std::int64_t{1} << 20;
 
 std::span<float> part_of(std::span<float> all, std::int64_t first, std::int64_t count) {
@@ -31,15 +32,18 @@ void gather_straight(const HfPart& part, const TensorView& view, std::int64_t wi
 
 void gather_transposed(const HfPart& part, const TensorView& view, std::int64_t width, std::span<float> out) {
   const std::int64_t columns = part.shape[1];  // theirs: (width, columns)
-  std::vector<float> tile(static_cast<std::size_t>(kTileRows * columns));
+  const std::int64_t stride = columns + kTilePadding;
+  std::vector<float> tile(static_cast<std::size_t>(kTileRows * stride));
   for (std::int64_t first = 0; first < width; first += kTileRows) {
     const std::int64_t rows = std::min(kTileRows, width - first);
-    read_f32(view.dtype, view.data, first * columns, part_of(tile, 0, rows * columns));
+    for (std::int64_t row = 0; row < rows; ++row) {
+      read_f32(view.dtype, view.data, (first + row) * columns, part_of(tile, row * stride, columns));
+    }
     for (const RowRun& run : part.rows) {
       for (std::int64_t i = 0; i < run.count; ++i) {
         float* const to = out.data() + (run.ours + i * run.step) * width + first;
         const float* const from = tile.data() + run.theirs + i;
-        for (std::int64_t row = 0; row < rows; ++row) to[row] = from[row * columns];
+        for (std::int64_t row = 0; row < rows; ++row) to[row] = from[row * stride];
       }
     }
   }

@@ -163,6 +163,14 @@ TEST_F(SaveLoadTest, LoadingTheNewestFallsBackWhenDataAreDamaged) {
   EXPECT_EQ(state, state_at(1));
 }
 
+// Checkpoints of every released format load in every later version: golden/vN holds the state of step 3 as version N wrote it.
+TEST_F(SaveLoadTest, OldFormatsStillLoad) {
+  const io::Path golden = PLIMSOLL_SOURCE_DIR "/tests/checkpoint/golden";
+  for (std::int64_t version = 1; version <= kFormatVersion; ++version) {
+    EXPECT_EQ(newest_step(disk_, golden / fmt::format("v{}", version)), 3) << version;
+  }
+}
+
 // Any split over any number of writers loads into any split of targets.
 TEST_F(SaveLoadTest, PiecesOfSeveralWritersMakeOneCheckpoint) {
   std::mt19937 random(5);
