@@ -139,10 +139,6 @@ void check_strategy(const Run& run) {
 }
 
 void check_training(const Run& run) {
-  if (run.model.family == model::Family::bert && run.model_path.empty() && run.mlm.mask_token >= run.model.vocab) {
-    base::bad_input("{}: found mask token {}, expected an id of the vocabulary of {}; set \"mlm.mask_token\"",
-                    where_first(run, {"mlm.mask_token", "model.vocab"}), run.mlm.mask_token, run.model.vocab);
-  }
   if (run.mlm.mask + run.mlm.random > 1.0) {
     base::bad_input("{}: found mlm.mask + mlm.random = {} + {} = {}, expected at most 1", where_first(run, {"mlm.mask", "mlm.random"}),
                     run.mlm.mask, run.mlm.random, run.mlm.mask + run.mlm.random);

@@ -108,6 +108,10 @@ std::shared_ptr<const data::BatchReader> open_reader(io::FileSystem& file_system
     if (run.data.document_end >= 0) options.documents->end_token = static_cast<std::int32_t>(run.data.document_end);
   }
   if (run.model.family == model::Family::bert) {
+    if (run.mlm.mask_token >= run.model.vocab) {
+      base::bad_input("{}: found mask token {}, expected an id of the vocabulary of {}; set \"mlm.mask_token\"",
+                      run.where("mlm.mask_token"), run.mlm.mask_token, run.model.vocab);
+    }
     options.masked = data::MaskedLanguageOptions{.probability = run.mlm.probability,
                                                  .mask = run.mlm.mask,
                                                  .random = run.mlm.random,
