@@ -32,8 +32,7 @@ struct Passes {
 struct WorkspaceLayout {
   std::int64_t group = 0;  // packed B, one for each thread
   std::int64_t group_floats = 0;
-  std::int64_t block = 0;  // packed A: the present block and, if there are several, the next
-  std::int64_t block_floats = 0;
+  std::int64_t block = 0;  // packed A
   std::int64_t bias = 0;   // as f32
   std::int64_t sums = 0;   // f32 (m, n) between passes, where c itself cannot hold it
   std::int64_t bytes = 0;
@@ -47,9 +46,7 @@ struct WorkspaceLayout {
     };
     group_floats = passes.depth * std::min(round_up(size.n, kMaxTileColumns), kGroupSlivers * kMaxTileColumns);
     group = take(group_floats * threads);
-    block_floats = round_up(passes.depth * std::min(size.m, kBlockRows) + kMaxTileColumns, 16);
-    const bool several = passes.count > 1 || size.m > kBlockRows - kMaxTileRows;
-    block = take(block_floats * (several ? 2 : 1));
+    block = take(passes.depth * std::min(size.m, kBlockRows) + kMaxTileColumns);
     bias = take(size.n);
     sums = take(passes.count > 1 && size.c_dtype != base::DType::f32 ? size.m * size.n : 0);
   }

@@ -3,7 +3,6 @@
 #include <omp.h>
 
 #include <algorithm>
-#include <utility>
 
 #include "kernels/cpu/simd_targets.h"
 
@@ -35,17 +34,14 @@ class Multiplication {
     });
   }
 
-  // Every thread of the team runs this. Blocks are packed into two places by turns, so that one barrier is enough: who
-  // has passed it knows that nobody reads the other place any more.
+  // Every thread of the team runs this.
   void run(std::int64_t thread, std::int64_t threads) const {
-    float* block = block_;
-    float* other = block_ + layout_.block_floats;
     for (Step at; at.pass < passes_.count; at = after(at)) {
       const Range rows = rows_of(block_slivers(at.block));
-      pack_operand<kTileRows, false>(gemm_.a, gemm_.a.transposed, rows, depth_of(at), share(at, thread, threads), block);
+      pack_operand<kTileRows, false>(gemm_.a, gemm_.a.transposed, rows, depth_of(at), share(at, thread, threads), block_);
 #pragma omp barrier
-      compute(at, block, thread, threads);
-      std::swap(block, other);
+      compute(at, thread, threads);
+#pragma omp barrier
     }
   }
 
@@ -90,7 +86,7 @@ class Multiplication {
   }
 
   // The tiles of this thread, a group of columns after the other.
-  void compute(Step at, const float* a, std::int64_t thread, std::int64_t threads) const {
+  void compute(Step at, std::int64_t thread, std::int64_t threads) const {
     const Range block = block_slivers(at.block);
     const std::int64_t column_slivers = divide_up(gemm_.n, kTileColumns);
     const ThreadGrid grid(block.end - block.begin, column_slivers, threads);
@@ -120,11 +116,11 @@ class Multiplication {
       } else {
         fetch.b = Ahead();
       }
-      compute_group(at, my_rows, columns_of(slivers), a, group, fetch);
+      compute_group(at, my_rows, columns_of(slivers), group, fetch);
     }
   }
 
-  void compute_group(Step at, Range slivers, Range columns, const float* a, const float* b, Fetch& fetch) const {
+  void compute_group(Step at, Range slivers, Range columns, const float* group, Fetch& fetch) const {
     const std::int64_t depth = depth_of(at).end - depth_of(at).begin;
     const Range rows = rows_of(block_slivers(at.block));
     const std::int64_t pass = at.pass;
@@ -144,7 +140,7 @@ class Multiplication {
         fetch.begin_tile(out, finish.out_stride * out_size, height, width * out_size);
         const bool whole = direct && width == kTileColumns;
         const TileTarget to{tile, whole ? reinterpret_cast<float*>(out) : nullptr, finish.out_stride, finish.add_out};
-        kComputeTile[height - 1](depth, a + r * kTileRows * depth, b + (column - columns.begin) * depth, to, fetch);
+        kComputeTile[height - 1](depth, block_ + r * kTileRows * depth, group + (column - columns.begin) * depth, to, fetch);
         if (!whole) finish_function(finish, tile, row, height, column, width);
       }
     }
