@@ -117,7 +117,8 @@ std::vector<T> list_from(const Json& json, const std::function<T(const Json&)>& 
 
 std::int64_t count_from(const Json& json) {
   const std::int64_t value = json.as_integer();
-  if (value < 0) json.fail_expected("0 or more");
+  // Sums of a few of these must stay representable.
+  if (value < 0 || value > (std::int64_t{1} << 56)) json.fail_expected("0 to 2^56");
   return value;
 }
 
