@@ -130,12 +130,14 @@ TEST(HeadLoss, TakesAnyNumberOfTargets) {
 }
 
 TEST(HeadLoss, GivesLossesAlone) {
-  for (const DType dtype : kFloats) check_every_kernel({.rows = 37, .width = 19, .vocab = 67, .dtype = dtype, .op = {.bias = true}, .kept = 0.7});
+  for (const DType dtype : kFloats)
+    check_every_kernel({.rows = 37, .width = 19, .vocab = 67, .dtype = dtype, .op = {.bias = true}, .kept = 0.7});
 }
 
 TEST(HeadLoss, GivesGradientsInTheTypeAsked) {
   for (const DType dtype : {DType::bf16, DType::f16}) {
-    check_every_kernel({.rows = 53, .width = 32, .vocab = 97, .dtype = dtype, .op = {.bias = true, .gradients = true, .dtype = dtype}, .kept = 0.8});
+    check_every_kernel(
+        {.rows = 53, .width = 32, .vocab = 97, .dtype = dtype, .op = {.bias = true, .gradients = true, .dtype = dtype}, .kept = 0.8});
   }
 }
 

@@ -37,8 +37,15 @@ constexpr std::int64_t kOnednnBytes = 4 + 2;  // and the gradient in bf16
 struct HeadShape {
   // bytes_per_logit: what a chunk stores of each logit.
   HeadShape(const ops::HeadLoss& op, const base::TensorType& x, const base::TensorType& w, std::int64_t bytes_per_logit)
-      : rows(x.shape.rows()), width(w.shape[1]), vocab(w.shape[0]), x_dtype(x.dtype), w_dtype(w.dtype), dw_dtype(op.dtype),
-        gradients(op.gradients), accumulate(op.accumulate), bias(op.bias) {
+      : rows(x.shape.rows()),
+        width(w.shape[1]),
+        vocab(w.shape[0]),
+        x_dtype(x.dtype),
+        w_dtype(w.dtype),
+        dw_dtype(op.dtype),
+        gradients(op.gradients),
+        accumulate(op.accumulate),
+        bias(op.bias) {
     const std::int64_t most = std::max(kLeastRows, kChunkBytes / (bytes_per_logit * vocab));
     const std::int64_t chunks = std::max<std::int64_t>(1, (rows + most - 1) / most);
     chunk_rows = std::max<std::int64_t>(1, (rows + chunks - 1) / chunks);
@@ -59,13 +66,10 @@ struct Chunk {
     if (!shape.gradients) return;
     gradients.emplace_back(OnednnGemm{.m = rows, .n = shape.width, .k = shape.vocab, .c_dtype = DType::bf16}, threads);
     for (const bool accumulate : {false, true}) {
-      gradients.emplace_back(OnednnGemm{.m = shape.vocab,
-                                        .n = shape.width,
-                                        .k = rows,
-                                        .a_transposed = true,
-                                        .c_dtype = shape.dw_dtype,
-                                        .accumulate = accumulate},
-                             threads);
+      gradients.emplace_back(
+          OnednnGemm{
+              .m = shape.vocab, .n = shape.width, .k = rows, .a_transposed = true, .c_dtype = shape.dw_dtype, .accumulate = accumulate},
+          threads);
     }
   }
 
