@@ -1,0 +1,195 @@
+#include "collectives/local/board.h"
+
+#include <algorithm>
+#include <bit>
+#include <cstring>
+
+#include <fmt/format.h>
+#include <fmt/ranges.h>
+
+#include "base/error.h"
+
+namespace plimsoll::collectives::local {
+
+namespace {
+
+using Clock = std::chrono::steady_clock;
+
+constexpr std::uint32_t kBroken = 1u << 15;
+constexpr std::uint32_t kArrivals = kBroken - 1;
+constexpr int kSpins = 2000;
+
+constexpr std::uint32_t generation_of(std::uint32_t state) { return state >> 16; }
+
+std::size_t rounded_to_line(std::size_t bytes) { return (bytes + 63) / 64 * 64; }
+
+void relax() {
+#if defined(__x86_64__)
+  __builtin_ia32_pause();
+#endif
+}
+
+}  // namespace
+
+std::size_t Board::bytes(int members) {
+  const auto count = static_cast<std::size_t>(members);
+  return sizeof(Head) + count * sizeof(Slot) + rounded_to_line(count * count * 2 * sizeof(std::int64_t));
+}
+
+Board::Board(std::byte* memory, const Seat& seat)
+    : seat_(seat),
+      size_(seat.members.size()),
+      head_(reinterpret_cast<Head*>(memory)),
+      slots_(reinterpret_cast<Slot*>(memory + sizeof(Head))),
+      counts_(reinterpret_cast<std::int64_t*>(memory + sizeof(Head) + seat.members.size() * sizeof(Slot))) {
+  PLIMSOLL_CHECK(size_ < kArrivals, "a group of {} ranks", size_);
+}
+
+void Board::pin(const Call& call, Pinned& pinned) {
+  std::array<std::uint64_t, sizeof(Call) / 8> words;
+  std::memcpy(words.data(), &call, sizeof call);
+  for (std::size_t i = 0; i < words.size(); ++i) pinned[i].store(words[i], std::memory_order_relaxed);
+}
+
+Call Board::read(const Pinned& pinned) {
+  std::array<std::uint64_t, sizeof(Call) / 8> words;
+  for (std::size_t i = 0; i < words.size(); ++i) words[i] = pinned[i].load(std::memory_order_relaxed);
+  return std::bit_cast<Call>(words);
+}
+
+void Board::open(const Call& call, Counts counts, Counts wanted) {
+  current_ = call;
+  pin(call, slot(seat_.member).call);
+  std::int64_t* own = counts_ + static_cast<std::ptrdiff_t>(seat_.member) * 2 * static_cast<std::ptrdiff_t>(size_);
+  std::copy(counts.begin(), counts.end(), own);
+  std::copy(wanted.begin(), wanted.end(), own + size_);
+  arrive(call, true);
+  compare(call);
+  if (!counts.empty()) compare_counts(call);
+}
+
+void Board::close() { arrive(current_, seat_.close_gives_up); }
+
+void Board::arrive(const Call& call, bool may_give_up) {
+  slot(seat_.member).arrivals.fetch_add(1, std::memory_order_relaxed);
+  std::uint32_t state = head_->state.load(std::memory_order_acquire);
+  for (;;) {
+    if ((state & kBroken) != 0) fail_lost(call, late_text(absent()));
+    const bool last = (state & kArrivals) + 1 == size_;
+    const std::uint32_t next = last ? (generation_of(state) + 1) << 16 : state + 1;
+    if (!head_->state.compare_exchange_weak(state, next, std::memory_order_acq_rel, std::memory_order_acquire)) continue;
+    if (!last) return wait(generation_of(state), call, may_give_up);
+    if (size_ > 1) wake_all(head_->state);
+    return;
+  }
+}
+
+void Board::wait(std::uint32_t generation, const Call& call, bool may_give_up) {
+  const auto passed = [&](std::uint32_t state) { return generation_of(state) != generation; };
+  for (int i = 0; seat_.spins && i < kSpins; ++i) {
+    if (passed(head_->state.load(std::memory_order_acquire))) return;
+    relax();
+  }
+  const auto start = Clock::now();
+  for (;;) {
+    const std::uint32_t state = head_->state.load(std::memory_order_acquire);
+    if (passed(state)) return;
+    if (may_give_up) {
+      const std::vector<int> late = absent();
+      std::optional<std::string> why = seat_.watch->lost(late);
+      if (!why && (state & kBroken) != 0) why = late_text(late);
+      const double waited = std::chrono::duration<double>(Clock::now() - start).count();
+      if (!why && waited > seat_.limits.progress) {
+        why = fmt::format("{} within the limit of {:g} s", late_text(late), seat_.limits.progress);
+      }
+      // Somebody may have completed the meeting meanwhile: then it takes place.
+      if (why && give_up(generation)) fail_lost(call, *why);
+      if (why) return;
+    }
+    wait_while(head_->state, state, kLook);
+  }
+}
+
+bool Board::give_up(std::uint32_t generation) {
+  std::uint32_t state = head_->state.load(std::memory_order_acquire);
+  while (generation_of(state) == generation) {
+    if (head_->state.compare_exchange_weak(state, state | kBroken, std::memory_order_acq_rel, std::memory_order_acquire)) {
+      wake_all(head_->state);
+      return true;
+    }
+  }
+  return false;
+}
+
+std::vector<int> Board::absent() const {
+  const std::uint64_t own = slot(seat_.member).arrivals.load(std::memory_order_relaxed);
+  std::vector<int> ranks;
+  for (std::size_t i = 0; i < size_; ++i) {
+    if (slots_[i].arrivals.load(std::memory_order_relaxed) < own) ranks.push_back(seat_.members[i]);
+  }
+  return ranks;
+}
+
+std::string Board::late_text(const std::vector<int>& late) const {
+  if (late.empty()) return "another member gave up waiting";
+  std::vector<std::string> texts;
+  for (const int rank : late) {
+    const auto member = std::find(seat_.members.begin(), seat_.members.end(), rank) - seat_.members.begin();
+    texts.push_back(fmt::format("rank {} (its last call here: {})", rank, to_text(read(slots_[member].call))));
+  }
+  return fmt::format("{} did not come", fmt::join(texts, ", "));
+}
+
+void Board::fail_lost(const Call& call, const std::string& clause) const {
+  base::fail(base::ErrorKind::peer_lost, "rank {} waited in vain in {} of group '{}': {}",
+             seat_.members[static_cast<std::size_t>(seat_.member)], to_text(call), seat_.group, clause);
+}
+
+// All members see the same calls and counts, so all of them find the same fault, or none.
+void Board::compare(const Call& call) const {
+  std::vector<Call> calls;
+  calls.reserve(size_);
+  for (std::size_t i = 0; i < size_; ++i) calls.push_back(read(slots_[i].call));
+  const auto same = [&](const Call& other) { return other.same_as(calls.front()); };
+  if (std::all_of(calls.begin(), calls.end(), same)) return;
+  // Name whoever differs from most of the others.
+  const auto fellows = [&](const Call& one) {
+    return std::count_if(calls.begin(), calls.end(), [&](const Call& c) { return c.same_as(one); });
+  };
+  const auto less = [&](const Call& a, const Call& b) { return fellows(a) < fellows(b); };
+  const Call usual = *std::max_element(calls.begin(), calls.end(), less);
+  std::vector<std::string> odd;
+  for (std::size_t i = 0; i < size_; ++i) {
+    if (!calls[i].same_as(usual)) odd.push_back(fmt::format("rank {} asks for {}", seat_.members[i], to_text(calls[i])));
+  }
+  const std::size_t example =
+      static_cast<std::size_t>(std::find_if(calls.begin(), calls.end(), [&](const Call& c) { return c.same_as(usual); }) - calls.begin());
+  base::fail(base::ErrorKind::other, "group '{}': {}, while rank {} asks for {}; all members must make the same calls in the same order",
+             seat_.group, fmt::join(odd, ", "), seat_.members[example], to_text(call.same_as(usual) ? call : usual));
+}
+
+void Board::compare_counts(const Call& call) const {
+  for (std::size_t i = 0; i < size_; ++i) {
+    for (std::size_t j = 0; j < size_; ++j) {
+      const bool exchange = call.operation == Operation::all_to_all;
+      const std::int64_t found = counts(static_cast<int>(i))[j];
+      const std::int64_t expected = exchange ? wanted(static_cast<int>(j))[i] : counts(0)[j];
+      if (found == expected) continue;
+      const std::string other = exchange ? fmt::format("rank {} expects {}", seat_.members[j], expected)
+                                         : fmt::format("for rank {} {}", seat_.members[0], expected);
+      base::fail(base::ErrorKind::other, "group '{}', {}: the part of rank {} has {} elements for rank {}, but {}", seat_.group,
+                 to_text(call), seat_.members[j], found, seat_.members[i], other);
+    }
+  }
+}
+
+void Board::count(int from, int to, std::int64_t bytes) {
+  slot(from).sent.fetch_add(bytes, std::memory_order_relaxed);
+  slot(to).received.fetch_add(bytes, std::memory_order_relaxed);
+}
+
+Traffic Board::traffic(int member) const {
+  return {slot(member).sent.load(std::memory_order_relaxed), slot(member).received.load(std::memory_order_relaxed)};
+}
+
+}  // namespace plimsoll::collectives::local
