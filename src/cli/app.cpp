@@ -14,6 +14,8 @@ namespace {
 void add_run_options(CLI::App& command, RunOptions& options) {
   command.add_option("run", options.file, "run file (JSON; comments allowed), see docs/run-file.md")->required();
   command.add_option("--set", options.overrides, "override a setting of the run file: a.b=c (repeatable)")->type_name("KEY=VALUE");
+  command.add_option("--deepspeed", options.deepspeed, "take settings from this DeepSpeed configuration too, see docs/deepspeed.md")
+      ->type_name("FILE");
 }
 
 void add_json(CLI::App& command, bool& json) { command.add_flag("--json", json, "machine-readable output"); }

@@ -58,6 +58,7 @@ void plan_command(const PlanOptions& options) {
     return;
   }
   const observe::Terminal terminal = observe::detect_terminal(1);
+  if (!run.deepspeed.equation.empty()) fmt::print("{}\n\n", run.deepspeed.equation);
   fmt::print("{}", report::waterline_text(
                        plan, "train", {.color = terminal.color, .width = 72, .capacity = capacity.device, .reserve = capacity.reserve}));
   train::require_fit(plan, capacity);

@@ -98,6 +98,7 @@ void train_command(const TrainOptions& options) {
   observe::Observers observers;
   train::Trainer trainer(run, {.file_system = file_system, .observer = observers, .clock = clock, .stop_wanted = stop_wanted});
   const observe::Terminal terminal = observe::detect_terminal(1);
+  if (!run.deepspeed.equation.empty()) fmt::print("{}\n\n", run.deepspeed.equation);
   fmt::print("{}\n",
              report::waterline_text(trainer.session().plan(), "train",
                                     {.color = terminal.color, .width = 72, .capacity = capacity.device, .reserve = capacity.reserve}));

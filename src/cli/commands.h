@@ -11,6 +11,7 @@ namespace plimsoll::cli {
 struct RunOptions {
   std::string file;
   std::vector<std::string> overrides;  // --set
+  std::string deepspeed;               // a DeepSpeed file to take settings from
   bool json = false;
 };
 

@@ -44,10 +44,16 @@ struct Choices<model::OptimizerKind> {
 
 template <>
 struct Choices<LrScheduleType> {
-  static constexpr std::array<Choice<LrScheduleType>, 4> kTable{{{"constant", LrScheduleType::constant},
+  static constexpr std::array<Choice<LrScheduleType>, 5> kTable{{{"constant", LrScheduleType::constant},
                                                                  {"linear", LrScheduleType::linear},
                                                                  {"cosine", LrScheduleType::cosine},
-                                                                 {"wsd", LrScheduleType::wsd}}};
+                                                                 {"wsd", LrScheduleType::wsd},
+                                                                 {"points", LrScheduleType::points}}};
+};
+
+template <>
+struct Choices<WarmupShape> {
+  static constexpr std::array<Choice<WarmupShape>, 2> kTable{{{"linear", WarmupShape::linear}, {"log", WarmupShape::log}}};
 };
 
 template <>

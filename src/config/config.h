@@ -16,7 +16,13 @@ namespace plimsoll::config {
 
 // `overrides` are the arguments of --set: "a.b=c".
 Run load_run(const std::string& path, const std::vector<std::string>& overrides = {});
-Run parse_run(std::string_view text, std::string_view name, const std::vector<std::string>& overrides = {});
+// `deepspeed`: a DeepSpeed file beside the run file; its keys may also stand in the run file itself.
+struct NamedText {
+  std::string name;
+  std::string text;
+};
+Run parse_run(std::string_view text, std::string_view name, const std::vector<std::string>& overrides = {},
+              const NamedText& deepspeed = {});
 
 // When the file gives "model": {"path": DIR}, config does not read the directory: the caller does, and hands the model
 // in. The file's own overrides are laid over it, and what depends on the model is derived and checked.
@@ -26,10 +32,15 @@ void resolve_model(Run& run, const model::Model& from_path);
 std::string explain(const Run& run);
 base::Json explain_json(const Run& run);
 
+// What a reader must know of the DeepSpeed keys without a counterpart, in one paragraph; empty when there are none.
+std::string deepspeed_warning(const Run& run);
+
 // The resolved run file: every setting spelled out; parsing it gives an equal run.
 base::Json to_json(const Run& run);
 
 // The page docs/run-file.md, made from the table of fields; a test keeps the two equal.
 std::string reference_page();
+// docs/deepspeed.md, likewise.
+std::string deepspeed_page();
 
 }  // namespace plimsoll::config

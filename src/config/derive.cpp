@@ -148,6 +148,10 @@ void check_training(const Run& run) {
                     where_first(run, {"loss_scale.initial", "loss_scale.min"}), run.loss_scale.initial, run.loss_scale.minimum);
   }
   const LrSchedule& schedule = run.lr_schedule;
+  if (schedule.type == LrScheduleType::points && schedule.points.empty()) {
+    base::bad_input("{}: found no \"lr_schedule.points\" for the schedule \"points\", expected some such as [[0, 0.1], [100, 1.0]]",
+                    run.where("lr_schedule.type"));
+  }
   if (schedule.type == LrScheduleType::wsd && schedule.warmup + schedule.decay > run.steps) {
     base::bad_input("{}: found lr_schedule.warmup + lr_schedule.decay = {} + {} = {}, expected at most {}, which is \"steps\"",
                     where_first(run, {"lr_schedule.decay", "lr_schedule.warmup", "steps"}), schedule.warmup, schedule.decay,

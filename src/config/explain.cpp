@@ -59,6 +59,19 @@ std::vector<Row> rows_of(const Run& run) {
   return rows;
 }
 
+std::string deepspeed_table(const DeepSpeedReport& report) {
+  std::size_t key_width = 0;
+  std::size_t value_width = 0;
+  for (const DeepSpeedOutcome& key : report.keys) {
+    key_width = std::max(key_width, key.key.size());
+    value_width = std::max(value_width, key.value.size());
+  }
+  std::string text = "\nThe keys of DeepSpeed and what each becomes (! = differs from DeepSpeed)\n\n";
+  for (const DeepSpeedOutcome& key : report.keys)
+    text += fmt::format("{} {:<{}}  {:<{}}  {}\n", key.differs ? '!' : ' ', key.key, key_width, key.value, value_width, key.outcome);
+  return report.equation.empty() ? text : fmt::format("{}\n{}\n", text, report.equation);
+}
+
 }  // namespace
 
 Json to_json(const Run& run) {
@@ -94,12 +107,37 @@ std::string explain(const Run& run) {
   }
   std::string text;
   for (const Row& row : rows) text += fmt::format("{:<{}}  {:<{}}  {}\n", row.key, key_width, shown(row.value), value_width, row.origin);
+  if (!run.deepspeed.keys.empty()) text += deepspeed_table(run.deepspeed);
   return text;
+}
+
+std::string deepspeed_warning(const Run& run) {
+  // Keys with the same fate are named together.
+  std::vector<std::pair<std::string, std::string>> groups;
+  for (const DeepSpeedOutcome& key : run.deepspeed.keys) {
+    if (!key.differs) continue;
+    const std::string named = fmt::format("{} = {} ({})", key.key, key.value, key.where);
+    const auto same = std::find_if(groups.begin(), groups.end(), [&](const auto& group) { return group.second == key.outcome; });
+    if (same == groups.end()) {
+      groups.emplace_back(named, key.outcome);
+    } else {
+      same->first += ", " + named;
+    }
+  }
+  if (groups.empty()) return "";
+  std::string text = "warning: these keys do not do here what they do in DeepSpeed";
+  for (const auto& [keys, outcome] : groups) text += fmt::format("{} {}: {}", &keys == &groups.front().first ? ":" : ";", keys, outcome);
+  return text + "\n";
 }
 
 Json explain_json(const Run& run) {
   Json document = Json::object();
   for (const Row& row : rows_of(run)) document.set(row.key, Json::object({{"value", row.value}, {"origin", row.origin}}));
+  if (run.deepspeed.keys.empty()) return document;
+  Json keys = Json::object();
+  for (const DeepSpeedOutcome& key : run.deepspeed.keys)
+    keys.set(key.key, Json::object({{"value", key.value}, {"where", key.where}, {"outcome", key.outcome}, {"differs", key.differs}}));
+  document.set("deepspeed", Json::object({{"keys", std::move(keys)}, {"batch", run.deepspeed.equation}}));
   return document;
 }
 

@@ -68,6 +68,38 @@ Field betas_field() {
   return field;
 }
 
+bool read_point(const base::Json& value, LrPoint& point) {
+  if (!value.is_array() || value.size() != 2) return false;
+  const base::Json& step = value.at(std::size_t{0});
+  const base::Json& ratio = value.at(std::size_t{1});
+  if (!step.is_integer() || !between(0, kMostSteps).contains(step.as_double())) return false;
+  if (!ratio.is_number() || !between(0.0, 1.0).contains(ratio.as_double())) return false;
+  point = {.step = step.as_integer(), .ratio = ratio.as_double()};
+  return true;
+}
+
+Field points_field() {
+  Field field{.key = "lr_schedule.points",
+              .about = "points: shares of `optimizer.lr` at certain steps, with straight lines between them.",
+              .expects = "an array of [step, share] with growing steps, such as [[0, 0.1], [100, 1.0]]"};
+  field.read = [](const base::Json& value, Run& run) {
+    constexpr std::size_t kMostPoints = 100'000;
+    if (!value.is_array() || value.size() > kMostPoints) return false;
+    std::vector<LrPoint> points(value.size());
+    for (std::size_t i = 0; i < points.size(); ++i) {
+      if (!read_point(value.at(i), points[i]) || (i > 0 && points[i].step <= points[i - 1].step)) return false;
+    }
+    run.lr_schedule.points = std::move(points);
+    return true;
+  };
+  field.write = [](const Run& run) {
+    base::Json points = base::Json::array();
+    for (const LrPoint& point : run.lr_schedule.points) points.push(base::Json::array({point.step, point.ratio}));
+    return points;
+  };
+  return field;
+}
+
 std::vector<Field> optimizer_fields() {
   return {
       choice_field("optimizer.type", PLIMSOLL_AT(optimizer.kind), "The update rule."),
@@ -80,11 +112,19 @@ std::vector<Field> optimizer_fields() {
       number_field("optimizer.momentum", PLIMSOLL_AT(optimizer.momentum), rate(), "Decay rate of momentum's average."),
       number_field("optimizer.clip", PLIMSOLL_AT(optimizer.clip), at_least(0.0),
                    "Largest global norm of the gradient; 0 turns clipping off."),
-      choice_field("lr_schedule.type", PLIMSOLL_AT(lr_schedule.type),
-                   "How the learning rate goes on after the warmup; `wsd` is stable, then a linear fall."),
-      number_field("lr_schedule.warmup", PLIMSOLL_AT(lr_schedule.warmup), count_from(0, kMostSteps), "Steps of linear rise from 0."),
+      choice_field(
+          "lr_schedule.type", PLIMSOLL_AT(lr_schedule.type),
+          "How the learning rate goes on after the warmup; `wsd` is stable, then a linear fall; `points` follows `lr_schedule.points`."),
+      number_field("lr_schedule.warmup", PLIMSOLL_AT(lr_schedule.warmup), count_from(0, kMostSteps), "Steps of rise to the full rate."),
+      choice_field("lr_schedule.warmup_shape", PLIMSOLL_AT(lr_schedule.warmup_shape),
+                   "How the rate rises: evenly, or by the logarithm of the step."),
+      number_field("lr_schedule.warmup_from", PLIMSOLL_AT(lr_schedule.warmup_from), between(0.0, 1.0),
+                   "Share of `optimizer.lr` that the warmup starts at."),
       number_field("lr_schedule.min_ratio", PLIMSOLL_AT(lr_schedule.min_ratio), between(0.0, 1.0),
-                   "Share of `optimizer.lr` that is left at the last step."),
+                   "Share of `optimizer.lr` that is left at the end of the fall."),
+      number_field("lr_schedule.end", PLIMSOLL_AT(lr_schedule.end), count_from(0, kMostSteps),
+                   "Step at which the fall ends; 0 = the last step."),
+      points_field(),
       number_field("lr_schedule.decay", PLIMSOLL_AT(lr_schedule.decay), count_from(0, kMostSteps), "wsd: steps of the final fall.")
           .derived_from("steps / 10 for wsd"),
       number_field("loss_scale.initial", PLIMSOLL_AT(loss_scale.initial), above(0.0), "fp16: what the loss is multiplied by at first."),

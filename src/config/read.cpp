@@ -10,6 +10,7 @@
 #include "base/error.h"
 #include "base/text.h"
 #include "config/config.h"
+#include "config/deepspeed.h"
 #include "config/derive.h"
 #include "config/fields.h"
 #include "config/overrides.h"
@@ -124,12 +125,28 @@ class Reader {
   Run& run_;
 };
 
+// The keys inside the run file and those of the file beside it are one document; neither may repeat the other.
+Json deepspeed_document(Json& run_file, const NamedText& beside) {
+  Json document = take_deepspeed_keys(run_file);
+  if (beside.name.empty()) return document;
+  const Json file = base::parse_json(beside.text, beside.name, {.max_bytes = kMostBytes});
+  if (!file.is_object()) base::bad_input("{}: found {}, expected an object with the keys of DeepSpeed", file.where(), file.describe());
+  for (const JsonMember& member : file.as_object()) {
+    if (const Json* other = document.find(member.key)) {
+      base::bad_input("{}: found \"{}\", which {} gives as well; expected it once", file.where_key(member), member.key, other->where());
+    }
+    document.set(member.key, member.value);
+  }
+  return document;
+}
+
 }  // namespace
 
-Run parse_run(std::string_view text, std::string_view name, const std::vector<std::string>& overrides) {
+Run parse_run(std::string_view text, std::string_view name, const std::vector<std::string>& overrides, const NamedText& deepspeed) {
   Json document = base::parse_json(text, name, {.max_bytes = kMostBytes});
   if (!document.is_object())
     base::bad_input("{}: found {}, expected an object with the settings of a run", document.where(), document.describe());
+  const Json deepspeed_keys = deepspeed_document(document, deepspeed);
   apply_overrides(document, overrides);
   Run run;
   run.name = name;
@@ -139,6 +156,7 @@ Run parse_run(std::string_view text, std::string_view name, const std::vector<st
     if (const Json* path = model->find("path")) read_field(*find_field("model.path"), *path, run);
   }
   Reader(run).read_group(document, "");
+  if (deepspeed_keys.size() > 0) DeepSpeedTranslation(deepspeed_keys, run).translate();
   derive(run);
   check(run);
   return run;

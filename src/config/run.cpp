@@ -12,7 +12,7 @@ const Origin& Run::origin(std::string_view key) const {
 
 bool Run::given(std::string_view key) const {
   const OriginKind kind = origin(key).kind;
-  return kind == OriginKind::file || kind == OriginKind::set;
+  return kind == OriginKind::file || kind == OriginKind::set || kind == OriginKind::deepspeed;
 }
 
 std::string Run::where(std::string_view key) const { return given(key) ? origin(key).text : name; }

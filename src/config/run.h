@@ -20,7 +20,8 @@ namespace plimsoll::config {
 
 enum class Device { automatic, cpu, cuda };
 enum class Transport { automatic, local, mpi, nccl };
-enum class LrScheduleType { constant, linear, cosine, wsd };
+enum class LrScheduleType { constant, linear, cosine, wsd, points };
+enum class WarmupShape { linear, log };
 
 struct Data {
   std::string train;
@@ -52,12 +53,23 @@ struct Batch {
   bool operator==(const Batch&) const = default;
 };
 
-// All counts are steps. Warmup is linear from 0; what follows falls to min_ratio of the learning rate at the last step.
+struct LrPoint {
+  std::int64_t step = 0;
+  double ratio = 1.0;
+
+  bool operator==(const LrPoint&) const = default;
+};
+
+// All counts are steps. After the warmup the rate stays, or falls to min_ratio of the learning rate at step `end`.
 struct LrSchedule {
   LrScheduleType type = LrScheduleType::constant;
   std::int64_t warmup = 0;
   double min_ratio = 0.0;
   std::int64_t decay = 0;  // wsd: length of the final fall; derived
+  WarmupShape warmup_shape = WarmupShape::linear;
+  double warmup_from = 0.0;     // the share of the learning rate that the warmup starts at
+  std::int64_t end = 0;         // 0 = the last step
+  std::vector<LrPoint> points;  // type `points`: straight lines between these
 
   bool operator==(const LrSchedule&) const = default;
 };
@@ -105,7 +117,7 @@ struct Settings {
   bool operator==(const Settings&) const = default;
 };
 
-enum class OriginKind { default_value, file, set, preset, model_path, derived };
+enum class OriginKind { default_value, file, set, deepspeed, preset, model_path, derived };
 
 // `text` is what a reader is shown: "run.json:3:12", "--set steps=5", "preset gpt2", "derived: width / heads".
 struct Origin {
@@ -113,13 +125,28 @@ struct Origin {
   std::string text = "default";
 };
 
+// One key of a DeepSpeed file and what became of it.
+struct DeepSpeedOutcome {
+  std::string key;
+  std::string value;
+  std::string where;
+  std::string outcome;
+  bool differs = false;  // it has no counterpart, so `outcome` is what happens instead
+};
+
+struct DeepSpeedReport {
+  std::vector<DeepSpeedOutcome> keys;
+  std::string equation;  // of the batch, with its numbers
+};
+
 struct Run : Settings {
   std::string name;    // what the run file is called in messages
   std::string preset;  // of the model, when it came from one
   std::map<std::string, Origin, std::less<>> origins;
+  DeepSpeedReport deepspeed;
 
   const Origin& origin(std::string_view key) const;
-  bool given(std::string_view key) const;         // by the file or --set
+  bool given(std::string_view key) const;         // by the file, a DeepSpeed file or --set
   std::string where(std::string_view key) const;  // for messages: the place when given, else the file's name
 
   // Micro-batches that one rank works through in a step.

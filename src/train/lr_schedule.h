@@ -7,7 +7,7 @@
 
 namespace plimsoll::train {
 
-// `step` counts from 1 to run.steps. Warm-up rises linearly and reaches the full rate at step `warmup`; constant stays
+// `step` counts from 1 to run.steps. Warm-up rises, evenly or with the step's logarithm, to the full rate at step `warmup`; constant stays
 // there; linear and cosine fall to min_ratio of it at the last step; wsd stays, then falls linearly over the last
 // `decay` steps.
 double learning_rate(const config::Run& run, std::int64_t step);

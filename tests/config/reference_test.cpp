@@ -20,6 +20,14 @@ TEST(Reference, ThePageIsUpToDate) {
   EXPECT_EQ(text, reference_page()) << "run this test with PLIMSOLL_UPDATE=1 to rewrite docs/run-file.md";
 }
 
+TEST(Reference, TheDeepSpeedPageIsUpToDate) {
+  const std::string path = PLIMSOLL_SOURCE_DIR "/docs/deepspeed.md";
+  if (std::getenv("PLIMSOLL_UPDATE") != nullptr) std::ofstream(path) << deepspeed_page();
+  std::ifstream file(path);
+  const std::string text((std::istreambuf_iterator<char>(file)), std::istreambuf_iterator<char>());
+  EXPECT_EQ(text, deepspeed_page()) << "run this test with PLIMSOLL_UPDATE=1 to rewrite docs/deepspeed.md";
+}
+
 TEST(Reference, EveryFieldIsDescribed) {
   for (const Field& field : fields()) {
     EXPECT_FALSE(field.about.empty()) << field.key;

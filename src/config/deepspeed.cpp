@@ -1,0 +1,361 @@
+#include "config/deepspeed.h"
+
+#include <algorithm>
+#include <cmath>
+
+#include <fmt/format.h>
+
+#include "base/error.h"
+#include "base/text.h"
+#include "config/deepspeed_keys.h"
+#include "config/fields.h"
+
+namespace plimsoll::config {
+
+namespace {
+
+using base::Json;
+using base::JsonMember;
+
+bool is_auto(const Json& value) { return value.is_null() || (value.is_string() && value.as_string() == "auto"); }
+
+bool fits(const Json& value, Takes takes) {
+  switch (takes) {
+    case Takes::flag: return value.is_bool();
+    // A fraction comes of somebody's arithmetic (0.9 x hidden^2); a negative amount of a mistake.
+    case Takes::count: return value.is_integer() && value.as_double() >= 0.0;
+    case Takes::number: return value.is_number();
+    case Takes::text: return value.is_string();
+    case Takes::list: return value.is_array();
+    case Takes::anything: return true;
+  }
+  return false;
+}
+
+std::string_view name_of(Takes takes) {
+  switch (takes) {
+    case Takes::flag: return "true or false";
+    case Takes::count: return "an integer >= 0";
+    case Takes::number: return "a number";
+    case Takes::text: return "a text";
+    case Takes::list: return "an array";
+    case Takes::anything: return "anything";
+  }
+  return "?";
+}
+
+// A block is switched on by a member "enabled" at any depth. Depth is bounded by the parser.
+bool enabled(const Json& value) {
+  if (!value.is_object()) return value.is_bool() && value.as_bool();
+  for (const JsonMember& member : value.as_object()) {
+    if (member.key == "enabled" ? member.value.is_bool() && member.value.as_bool() : member.value.is_object() && enabled(member.value))
+      return true;
+  }
+  return false;
+}
+
+bool same(const Json& value, const Json& usual) {
+  if (value.is_number() && usual.is_number()) return value.as_double() == usual.as_double();
+  return value == usual;
+}
+
+bool is_usual(const Json& value, const DeepSpeedKey& key) {
+  if (!key.usual.empty()) {
+    const Json usual = base::parse_json(key.usual, "usual");
+    if (!usual.is_object()) return same(value, usual);
+    for (const JsonMember& member : usual.as_object()) {
+      const Json* found = value.find(member.key);
+      if (found == nullptr || !(*found == member.value)) return false;
+    }
+    return true;
+  }
+  return value.is_object() && !enabled(value);
+}
+
+}  // namespace
+
+DeepSpeedTranslation::DeepSpeedTranslation(const Json& document, Run& run) : run_(run) { walk(document, ""); }
+
+void DeepSpeedTranslation::walk(const Json& object, const std::string& group) {
+  for (const JsonMember& member : object.as_object()) {
+    const std::string written = group.empty() ? member.key : fmt::format("{}.{}", group, member.key);
+    const std::string path = canonical_deepspeed_path(written);
+    if (find_deepspeed_key(path) != nullptr) {
+      take(member.value, path, written);
+    } else if (path == "zero_optimization" && member.value.is_bool()) {  // an old form: true means stage 1
+      static const Json kStage[2] = {Json(0), Json(1)};
+      values_["zero_optimization.stage"] = &kStage[member.value.as_bool() ? 1 : 0];
+      run_.deepspeed.keys.push_back({written, member.value.describe(), member.value.where(), "strategy.zero", false});
+    } else if (is_deepspeed_group(path)) {
+      if (is_auto(member.value)) continue;
+      if (!member.value.is_object()) fail_value(member.value, written, "an object");
+      walk(member.value, path);
+    } else {
+      unknown(member, group, written);
+    }
+  }
+}
+
+void DeepSpeedTranslation::take(const Json& value, const std::string& path, const std::string& written) {
+  const DeepSpeedKey& key = *find_deepspeed_key(path);
+  DeepSpeedOutcome outcome{written, value.describe(), value.where(), std::string(key.text), false};
+  if (is_auto(value)) {
+    outcome.outcome = "left to the run file";
+    left_open_.insert(path);
+  } else {
+    if (!fits(value, key.takes)) fail_value(value, written, fmt::format("{} or \"auto\"", name_of(key.takes)));
+    if (values_.contains(path)) base::bad_input("{}: found the key \"{}\" twice, under two spellings; expected one", value.where(), path);
+    values_[path] = &value;
+    const bool usual = is_usual(value, key);
+    if (key.effect == Effect::refused && !usual) {
+      base::bad_input("{}: found {} for \"{}\", which would change what is trained and does not exist here; {}", value.where(),
+                      value.describe(), written, key.text);
+    }
+    outcome.differs = key.effect == Effect::missing && !usual;
+  }
+  run_.deepspeed.keys.push_back(std::move(outcome));
+}
+
+void DeepSpeedTranslation::unknown(const JsonMember& member, const std::string& group, const std::string& written) {
+  const std::vector<std::string> words = deepspeed_words_below(group);
+  const std::string_view meant = base::nearest_name(member.key, std::vector<std::string_view>(words.begin(), words.end()));
+  const std::string hint = meant.empty() ? "" : fmt::format("did you mean \"{}\"?", meant);
+  if (is_strict_deepspeed_group(group)) {
+    base::bad_input("{}: found the unknown key \"{}\", {}", member.value.where(), written,
+                    hint.empty() ? fmt::format("expected one of {}", fmt::join(words, ", ")) : hint);
+  }
+  run_.deepspeed.keys.push_back({written, member.value.describe(), member.value.where(),
+                                 fmt::format("DeepSpeed knows no such key, so it is passed over{}{}", hint.empty() ? "" : "; ", hint),
+                                 true});
+}
+
+const Json* DeepSpeedTranslation::given(std::string_view path) const {
+  const auto found = values_.find(path);
+  return found == values_.end() ? nullptr : found->second;
+}
+
+bool DeepSpeedTranslation::flag(std::string_view path, bool otherwise) const {
+  const Json* value = given(path);
+  return value == nullptr ? otherwise : value->as_bool();
+}
+
+double DeepSpeedTranslation::number(std::string_view path, double otherwise) const {
+  const Json* value = given(path);
+  return value == nullptr ? otherwise : value->as_double();
+}
+
+std::int64_t DeepSpeedTranslation::count(std::string_view path, std::int64_t otherwise) const {
+  const Json* value = given(path);
+  return value == nullptr ? otherwise : value->as_integer();
+}
+
+void DeepSpeedTranslation::note(std::string_view path, std::string outcome, bool differs) {
+  for (DeepSpeedOutcome& key : run_.deepspeed.keys) {
+    if (canonical_deepspeed_path(key.key) != path) continue;
+    key.outcome = std::move(outcome);
+    key.differs = differs;
+    return;
+  }
+}
+
+void DeepSpeedTranslation::read(std::string_view setting, const Json& value, const Json& found, std::string_view path) {
+  const Field& field = *find_field(setting);
+  if (!field.read(value, run_)) fail_value(found, path, field.expects);
+  run_.origins[field.key] = {.kind = OriginKind::deepspeed, .text = fmt::format("{} {}", found.where(), path)};
+}
+
+void DeepSpeedTranslation::assign(std::string_view setting, const Json& value, std::string_view path) {
+  const Json& found = *given(path);
+  const OriginKind kind = run_.origin(setting).kind;
+  if (setting.starts_with("strategy.") && run_.strategy_auto) {
+    return note(path, "the planner chooses the strategy, since \"strategy\" is \"auto\"", true);
+  }
+  if (kind == OriginKind::set) return note(path, fmt::format("{} of {}", setting, run_.origin(setting).text), false);
+  if (kind == OriginKind::file) {
+    const Field& field = *find_field(setting);
+    const Json there = field.write(run_);
+    Run other;
+    if (!field.read(value, other)) fail_value(found, path, field.expects);
+    if (field.write(other) == there) return;
+    base::bad_input("{}: found {} for \"{}\", which is {} {}, but {} says {}; expected them to agree: remove one", found.where(),
+                    found.describe(), path, setting, field.write(other).describe(), run_.where(setting), there.describe());
+  }
+  read(setting, value, found, path);
+}
+
+void DeepSpeedTranslation::assume(std::string_view setting, const Json& value, std::string_view path) {
+  if (!left_open_.contains(path)) derive(setting, value, "DeepSpeed's default");
+}
+
+void DeepSpeedTranslation::derive(std::string_view setting, const Json& value, std::string_view why) {
+  if (run_.given(setting)) return;
+  find_field(setting)->read(value, run_);
+  run_.origins[std::string(setting)] = {.kind = OriginKind::deepspeed, .text = std::string(why)};
+}
+
+void DeepSpeedTranslation::precision() {
+  const bool fp16 = flag("fp16.enabled");
+  const bool bf16 = flag("bf16.enabled");
+  if (fp16 && bf16) {
+    base::bad_input("{}: found \"fp16.enabled\" and \"bf16.enabled\" ({}) both true, expected one of them", given("fp16.enabled")->where(),
+                    given("bf16.enabled")->where());
+  }
+  if (fp16) return assign("precision", "fp16", "fp16.enabled");
+  if (bf16) return assign("precision", "bf16", "bf16.enabled");
+  if (flag("torch_autocast.enabled")) {
+    const Json* dtype = given("torch_autocast.dtype");
+    const std::string name = dtype == nullptr ? "bfloat16" : dtype->as_string();
+    const bool half = name == "float16" || name == "torch.float16" || name == "fp16" || name == "half";
+    const bool brain = name == "bfloat16" || name == "torch.bfloat16" || name == "bf16";
+    if (!half && !brain) fail_value(*dtype, "torch_autocast.dtype", "bfloat16 or float16");
+    return assign("precision", half ? "fp16" : "bf16", "torch_autocast.enabled");
+  }
+  if (flag("amp.enabled")) assign("precision", "fp16", "amp.enabled");
+}
+
+void DeepSpeedTranslation::loss_scale() {
+  const double fixed = number("fp16.loss_scale", 0.0);
+  if (fixed > 0.0) {
+    assign("loss_scale.initial", fixed, "fp16.loss_scale");
+    assign("loss_scale.window", 0, "fp16.loss_scale");
+    if (fixed < run_.loss_scale.minimum) derive("loss_scale.min", fixed, "derived: a fixed loss scale");
+    for (std::string_view path : {"fp16.initial_scale_power", "fp16.loss_scale_window", "fp16.min_loss_scale", "fp16.hysteresis"})
+      note(path, "not used: fp16.loss_scale fixes the scale", false);
+    return;
+  }
+  if (const Json* power = given("fp16.initial_scale_power")) {
+    if (!between(-126, 127).contains(power->as_double())) fail_value(*power, "fp16.initial_scale_power", "a power of two from -126 to 127");
+    assign("loss_scale.initial", std::exp2(power->as_double()), "fp16.initial_scale_power");
+  }
+  if (const Json* window = given("fp16.loss_scale_window")) assign("loss_scale.window", *window, "fp16.loss_scale_window");
+  if (const Json* minimum = given("fp16.min_loss_scale")) {
+    // 0 is written by people who want no lower limit.
+    if (minimum->as_double() == 0.0) {
+      assign("loss_scale.min", std::exp2(-24), "fp16.min_loss_scale");
+    } else {
+      assign("loss_scale.min", *minimum, "fp16.min_loss_scale");
+    }
+  }
+  if (const Json* hysteresis = given("fp16.hysteresis")) assign("loss_scale.hysteresis", *hysteresis, "fp16.hysteresis");
+}
+
+void DeepSpeedTranslation::offload(std::string_view block, std::string_view setting, std::string_view old_flag) {
+  const std::string prefix = fmt::format("zero_optimization.{}", block);
+  const std::string device_path = prefix + ".device";
+  if (const Json* device = given(device_path)) {
+    const std::string& name = device->as_string();
+    if (name != "none" && name != "cpu" && name != "nvme") fail_value(*device, device_path, "one of none, cpu, nvme");
+    const double ratio = number(prefix + ".ratio", 1.0);
+    if (!between(0.0, 1.0).contains(ratio)) fail_value(*given(prefix + ".ratio"), prefix + ".ratio", "a share from 0 to 1");
+    const std::string_view tier = name == "cpu" ? "host" : "disk";
+    if (name == "none") {
+      assign(setting, "none", device_path);
+    } else if (ratio == 1.0) {
+      assign(setting, tier, device_path);
+    } else {
+      assign(setting, Json::object({{std::string(tier), ratio}}), device_path);
+    }
+    const std::string path_path = prefix + ".nvme_path";
+    if (given(path_path) != nullptr && name == "nvme") assign("limits.disk_path", *given(path_path), path_path);
+    if (given(path_path) != nullptr && name != "nvme") note(path_path, "not used: nothing goes to disk", false);
+  }
+  if (flag(old_flag) && given(device_path) == nullptr) assign(setting, "host", old_flag);
+}
+
+void DeepSpeedTranslation::zero() {
+  if (const Json* stage = given("zero_optimization.stage")) {
+    if (stage->as_integer() > 3) fail_value(*stage, "zero_optimization.stage", "0, 1, 2 or 3");
+    const bool alone = !run_.strategy_auto && run_.strategy.data == 1;
+    if (alone && stage->as_integer() > 0 && !run_.given("strategy.zero")) {
+      note("zero_optimization.stage", "one data rank holds everything, so there is nothing to share out; `strategy.data` gives more", true);
+    } else {
+      assign("strategy.zero", *stage, "zero_optimization.stage");
+    }
+  }
+  if (const Json* bucket = given("zero_optimization.reduce_bucket_size")) {
+    if (!between(1.0, 1e15).contains(bucket->as_double()))
+      fail_value(*bucket, "zero_optimization.reduce_bucket_size", "a count of elements");
+    const std::int64_t element = run_.precision == model::Precision::f32 ? 4 : 2;
+    assign("strategy.bucket", static_cast<std::int64_t>(bucket->as_double()) * element, "zero_optimization.reduce_bucket_size");
+    note("zero_optimization.reduce_bucket_size", fmt::format("strategy.bucket, at {} bytes an element", element), false);
+  }
+  const Json* prefetch = given("zero_optimization.stage3_prefetch_bucket_size");
+  if (prefetch != nullptr && prefetch->as_double() == 0.0) {
+    note("zero_optimization.stage3_prefetch_bucket_size", "strategy.prefetch", false);
+    assign("strategy.prefetch", 0, "zero_optimization.stage3_prefetch_bucket_size");
+  }
+  offload("offload_optimizer", "strategy.offload.optimizer", "zero_optimization.cpu_offload");
+  offload("offload_param", "strategy.offload.params", "zero_optimization.cpu_offload_param");
+}
+
+void DeepSpeedTranslation::activations() {
+  const Json* checkpoints = given("activation_checkpointing.number_checkpoints");
+  const bool some = checkpoints != nullptr && checkpoints->is_number() && checkpoints->as_double() > 0.0;
+  constexpr std::string_view kBlocks = "activation_checkpointing.number_checkpoints";
+  if (checkpoints != nullptr && !some) note(kBlocks, "none: nothing is computed again", false);
+  const bool to_host = flag("activation_checkpointing.cpu_checkpointing");
+  const bool split = flag("activation_checkpointing.partition_activations");
+  if (to_host) assign("strategy.offload.activations", "host", "activation_checkpointing.cpu_checkpointing");
+  if (some) assign("strategy.recompute", "full", kBlocks);
+  if (some) note(kBlocks, "strategy.recompute: a checkpoint at every block", false);
+  if (!some && to_host) derive("strategy.recompute", "full", "derived: activation_checkpointing.cpu_checkpointing");
+  if (!some && !to_host && split) assign("strategy.recompute", "full", "activation_checkpointing.partition_activations");
+}
+
+void DeepSpeedTranslation::degrees() {
+  for (std::string_view path : {"tensor_parallel.autotp_size", "tensor_parallel.tp_size"}) {
+    if (count(path, 0) > 0) assign("strategy.tensor", *given(path), path);
+  }
+  const Json* stages = given("pipeline.stages");
+  if (stages != nullptr && stages->is_integer()) assign("strategy.pipe", *stages, "pipeline.stages");
+}
+
+void DeepSpeedTranslation::translate() {
+  precision();
+  loss_scale();
+  optimizer();
+  scheduler();
+  if (const Json* clip = given("gradient_clipping")) assign("optimizer.clip", *clip, "gradient_clipping");
+  degrees();
+  batch();  // may say how many data ranks there are
+  zero();
+  activations();
+}
+
+Json take_deepspeed_keys(Json& document) {
+  Json taken = Json::object();
+  base::JsonObject rest;
+  const auto is_theirs = [](const JsonMember& member) {
+    if (is_deepspeed_top_key(member.key)) return true;
+    if (!member.value.is_object()) return false;
+    if (member.key == "optimizer") {
+      const Json* type = member.value.find("type");
+      const bool capital = type != nullptr && type->is_string() && !type->as_string().empty() && std::isupper(type->as_string()[0]) != 0;
+      return capital || member.value.find("params") != nullptr;
+    }
+    if (member.key != "checkpoint") return false;
+    const base::JsonObject& inside = member.value.as_object();
+    return std::any_of(inside.begin(), inside.end(), [](const JsonMember& key) {
+      return is_deepspeed_group("checkpoint." + key.key) || find_deepspeed_key("checkpoint." + key.key) != nullptr;
+    });
+  };
+  for (const JsonMember& member : document.as_object()) {
+    if (member.key == "deepspeed" && member.value.is_object()) {
+      for (const JsonMember& inner : member.value.as_object()) {
+        if (taken.find(inner.key) != nullptr)
+          base::bad_input("{}: found \"{}\" a second time, expected it once", inner.value.where(), inner.key);
+        taken.set(inner.key, inner.value);
+      }
+    } else if (is_theirs(member)) {
+      if (taken.find(member.key) != nullptr)
+        base::bad_input("{}: found \"{}\" a second time, expected it once", member.value.where(), member.key);
+      taken.set(member.key, member.value);
+    } else {
+      rest.add(member.key, member.value, member.key_offset);
+    }
+  }
+  if (taken.size() > 0) document.members() = std::move(rest);
+  return taken;
+}
+
+}  // namespace plimsoll::config

@@ -1,0 +1,68 @@
+// DeepSpeed's JSON as a source of settings: read beside or inside a run file, every key accounted for.
+//
+// What a key says goes through the same table of fields as the run file (fields.h), so ranges, messages and `explain`
+// are the same; its origin is the place in the DeepSpeed file and the key there. A setting that the run file or --set
+// gives as well must agree; --set wins. "auto" leaves a key to the run file, as DeepSpeed leaves it to its caller.
+#pragma once
+
+#include <map>
+#include <set>
+#include <string>
+#include <string_view>
+
+#include "base/json.h"
+#include "config/run.h"
+
+namespace plimsoll::config {
+
+// The keys as given, by their canonical path, and what they become in the run. One file per part of the translation:
+// deepspeed.cpp (precision, strategy), deepspeed_optimizer.cpp, deepspeed_batch.cpp.
+class DeepSpeedTranslation {
+ public:
+  // Checks every key of the document; bad_input for what DeepSpeed refuses as well, and for what cannot be trained here.
+  DeepSpeedTranslation(const base::Json& document, Run& run);
+  void translate();
+
+ private:
+  void walk(const base::Json& object, const std::string& group);
+  void take(const base::Json& value, const std::string& path, const std::string& written);
+  void unknown(const base::JsonMember& member, const std::string& group, const std::string& written);
+
+  const base::Json* given(std::string_view path) const;  // nullptr: absent, null or "auto"
+  bool flag(std::string_view path, bool otherwise = false) const;
+  double number(std::string_view path, double otherwise) const;
+  std::int64_t count(std::string_view path, std::int64_t otherwise) const;
+
+  // Puts a value into a setting. `path` is the key it came from.
+  void assign(std::string_view setting, const base::Json& value, std::string_view path);
+  // DeepSpeed's own default, for a setting that nobody gave; none when `path` is "auto".
+  void assume(std::string_view setting, const base::Json& value, std::string_view path);
+  void derive(std::string_view setting, const base::Json& value, std::string_view why);
+  void read(std::string_view setting, const base::Json& value, const base::Json& found, std::string_view path);
+  // What else there is to say about a key; `differs`: name it in the warning.
+  void note(std::string_view path, std::string outcome, bool differs);
+
+  void precision();
+  void loss_scale();
+  void zero();
+  void offload(std::string_view block, std::string_view setting, std::string_view old_flag);
+  void activations();
+  void degrees();
+  void optimizer();
+  void optimizer_params(bool adam);
+  void scheduler();
+  void peak_rate(const base::Json& value, std::string_view path);  // a scheduler overrules the optimizer's rate
+  void warmup(std::string_view type);
+  void cycle();
+  void range_test();
+  void batch();
+
+  Run& run_;
+  std::map<std::string, const base::Json*, std::less<>> values_;
+  std::set<std::string, std::less<>> left_open_;  // given as "auto"
+};
+
+// Moves the keys that are DeepSpeed's out of a run file's document and returns them; an empty object when there are none.
+base::Json take_deepspeed_keys(base::Json& document);
+
+}  // namespace plimsoll::config

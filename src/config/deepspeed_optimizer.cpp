@@ -1,0 +1,159 @@
+// DeepSpeed's optimizer and learning-rate scheduler.
+#include <algorithm>
+#include <cctype>
+
+#include <fmt/format.h>
+
+#include "base/error.h"
+#include "config/deepspeed.h"
+#include "config/fields.h"
+
+namespace plimsoll::config {
+
+namespace {
+
+using base::Json;
+
+constexpr std::int64_t kLongest = 100'000'000'000;
+
+std::string lower(std::string text) {
+  std::transform(text.begin(), text.end(), text.begin(), [](unsigned char c) { return static_cast<char>(std::tolower(c)); });
+  return text;
+}
+
+}  // namespace
+
+void DeepSpeedTranslation::optimizer_params(bool adam) {
+  const auto take = [&](std::string_view name, std::string_view setting, const Json& otherwise) {
+    const std::string path = fmt::format("optimizer.params.{}", name);
+    if (const Json* value = given(path)) return assign(setting, *value, path);
+    assume(setting, otherwise, path);
+  };
+  take("lr", "optimizer.lr", 1e-3);
+  take("weight_decay", "optimizer.weight_decay", 0.0);
+  if (adam) {
+    take("betas", "optimizer.betas", Json::array({0.9, 0.999}));
+    take("eps", "optimizer.eps", 1e-8);
+  }
+  const Json* norm = given("optimizer.params.max_grad_norm");
+  if (norm != nullptr && given("gradient_clipping") == nullptr) assign("optimizer.clip", *norm, "optimizer.params.max_grad_norm");
+}
+
+void DeepSpeedTranslation::optimizer() {
+  const Json* type = given("optimizer.type");
+  if (type == nullptr) {  // parameters of an optimizer that the caller chooses
+    if (const Json* lr = given("optimizer.params.lr")) assign("optimizer.lr", *lr, "optimizer.params.lr");
+    return;
+  }
+  const std::string name = lower(type->as_string());
+  const bool one_bit = name == "onebitadam" || name == "zerooneadam";
+  if (name == "adam" || name == "adamw" || one_bit || name == "cpuadam" || name == "deepspeedcpuadam" || name == "fusedadam") {
+    // DeepSpeed's "Adam" decays weights apart from the gradient unless adam_w_mode says otherwise.
+    const bool decoupled = name == "adamw" || (!one_bit && flag("optimizer.params.adam_w_mode", true));
+    assign("optimizer.type", decoupled ? "adamw" : "adam", "optimizer.type");
+    if (one_bit) note("optimizer.type", "adam, whose gradients are sent whole instead of as single bits", true);
+    return optimizer_params(true);
+  }
+  if (name == "sgd") {
+    const bool momentum = number("optimizer.params.momentum", 0.0) > 0.0;
+    assign("optimizer.type", momentum ? "momentum" : "sgd", "optimizer.type");
+    if (momentum) assign("optimizer.momentum", *given("optimizer.params.momentum"), "optimizer.params.momentum");
+    return optimizer_params(false);
+  }
+  base::bad_input(
+      "{}: found {} for \"optimizer.type\", an update rule that does not exist here; expected Adam, AdamW, OneBitAdam, "
+      "ZeroOneAdam or SGD",
+      type->where(), type->describe());
+}
+
+void DeepSpeedTranslation::peak_rate(const Json& value, std::string_view path) {
+  assign("optimizer.lr", value, path);
+  note("optimizer.params.lr", fmt::format("not used: {} sets the rate", path), false);
+}
+
+void DeepSpeedTranslation::warmup(std::string_view type) {
+  const std::string prefix = "scheduler.params.";
+  const Json* steps = given(prefix + "warmup_num_steps");
+  if (steps != nullptr) {
+    assign("lr_schedule.warmup", *steps, prefix + "warmup_num_steps");
+  } else {
+    assume("lr_schedule.warmup", 1000, prefix + "warmup_num_steps");
+  }
+  if (const Json* shape = given(prefix + "warmup_type")) {
+    if (shape->as_string() != "log" && shape->as_string() != "linear") fail_value(*shape, prefix + "warmup_type", "log or linear");
+    assign("lr_schedule.warmup_shape", *shape, prefix + "warmup_type");
+  } else {
+    assume("lr_schedule.warmup_shape", "log", prefix + "warmup_type");
+  }
+  if (type == "warmupcosinelr") {
+    if (const Json* from = given(prefix + "warmup_min_ratio")) assign("lr_schedule.warmup_from", *from, prefix + "warmup_min_ratio");
+    if (const Json* ratio = given(prefix + "cos_min_ratio")) {
+      assign("lr_schedule.min_ratio", *ratio, prefix + "cos_min_ratio");
+    } else {
+      assume("lr_schedule.min_ratio", 1e-4, prefix + "cos_min_ratio");
+    }
+    return;
+  }
+  if (const Json* most = given(prefix + "warmup_max_lr")) {
+    peak_rate(*most, prefix + "warmup_max_lr");
+  }
+  const double least = number(prefix + "warmup_min_lr", 0.0);
+  if (least == 0.0) return note(prefix + "warmup_min_lr", "lr_schedule.warmup_from", false);
+  const Json& found = *given(prefix + "warmup_min_lr");
+  if (least < 0.0 || least > run_.lr) fail_value(found, prefix + "warmup_min_lr", fmt::format("0 to the learning rate, {}", run_.lr));
+  assign("lr_schedule.warmup_from", least / run_.lr, prefix + "warmup_min_lr");
+}
+
+void DeepSpeedTranslation::cycle() {
+  const std::string prefix = "scheduler.params.";
+  const Json* most = given(prefix + "cycle_max_lr");
+  const Json* least = given(prefix + "cycle_min_lr");
+  if (most == nullptr || least == nullptr || !(most->as_double() > 0.0) || !between(0.0, most->as_double()).contains(least->as_double())) {
+    base::bad_input(
+        "{}: found no usable \"cycle_min_lr\" and \"cycle_max_lr\" for OneCycle, expected 0 <= cycle_min_lr <= cycle_max_lr, "
+        "and cycle_max_lr > 0",
+        given("scheduler.type")->where());
+  }
+  const std::int64_t first = std::clamp<std::int64_t>(count(prefix + "cycle_first_step_size", 2000), 1, kLongest);
+  const std::int64_t second = std::clamp<std::int64_t>(count(prefix + "cycle_second_step_size", first), 1, kLongest);
+  peak_rate(*most, prefix + "cycle_max_lr");
+  const double low = least->as_double() / most->as_double();
+  assign("lr_schedule.points", Json::array({Json::array({0, low}), Json::array({first, 1.0}), Json::array({first + second, low})}),
+         "scheduler.type");
+  if (flag(prefix + "cycle_momentum", true)) note("scheduler.type", "lr_schedule.points; Adam's first beta is not cycled", true);
+}
+
+void DeepSpeedTranslation::range_test() {
+  const std::string prefix = "scheduler.params.";
+  const double least = number(prefix + "lr_range_test_min_lr", 1e-3);
+  const double slope = number(prefix + "lr_range_test_step_rate", 1.0) /
+                       static_cast<double>(std::max<std::int64_t>(1, count(prefix + "lr_range_test_step_size", 2000)));
+  if (!(least > 0.0) || !(slope >= 0.0)) fail_value(*given("scheduler.type"), "scheduler.type", "LRRangeTest to start above 0 and to rise");
+  const std::int64_t last = std::max<std::int64_t>(1, run_.steps);
+  const double most = least * (1.0 + slope * static_cast<double>(last));
+  peak_rate(most, "scheduler.type");
+  assign("lr_schedule.points", Json::array({Json::array({0, least / most}), Json::array({last, 1.0})}), "scheduler.type");
+}
+
+void DeepSpeedTranslation::scheduler() {
+  const Json* type = given("scheduler.type");
+  if (type == nullptr) return;
+  const std::string name = lower(type->as_string());
+  const bool decay = name == "warmupdecaylr";
+  const bool cosine = name == "warmupcosinelr";
+  if (name == "onecycle" || name == "lrrangetest") {
+    assign("lr_schedule.type", "points", "scheduler.type");
+    return name == "onecycle" ? cycle() : range_test();
+  }
+  if (name != "warmuplr" && !decay && !cosine) {
+    base::bad_input("{}: found {} for \"scheduler.type\", expected WarmupLR, WarmupDecayLR, WarmupCosineLR, OneCycle or LRRangeTest",
+                    type->where(), type->describe());
+  }
+  assign("lr_schedule.type", decay ? "linear" : cosine ? "cosine" : "constant", "scheduler.type");
+  warmup(name);
+  const std::string_view total = "scheduler.params.total_num_steps";
+  if (given(total) != nullptr && (decay || cosine)) assign("lr_schedule.end", *given(total), total);
+  if (given(total) != nullptr && !decay && !cosine) note(total, "not used: WarmupLR never falls", false);
+}
+
+}  // namespace plimsoll::config

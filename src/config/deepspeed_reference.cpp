@@ -1,0 +1,58 @@
+// The documentation page of DeepSpeed's keys, made from the table of keys.
+#include <fmt/format.h>
+
+#include "config/config.h"
+#include "config/deepspeed_keys.h"
+
+namespace plimsoll::config {
+
+namespace {
+
+constexpr std::string_view kIntroduction = R"(# DeepSpeed's JSON
+
+`plimsoll train RUN.json --deepspeed ds_config.json` takes settings from a DeepSpeed configuration as it is; so do `plan`, `explain`, `eval`
+and `generate`. Its keys may also stand in the run file itself, at the top or under `"deepspeed"`. Comments, trailing commas, `5e8` for an
+integer and `"auto"` (left to the run file) are fine.
+
+- What the DeepSpeed file and the run file both say must agree; `--set` overrules both. Where a block of DeepSpeed stands, its own defaults
+  hold for what the block leaves out (Adam's second beta is 0.999, a warmup is logarithmic).
+- `train_batch_size = train_micro_batch_size_per_gpu x gradient_accumulation_steps x data ranks` is solved for what is missing, and printed
+  with its numbers; a remainder or a contradiction is an error. The number of data ranks is `strategy.data`; where only the three others
+  are given, it follows from them.
+- Keys that do something else here are named in one warning, with what happens instead. Keys that would train something else (another
+  update rule, sparse attention, compression, curricula) are refused while they are switched on. Unknown keys are errors inside
+  `zero_optimization`, `fp16`, `bf16`, `optimizer.params` and `scheduler.params`, as in DeepSpeed, and part of the warning elsewhere.
+- `plimsoll explain RUN.json --deepspeed ds_config.json` lists every setting with the place it came from, and every key of the DeepSpeed file
+  with what became of it.
+- A DeepSpeed schedule counts its iterations from 0 and sets a rate after the step; here the first step is number 1, so curves agree in
+  shape and are at most two steps apart. Weight decay applies to parameters of two or more dimensions.
+
+| key | what becomes of it |
+|---|---|
+)";
+
+constexpr std::string_view kEnding = R"(
+*This page is made from the table in `src/config/deepspeed_keys.cpp`; `PLIMSOLL_UPDATE=1` in the environment of the test `config_reference` rewrites it.*
+)";
+
+std::string fate(const DeepSpeedKey& key) {
+  const std::string unless = key.usual.empty() ? std::string() : fmt::format(" (unless `{}`)", key.usual);
+  switch (key.effect) {
+    case Effect::mapped: return fmt::format("sets {}", key.text);
+    case Effect::harmless: return fmt::format("changes nothing: {}", key.text);
+    case Effect::missing: return fmt::format("warned of{}: {}", unless, key.text);
+    case Effect::refused: return fmt::format("refused{}: {}", unless, key.text);
+  }
+  return "?";
+}
+
+}  // namespace
+
+std::string deepspeed_page() {
+  std::string page(kIntroduction);
+  for (const DeepSpeedKey& key : deepspeed_keys()) page += fmt::format("| `{}` | {} |\n", key.path, fate(key));
+  page += kEnding;
+  return page;
+}
+
+}  // namespace plimsoll::config

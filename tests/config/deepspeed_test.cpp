@@ -1,0 +1,242 @@
+// DeepSpeed's JSON beside and inside a run file: what each key becomes, what is refused, what is warned of.
+#include <cmath>
+
+#include <gtest/gtest.h>
+
+#include "config/config.h"
+#include "config/deepspeed_keys.h"
+#include "config/message.h"
+
+namespace plimsoll::config {
+namespace {
+
+config::Run run_of(std::string_view deepspeed, std::string_view file = "{}", const std::vector<std::string>& overrides = {}) {
+  return parse_run(file, "run.json", overrides, {.name = "ds.json", .text = std::string(deepspeed)});
+}
+
+std::string error_of(std::string_view deepspeed, std::string_view file = "{}", const std::vector<std::string>& overrides = {}) {
+  return message_of([&] { run_of(deepspeed, file, overrides); });
+}
+
+bool says(const std::string& text, std::string_view part) { return text.find(part) != std::string::npos; }
+
+TEST(DeepSpeed, KeysBecomeSettings) {
+  const config::Run run = run_of(R"({
+    # comments and trailing commas are fine
+    "train_batch_size": 32, "train_micro_batch_size_per_gpu": 4, "gradient_accumulation_steps": 2,
+    "optimizer": {"type": "Adam", "params": {"lr": 2e-5, "betas": [0.8, 0.999], "eps": 1e-7, "weight_decay": 3e-7}},
+    "gradient_clipping": 0.5,
+    "fp16": {"enabled": true, "initial_scale_power": 12, "loss_scale_window": 500, "hysteresis": 3, "min_loss_scale": 2},
+    "zero_optimization": {"stage": 3, "reduce_bucket_size": 5e8, "stage3_prefetch_bucket_size": 0,
+      "offload_optimizer": {"device": "cpu", "ratio": 0.25}, "offload_param": {"device": "nvme", "nvme_path": "/scratch"}},
+    "activation_checkpointing": {"number_checkpoints": 4},
+    "tensor_parallel": {"autotp_size": 2}, /* and so is this */
+  })");
+  EXPECT_EQ(run.batch.global, 32);
+  EXPECT_EQ(run.batch.micro, 4);
+  EXPECT_EQ(run.strategy.data, 4);  // 32 / (4 x 2)
+  EXPECT_EQ(run.micro_batches(), 2);
+  EXPECT_EQ(run.optimizer.kind, model::OptimizerKind::adamw);  // as DeepSpeed's Adam, unless adam_w_mode is false
+  EXPECT_EQ(run.lr, 2e-5);
+  EXPECT_EQ(run.optimizer.beta1, 0.8);
+  EXPECT_EQ(run.optimizer.weight_decay, 3e-7);
+  EXPECT_EQ(run.optimizer.clip, 0.5);
+  EXPECT_EQ(run.precision, model::Precision::fp16);
+  EXPECT_EQ(run.loss_scale, (model::LossScaling{.initial = 4096.0, .window = 500, .hysteresis = 3, .minimum = 2.0}));
+  EXPECT_EQ(run.strategy.zero, 3);
+  EXPECT_EQ(run.strategy.bucket.count, 1'000'000'000);  // two bytes an element
+  EXPECT_EQ(run.strategy.prefetch, 0);
+  EXPECT_EQ(run.strategy.offload.optimizer, (strategy::TierShare{.host = 0.25}));
+  EXPECT_EQ(run.strategy.offload.params, (strategy::TierShare{.disk = 1.0}));
+  EXPECT_EQ(run.limits.disk_path, "/scratch");
+  EXPECT_EQ(run.strategy.recompute, strategy::Recompute::full);
+  EXPECT_EQ(run.strategy.tensor, 2);
+  EXPECT_EQ(run.origin("strategy.zero").text, "ds.json:7:36 zero_optimization.stage");
+  EXPECT_EQ(run.deepspeed.equation,
+            "batch: train_batch_size 32 = micro-batch 4 x accumulation steps 2 x data ranks 4 (solved for data ranks)");
+  EXPECT_EQ(deepspeed_warning(run), "");
+}
+
+TEST(DeepSpeed, ItsDefaultsHoldWhereItsBlocksStand) {
+  const config::Run run =
+      run_of(R"({"optimizer": {"type": "AdamW"}, "scheduler": {"type": "WarmupCosineLR", "params": {"total_num_steps": 500}}})");
+  EXPECT_EQ(run.lr, 1e-3);
+  EXPECT_EQ(run.optimizer.beta2, 0.999);
+  EXPECT_EQ(run.optimizer.weight_decay, 0.0);
+  EXPECT_EQ(run.lr_schedule.warmup, 1000);
+  EXPECT_EQ(run.lr_schedule.warmup_shape, WarmupShape::log);
+  EXPECT_EQ(run.lr_schedule.min_ratio, 1e-4);
+  EXPECT_EQ(run.lr_schedule.end, 500);
+  EXPECT_EQ(run.origin("optimizer.eps").text, "DeepSpeed's default");
+  const config::Run mine = run_of(R"({"optimizer": {"type": "AdamW"}})", R"({"optimizer": {"lr": 0.5}})");
+  EXPECT_EQ(mine.lr, 0.5);  // a default gives way
+}
+
+TEST(DeepSpeed, AutoIsLeftToTheRunFile) {
+  const config::Run run =
+      run_of(R"({"train_batch_size": "auto", "train_micro_batch_size_per_gpu": "auto", "gradient_accumulation_steps": "auto",
+      "bf16": {"enabled": "auto"}, "optimizer": {"type": "AdamW", "params": {"lr": "auto", "betas": "auto", "weight_decay": "auto"}},
+      "scheduler": {"type": "WarmupLR", "params": {"warmup_num_steps": "auto", "warmup_max_lr": "auto", "warmup_min_lr": "auto"}},
+      "zero_optimization": {"reduce_bucket_size": "auto"}})",
+             R"({"batch": {"global": 24, "micro": 3}, "optimizer": {"lr": 0.25}, "precision": "bf16", "lr_schedule": {"warmup": 7}})");
+  EXPECT_EQ(run.batch.global, 24);
+  EXPECT_EQ(run.micro_batches(), 8);
+  EXPECT_EQ(run.lr, 0.25);
+  EXPECT_EQ(run.optimizer.beta2, 0.95);
+  EXPECT_EQ(run.precision, model::Precision::bf16);
+  EXPECT_EQ(run.lr_schedule.warmup, 7);
+  EXPECT_EQ(run.strategy.bucket, strategy::Strategy{}.bucket);
+  EXPECT_EQ(run.deepspeed.equation, "");
+}
+
+TEST(DeepSpeed, TheBatchTripleIsSolved) {
+  struct Case {
+    std::string_view keys;
+    std::int64_t data;
+    std::int64_t global, micro;
+  };
+  for (const Case& c :
+       {Case{R"({"train_batch_size": 24})", 2, 24, 12}, Case{R"({"train_micro_batch_size_per_gpu": 3})", 2, 6, 3},
+        Case{R"({"train_batch_size": 24, "train_micro_batch_size_per_gpu": 3})", 2, 24, 3},
+        Case{R"({"train_batch_size": 24, "gradient_accumulation_steps": 4})", 2, 24, 3},
+        Case{R"({"train_micro_batch_size_per_gpu": 3, "gradient_accumulation_steps": 4})", 2, 24, 3},
+        Case{R"({"train_batch_size": 24, "train_micro_batch_size_per_gpu": 3, "gradient_accumulation_steps": 4})", 2, 24, 3},
+        Case{R"({"gradient_accumulation_steps": 4})", 2, 8, 1}}) {
+    const config::Run run = run_of(c.keys, fmt::format(R"({{"strategy": {{"data": {}}}}})", c.data));
+    EXPECT_EQ(run.batch.global, c.global) << c.keys;
+    EXPECT_EQ(run.batch.micro, c.micro) << c.keys;
+    EXPECT_EQ(run.batch.global, run.batch.micro * run.micro_batches() * c.data) << c.keys;
+    EXPECT_FALSE(run.deepspeed.equation.empty());
+  }
+}
+
+TEST(DeepSpeed, ContradictionsAreRefusedWithTheirNumbers) {
+  EXPECT_EQ(error_of(R"({"train_batch_size": 24, "train_micro_batch_size_per_gpu": 5})"),
+            "ds.json:1:22: found train_batch_size 24 / (train_micro_batch_size_per_gpu 5 x data ranks 1) = 24 / 5, which leaves a "
+            "remainder of 4; "
+            "expected train_batch_size to be a multiple of the rest");
+  EXPECT_EQ(error_of(R"({"train_batch_size": 24, "train_micro_batch_size_per_gpu": 3, "gradient_accumulation_steps": 4})",
+                     R"({"strategy": {"data": 4}})"),
+            "ds.json:1:22: found train_batch_size = 24, but train_micro_batch_size_per_gpu 3 x gradient_accumulation_steps 4 x data ranks "
+            "4 = 48; "
+            "expected the first to be the product of the rest");
+  EXPECT_EQ(
+      error_of(R"({"zero_optimization": {"stage": 2}})", R"({"strategy": {"data": 2, "zero": 1}})"),
+      "ds.json:1:33: found 2 for \"zero_optimization.stage\", which is strategy.zero 2, but run.json:1:34 says 1; expected them to agree: "
+      "remove one");
+  EXPECT_TRUE(says(error_of(R"({"train_batch_size": 16})", R"({"batch": {"global": 8}})"), "run.json:1:22 says 8 for \"batch.global\""));
+  EXPECT_TRUE(says(error_of(R"({"fp16": {"enabled": true}, "bf16": {"enabled": true}})"), "both true"));
+  EXPECT_TRUE(says(error_of(R"({"train_batch_size": 1e9, "train_micro_batch_size_per_gpu": 1, "gradient_accumulation_steps": 1})"),
+                   "1000000000 data ranks, expected at most 1000000"));
+}
+
+TEST(DeepSpeed, SetWins) {
+  const config::Run run = run_of(R"({"zero_optimization": {"stage": 3}, "train_batch_size": 64, "gradient_clipping": 2})",
+                                 R"({"strategy": {"data": 2}})", {"strategy.zero=1", "batch.global=16", "optimizer.clip=0"});
+  EXPECT_EQ(run.strategy.zero, 1);
+  EXPECT_EQ(run.batch.global, 16);
+  EXPECT_EQ(run.optimizer.clip, 0.0);
+}
+
+TEST(DeepSpeed, KeysInsideTheRunFile) {
+  const config::Run run = parse_run(R"({"model": "gpt2", "train_batch_size": 16, "optimizer": {"type": "AdamW", "params": {"lr": 0.5}},
+      "checkpoint": {"every": 5}, "zero_optimization": {"stage": 1}, "strategy": {"data": 2}})",
+                                    "run.json", {"optimizer.clip=3"});
+  EXPECT_EQ(run.batch.global, 16);
+  EXPECT_EQ(run.lr, 0.5);
+  EXPECT_EQ(run.optimizer.clip, 3.0);
+  EXPECT_EQ(run.checkpoint.every, 5);
+  EXPECT_EQ(run.strategy.zero, 1);
+  const config::Run block = parse_run(R"({"deepspeed": {"gradient_clipping": 0.25}, "optimizer": {"type": "sgd"}})", "run.json");
+  EXPECT_EQ(block.optimizer.clip, 0.25);
+  EXPECT_EQ(block.optimizer.kind, model::OptimizerKind::sgd);
+  EXPECT_TRUE(says(error_of(R"({"gradient_clipping": 1})", R"({"gradient_clipping": 2})"),
+                   "ds.json:1:2: found \"gradient_clipping\", which run.json"));
+}
+
+TEST(DeepSpeed, OneWarningNamesWhatDiffers) {
+  const config::Run run = run_of(R"({"aio": {"queue_depth": 16, "thread_count": 2, "block_size": 1048576}, "wall_clock_breakdown": true,
+      "wandb": {"enabled": true, "team": "x"}, "tensorboard": {"enabled": true}, "comet": {"enabled": false},
+      "zero_optimization": {"stage": 2, "sub_group_size": 1e9, "zero_quantized_weights": true}, "gradient_cliping": 1.0})");
+  const std::string warning = deepspeed_warning(run);
+  EXPECT_TRUE(says(warning, "aio.queue_depth = 16 (ds.json:1:25), aio.thread_count = 2 (ds.json:1:45): the disk tier")) << warning;
+  EXPECT_TRUE(says(warning, "wall_clock_breakdown"));
+  EXPECT_TRUE(says(warning, "wandb"));
+  EXPECT_TRUE(says(warning, "nothing to share out"));
+  EXPECT_TRUE(says(warning, "weights are gathered exactly"));
+  EXPECT_TRUE(says(warning, "did you mean \"gradient_clipping\"?"));
+  for (std::string_view quiet : {"block_size", "tensorboard", "comet", "sub_group_size"}) EXPECT_FALSE(says(warning, quiet)) << quiet;
+  EXPECT_EQ(std::count(warning.begin(), warning.end(), '\n'), 1);
+  EXPECT_EQ(run.strategy.zero, 0);  // one rank: nothing to share out
+}
+
+TEST(DeepSpeed, WrongKeysAndValuesPointAtThemselves) {
+  EXPECT_EQ(error_of("{\n \"zero_optimization\": {\"stag\": 2}}"),
+            "ds.json:2:32: found the unknown key \"zero_optimization.stag\", did you mean \"stage\"?");
+  EXPECT_EQ(error_of(R"({"fp16": {"enabled": 1}})"), "ds.json:1:22: found 1 for \"fp16.enabled\", expected true or false or \"auto\"");
+  EXPECT_EQ(error_of(R"({"zero_optimization": {"stage": 4}})"),
+            "ds.json:1:33: found 4 for \"zero_optimization.stage\", expected 0, 1, 2 or 3");
+  EXPECT_EQ(error_of(R"({"gradient_clipping": -1})"), "ds.json:1:23: found -1 for \"gradient_clipping\", expected a number >= 0");
+  EXPECT_TRUE(says(error_of(R"({"optimizer": {"type": "Lion"}})"), "an update rule that does not exist here"));
+  EXPECT_TRUE(says(error_of(R"({"curriculum_learning": {"enabled": true}})"), "leave the block out"));
+  EXPECT_TRUE(says(error_of(R"({"sparse_attention": {"mode": "fixed", "block": 16}})"), "attention is dense"));
+  EXPECT_TRUE(says(error_of(R"({"compression_training": {"weight_quantization": {"shared_parameters": {"enabled": true}}}})"),
+                   "leave the block out"));
+  EXPECT_TRUE(says(error_of(R"({"train_batch_size": 8, "train_batch_size": 8})"), "train_batch_size"));
+  EXPECT_TRUE(says(error_of("[]"), "expected an object"));
+  EXPECT_EQ(
+      error_of(
+          R"({"curriculum_learning": {"enabled": false}, "progressive_layer_drop": {"enabled": false}, "sparse_attention": {"mode": "dense"}})"),
+      "no error");
+}
+
+TEST(DeepSpeed, OlderSpellings) {
+  const config::Run run =
+      run_of(R"({"bfloat16": {"enabled": true}, "zero_optimization": {"stage": 2, "cpu_offload": true, "cpu_offload_param": "auto"}})",
+             R"({"strategy": {"data": 2}})", {});
+  EXPECT_EQ(run.precision, model::Precision::bf16);
+  EXPECT_EQ(run.strategy.offload.optimizer, (strategy::TierShare{.host = 1.0}));
+  EXPECT_EQ(run_of(R"({"zero_optimization": true})", R"({"strategy": {"data": 2}})").strategy.zero, 1);
+  EXPECT_EQ(run_of(R"({"zero_optimization": false})", R"({"strategy": {"data": 2}})").strategy.zero, 0);
+  EXPECT_EQ(run_of(R"({"optimizer": {"type": "Adam", "params": {"adam_w_mode": false}}})").optimizer.kind, model::OptimizerKind::adam);
+  EXPECT_EQ(run_of(R"({"optimizer": {"type": "SGD", "params": {"lr": 1, "momentum": 0.9}}})").optimizer.kind,
+            model::OptimizerKind::momentum);
+}
+
+TEST(DeepSpeed, TheOneCycleAndTheRangeTestArePoints) {
+  const config::Run run =
+      run_of(R"({"scheduler": {"type": "OneCycle", "params": {"cycle_min_lr": 0.1, "cycle_max_lr": 0.4, "cycle_first_step_size": 10,
+      "cycle_momentum": false}}})");
+  EXPECT_EQ(run.lr, 0.4);
+  EXPECT_EQ(run.lr_schedule.points, (std::vector<LrPoint>{{0, 0.25}, {10, 1.0}, {20, 0.25}}));
+  const config::Run range =
+      run_of(R"({"scheduler": {"type": "LRRangeTest", "params": {"lr_range_test_min_lr": 0.5, "lr_range_test_step_size": 100}}})",
+             R"({"steps": 300})");
+  EXPECT_EQ(range.lr, 2.0);
+  EXPECT_EQ(range.lr_schedule.points, (std::vector<LrPoint>{{0, 0.25}, {300, 1.0}}));
+}
+
+TEST(DeepSpeed, EveryRowIsShownByExplain) {
+  for (const DeepSpeedKey& key : deepspeed_keys()) {
+    EXPECT_FALSE(key.text.empty()) << key.path;
+    EXPECT_EQ(canonical_deepspeed_path(key.path), key.path);
+    if (!key.usual.empty()) EXPECT_NO_THROW(base::parse_json(key.usual, "usual")) << key.path;
+  }
+  const config::Run run = run_of(R"({"gradient_clipping": 0.5, "dump_state": true})");
+  const std::string text = explain(run);
+  EXPECT_TRUE(says(text, "ds.json:1:23 gradient_clipping")) << text;
+  EXPECT_TRUE(says(text, "! dump_state"));
+  EXPECT_TRUE(explain_json(run).at("deepspeed").at("keys").at("dump_state").at("differs").as_bool());
+}
+
+TEST(DeepSpeed, TheResolvedRunNeedsNoDeepSpeedFile) {
+  const config::Run run = run_of(R"({"train_batch_size": 32, "gradient_accumulation_steps": 4, "fp16": {"enabled": true, "loss_scale": 0.5},
+      "scheduler": {"type": "WarmupDecayLR", "params": {"total_num_steps": 100, "warmup_min_lr": 1e-4, "warmup_max_lr": 1e-3}},
+      "zero_optimization": {"stage": 2, "reduce_bucket_size": 12345.6}})",
+                                 R"({"strategy": {"data": 2}})");
+  EXPECT_EQ(parse_run(base::write_json(to_json(run)), "resolved.json"), run);
+  EXPECT_EQ(run.lr_schedule.warmup_from, 0.1);
+}
+
+}  // namespace
+}  // namespace plimsoll::config
