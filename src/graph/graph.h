@@ -12,6 +12,7 @@
 
 #include "base/id.h"
 #include "ops/definition.h"
+#include "ops/part.h"
 
 namespace plimsoll::graph {
 
@@ -48,7 +49,12 @@ struct Value {
   BlockId block{};    // the block that makes it, or that owns it
   NodeId producer{};  // invalid for roots
   Init init{};
+  ops::Part part{};                // which part of a whole tensor a root holds, where ranks share one
+  bool all_micro_batches = false;  // one for all micro-batches of a step, as a parameter's gradient is
 };
+
+// For which micro-batches of a step a node of the forward or backward phase runs.
+enum class Turn : std::uint8_t { each, first, last };
 
 struct Node {
   ops::Op op;
@@ -56,6 +62,7 @@ struct Node {
   std::vector<ValueId> outputs{};
   BlockId block{};
   Phase phase = Phase::forward;
+  Turn turn = Turn::each;
 };
 
 // One repeated layer, or what comes before and after them. The unit of stages, recompute and prefetch.

@@ -60,7 +60,7 @@ class Verifier {
     for (const ops::Alias& alias : ops::aliases_of(node.op)) {
       const ValueId input = node.inputs[static_cast<std::size_t>(alias.input)];
       // Readers of the scalars' root see what the host wrote before the step, which no operator changes.
-      if (alias.required && graph_.values[input].role != Role::scalars) overwritten_[input.index] = true;
+      if (alias.required && !alias.view && graph_.values[input].role != Role::scalars) overwritten_[input.index] = true;
     }
   }
 

@@ -38,6 +38,7 @@ std::vector<bool> outlives_piece(const Graph& graph, const Storages& storages, c
       continue;
     }
     const Node& node = graph.nodes[NodeId{index}];
+    if (ops::definition_of(node.op).view) continue;
     for (ValueId id : node.inputs) outlives[storages.of(id).index] = true;
     for (ValueId id : node.outputs) outlives[storages.of(id).index] = true;
   }
@@ -87,6 +88,13 @@ class ProcedureMaker {
   }
 
   void add(const Step& step) {
+    if (const auto* moved = std::get_if<ops::Collective>(&step.op)) {
+      plan::Collective collective{.op = *moved, .inputs = {}, .outputs = {}};
+      for (ValueId id : step.inputs) collective.inputs.push_back(operand(id, false));
+      for (ValueId id : step.outputs) collective.outputs.push_back(operand(id, true));
+      made_.procedure.instructions.push_back(std::move(collective));
+      return;
+    }
     plan::Compute compute{.op = step.op, .kernel = {}, .inputs = {}, .outputs = {}};
     const std::vector<TensorType> input_types = inputs_.graph.types(step.inputs);
     const std::vector<TensorType> output_types = inputs_.graph.types(step.outputs);
@@ -103,12 +111,15 @@ class ProcedureMaker {
     const StorageId storage = inputs_.storages.of(value);
     const TensorType& type = inputs_.graph.values[value].type;
     const auto moment = static_cast<std::int32_t>(made_.procedure.instructions.size());
-    if (outlives_[storage.index]) return {plan::Operand::Kind::slot, slot(storage, written), type};
+    const bool own_shard = inputs_.storages.own_shard[value.index];
+    if (outlives_[storage.index]) return {plan::Operand::Kind::slot, slot(storage, written), type, own_shard};
+    PLIMSOLL_CHECK(!own_shard, "{} is a shard of a value inside one call", inputs_.graph.values[value].name);
     const auto [found, fresh] = temporary_of_.try_emplace(storage.index, static_cast<std::uint32_t>(made_.procedure.temporaries.size()));
     if (fresh) {
       const Storage& known = inputs_.storages.all[storage];
+      PLIMSOLL_CHECK(known.bytes.count == known.type.bytes(), "{} is padded inside one call", inputs_.graph.values[known.value].name);
       made_.procedure.temporaries.push_back({.name = inputs_.graph.values[known.value].name, .type = known.type});
-      lifetimes_.push_back({Bytes{known.type.bytes()}, moment, moment});
+      lifetimes_.push_back({known.bytes, moment, moment});
     }
     lifetimes_[found->second].last = moment;
     return {plan::Operand::Kind::temporary, found->second, type};
@@ -121,6 +132,7 @@ class ProcedureMaker {
       made_.slots.push_back(storage);
       made_.procedure.slots.push_back({.name = inputs_.graph.values[known.value].name,
                                        .type = known.type,
+                                       .bytes = known.bytes,
                                        .access = written ? plan::Access::write : plan::Access::read});
     } else if (written && made_.procedure.slots[found->second].access == plan::Access::read) {
       made_.procedure.slots[found->second].access = plan::Access::update;
@@ -133,10 +145,10 @@ class ProcedureMaker {
     std::vector<Lifetime> lifetimes = lifetimes_;
     std::vector<std::size_t> with_workspace;
     for (std::size_t index = 0; index < made_.procedure.instructions.size(); ++index) {
-      const auto& compute = std::get<plan::Compute>(made_.procedure.instructions[index]);
-      if (compute.workspace.count == 0) continue;
+      const auto* compute = std::get_if<plan::Compute>(&made_.procedure.instructions[index]);
+      if (compute == nullptr || compute->workspace.count == 0) continue;
       with_workspace.push_back(index);
-      lifetimes.push_back({compute.workspace, static_cast<std::int32_t>(index), static_cast<std::int32_t>(index)});
+      lifetimes.push_back({compute->workspace, static_cast<std::int32_t>(index), static_cast<std::int32_t>(index)});
     }
     const Layout layout = assign_offsets(lifetimes, plan::kAlignment);
     for (std::size_t index = 0; index < lifetimes_.size(); ++index) made_.procedure.temporaries[index].offset = layout.offsets[index];
@@ -161,11 +173,19 @@ std::vector<Piece> pieces_of(const Graph& graph) {
   std::vector<Piece> pieces;
   for (std::uint32_t index = 0; index < graph.nodes.size(); ++index) {
     const Node& node = graph.nodes[NodeId{index}];
-    if (pieces.empty() || pieces.back().block != node.block || pieces.back().phase != node.phase) {
+    if (ops::definition_of(node.op).view) continue;
+    const auto* collective = std::get_if<ops::Collective>(&node.op);
+    const plan::StreamKind stream = collective != nullptr ? plan::StreamKind::communication : plan::StreamKind::compute;
+    const bool goes_on = !pieces.empty() && pieces.back().block == node.block && pieces.back().phase == node.phase &&
+                         pieces.back().turn == node.turn && pieces.back().stream == stream;
+    if (!goes_on) {
+      const std::string_view what = collective != nullptr ? ops::name_of(collective->kind) : graph::name_of(node.phase);
       pieces.push_back({.block = node.block,
                         .phase = node.phase,
+                        .turn = node.turn,
+                        .stream = stream,
                         .nodes = {},
-                        .name = fmt::format("{}.{}", graph.blocks[node.block].name, graph::name_of(node.phase))});
+                        .name = fmt::format("{}.{}", graph.blocks[node.block].name, what)});
     }
     pieces.back().nodes.push_back(NodeId{index});
   }

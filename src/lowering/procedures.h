@@ -16,6 +16,8 @@ namespace plimsoll::lowering {
 struct Piece {
   graph::BlockId block;
   graph::Phase phase = graph::Phase::forward;
+  graph::Turn turn = graph::Turn::each;
+  plan::StreamKind stream = plan::StreamKind::compute;
   std::vector<graph::NodeId> nodes;
   std::string name;  // "blocks.3.forward"
 };

@@ -85,8 +85,23 @@ class Sharing {
     return graph_.values[input].type.bytes() == graph_.values[output].type.bytes();
   }
 
+  // A shard of a buffer stays one through everything that works in place, until all shards are gathered.
+  std::vector<bool> own_shards() const {
+    std::vector<bool> own(graph_.values.size(), false);
+    for (const Node& node : graph_.nodes) {
+      for (const ops::Alias& alias : ops::aliases_of(node.op)) {
+        const ValueId input = node.inputs[static_cast<std::size_t>(alias.input)];
+        const ValueId output = node.outputs[static_cast<std::size_t>(alias.output)];
+        const bool shrinks = graph_.values[output].type.bytes() < graph_.values[input].type.bytes();
+        if (alias.required) own[output.index] = alias.own_shard ? shrinks : own[input.index];
+      }
+    }
+    return own;
+  }
+
   Storages collect() {
     Storages storages;
+    storages.own_shard = own_shards();
     storages.of_value.resize(graph_.values.size());
     for (std::uint32_t index = 0; index < graph_.values.size(); ++index) {
       const std::uint32_t root = find(index);
@@ -96,6 +111,10 @@ class Sharing {
       } else {
         storages.of_value[index] = storages.of_value[root];
       }
+      Storage& storage = storages.all[storages.of_value[index]];
+      const graph::Value& value = graph_.values[ValueId{index}];
+      storage.bytes = std::max(storage.bytes, base::Bytes{value.type.bytes()});
+      storage.all_micro_batches = storage.all_micro_batches || value.all_micro_batches;
     }
     for (ValueId id : graph_.results) {
       Storage& storage = storages.all[storages.of(id)];
@@ -107,6 +126,7 @@ class Sharing {
       Storage& storage = storages.all[storages.of(parameter.gradient)];
       storage.kind = plan::BufferKind::gradient;
       storage.gradient = true;
+      storage.all_micro_batches = true;
       storage.value = parameter.gradient;
     }
     return storages;

@@ -16,13 +16,16 @@ struct Storage {
   graph::ValueId value;  // that gives it its name
   base::TensorType type;
   plan::BufferKind kind = plan::BufferKind::activation;
-  bool gradient = false;  // of a parameter: one for all micro-batches of a step
-  bool result = false;    // read by somebody outside after the program
+  base::Bytes bytes{};             // of the largest view of it
+  bool gradient = false;           // of a parameter
+  bool all_micro_batches = false;  // one for all micro-batches of a step
+  bool result = false;             // read by somebody outside after the program
 };
 
 struct Storages {
   base::IdVector<StorageId, Storage> all;
   std::vector<StorageId> of_value;  // by value index
+  std::vector<bool> own_shard;      // by value index: it is this rank's shard of its storage
 
   StorageId of(graph::ValueId value) const { return of_value[value.index]; }
 };

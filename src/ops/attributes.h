@@ -13,8 +13,13 @@
 #include <string_view>
 
 #include "base/dtype.h"
+#include "base/shape.h"
 
 namespace plimsoll::ops {
+
+// The axes of the device mesh. `pipe` is outermost, `tensor` innermost: neighbours on `tensor` talk most.
+enum class Axis : std::uint8_t { pipe, data, tensor };
+enum class CollectiveKind : std::uint8_t { all_reduce, reduce_scatter, all_gather, reduce, broadcast };
 
 enum class ActivationKind : std::uint8_t { none, gelu_tanh, gelu_erf, relu, silu };
 enum class NormKind : std::uint8_t { layer, rms };
@@ -399,6 +404,67 @@ struct SgdUpdate {
     visit("copy", self.copy);
   }
   bool operator==(const SgdUpdate&) const = default;
+};
+
+// (scalars, everybody's scalars (members * bytes)) -> scalars: the losses, and with `norm` the squares, of all together.
+struct MergeScalars {
+  std::int64_t members = 1;
+  bool norm = false;
+  PLIMSOLL_OP("merge_scalars") {
+    visit("members", self.members);
+    visit("norm", self.norm);
+  }
+  bool operator==(const MergeScalars&) const = default;
+};
+
+// ---- collective.cpp: what moves data between ranks, and the views of memory it needs
+
+// (x_0, x_1, ..) -> (y_0, y_1, ..): one bucket of tensors, moved together over the ranks of an axis. all_reduce sums in
+// the canonical order (a left fold by rank), in place; reduce_scatter and all_gather take and give flat tensors whose
+// extents are multiples of `members`, in place if told: the smaller is then this rank's shard of the larger. reduce sums
+// to the first rank, broadcast copies from it: together the form with one main device.
+struct Collective {
+  CollectiveKind kind = CollectiveKind::all_reduce;
+  Axis axis = Axis::data;
+  std::int64_t members = 1;
+  std::int64_t tensors = 1;
+  bool in_place = false;
+  PLIMSOLL_OP("collective") {
+    visit("kind", self.kind);
+    visit("axis", self.axis);
+    visit("members", self.members);
+    visit("tensors", self.tensors);
+    visit("in_place", self.in_place);
+  }
+  bool operator==(const Collective&) const = default;
+};
+
+// (x) -> the same memory with another shape. A larger one ends in padding, which is not written.
+struct View {
+  base::Shape shape{1};
+  PLIMSOLL_OP("view") { visit("shape", self.shape); }
+  bool operator==(const View&) const = default;
+};
+
+// (x (n)) -> this rank's part (n / members) of the same memory, by its place on the data axis.
+struct OwnShard {
+  std::int64_t members = 1;
+  PLIMSOLL_OP("own_shard") { visit("members", self.members); }
+  bool operator==(const OwnShard&) const = default;
+};
+
+// (x (n)) -> x with zeros from element `valid` on, in place.
+struct Pad {
+  std::int64_t valid = 0;
+  PLIMSOLL_OP("pad") { visit("valid", self.valid); }
+  bool operator==(const Pad&) const = default;
+};
+
+// (x) -> a copy that later micro-batches add to: accumulating, (x, sum) -> sum + x.
+struct Accumulate {
+  bool accumulate = false;
+  PLIMSOLL_OP("accumulate") { visit("accumulate", self.accumulate); }
+  bool operator==(const Accumulate&) const = default;
 };
 
 #undef PLIMSOLL_OP

@@ -1,5 +1,6 @@
 // Text form of operators and the table of their definitions, both generated from the variant and the fields() of each
 // attribute struct.
+#include <algorithm>
 #include <array>
 #include <charconv>
 #include <utility>
@@ -13,6 +14,8 @@ namespace {
 
 constexpr std::array<std::string_view, 5> kActivationNames{"none", "gelu_tanh", "gelu_erf", "relu", "silu"};
 constexpr std::array<std::string_view, 2> kNormNames{"layer", "rms"};
+constexpr std::array<std::string_view, 3> kAxisNames{"pipe", "data", "tensor"};
+constexpr std::array<std::string_view, 5> kCollectiveNames{"all_reduce", "reduce_scatter", "all_gather", "reduce", "broadcast"};
 
 std::string text_of(bool value) { return value ? "true" : "false"; }
 std::string text_of(std::int64_t value) { return fmt::format("{}", value); }
@@ -21,6 +24,13 @@ std::string text_of(double value) { return fmt::format("{}", value); }
 std::string text_of(DType value) { return std::string(base::name_of(value)); }
 std::string text_of(ActivationKind value) { return std::string(kActivationNames.at(static_cast<std::size_t>(value))); }
 std::string text_of(NormKind value) { return std::string(kNormNames.at(static_cast<std::size_t>(value))); }
+std::string text_of(Axis value) { return std::string(name_of(value)); }
+std::string text_of(CollectiveKind value) { return std::string(name_of(value)); }
+std::string text_of(const base::Shape& value) {
+  std::string text;
+  for (std::int64_t extent : value.dims()) text += fmt::format("{}{}", text.empty() ? "" : ":", extent);
+  return text;
+}
 std::string text_of(const Heads& value) { return fmt::format("{}:{}:{}", value.query, value.kv, value.dim); }
 
 [[noreturn]] void bad_value(std::string_view text) {
@@ -65,6 +75,20 @@ void parse_into(std::string_view text, DType& value) {
 }
 void parse_into(std::string_view text, ActivationKind& value) { value = static_cast<ActivationKind>(index_from(text, kActivationNames)); }
 void parse_into(std::string_view text, NormKind& value) { value = static_cast<NormKind>(index_from(text, kNormNames)); }
+void parse_into(std::string_view text, Axis& value) { value = static_cast<Axis>(index_from(text, kAxisNames)); }
+void parse_into(std::string_view text, CollectiveKind& value) { value = static_cast<CollectiveKind>(index_from(text, kCollectiveNames)); }
+void parse_into(std::string_view text, base::Shape& value) {
+  std::vector<std::int64_t> dims;
+  double elements = 1.0;
+  while (!text.empty()) {
+    const std::size_t colon = std::min(text.find(':'), text.size());
+    dims.push_back(number_from<std::int64_t>(text.substr(0, colon)));
+    elements *= static_cast<double>(dims.back());
+    if (dims.back() < 0 || dims.size() > base::Shape::kMaxDims || elements > 1e17) bad_value(text);
+    text = text.substr(std::min(colon + 1, text.size()));
+  }
+  value = base::Shape(std::span<const std::int64_t>(dims));
+}
 void parse_into(std::string_view text, Heads& value) {
   const std::size_t first = text.find(':');
   const std::size_t second = first == std::string_view::npos ? first : text.find(':', first + 1);
@@ -114,6 +138,9 @@ std::array<Definition, sizeof...(kIndex)> all_definitions(std::index_sequence<kI
 using EveryOp = std::make_index_sequence<std::variant_size_v<Op>>;
 
 }  // namespace
+
+std::string_view name_of(Axis axis) { return kAxisNames.at(static_cast<std::size_t>(axis)); }
+std::string_view name_of(CollectiveKind kind) { return kCollectiveNames.at(static_cast<std::size_t>(kind)); }
 
 std::string_view name_of(const Op& op) {
   return std::visit([](const auto& attributes) { return std::decay_t<decltype(attributes)>::kName; }, op);

@@ -30,6 +30,8 @@ struct Alias {
   int output = 0;
   int input = 0;
   bool required = false;
+  bool view = false;       // nothing is written: the input can still be read
+  bool own_shard = false;  // the smaller of the two is this rank's shard of the larger
 };
 
 // Where an adjoint is asked for: the forward operator with its operands, and the gradients that reached its outputs
@@ -70,6 +72,8 @@ struct Definition {
   std::optional<Op> (*adding)(const Op& op) = nullptr;
   // (optional) Which outputs are parameter gradients that can be added to.
   std::vector<int> (*accumulated_outputs)(const Op& op) = nullptr;
+  // Another look at the same memory: there is nothing to run.
+  bool view = false;
 };
 
 const Definition& definition_of(const Op& op);

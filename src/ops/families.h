@@ -36,6 +36,12 @@ Definition define(const PrepareUpdate&);
 Definition define(const FinishStep&);
 Definition define(const AdamUpdate&);
 Definition define(const SgdUpdate&);
+Definition define(const MergeScalars&);
+Definition define(const Collective&);
+Definition define(const View&);
+Definition define(const OwnShard&);
+Definition define(const Pad&);
+Definition define(const Accumulate&);
 
 // ---- pieces that many definitions share
 

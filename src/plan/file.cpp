@@ -14,7 +14,7 @@ namespace {
 
 using base::Json;
 
-constexpr std::int64_t kFormat = 1;
+constexpr std::int64_t kFormat = 2;
 
 // ---- writing
 
@@ -33,11 +33,18 @@ Json id_json(IdType id) {
 }
 
 Json operand_json(const Operand& operand) {
-  return Json::array(
-      {operand.kind == Operand::Kind::slot ? "slot" : "temporary", static_cast<std::int64_t>(operand.index), type_json(operand.type)});
+  return Json::array({operand.own_shard                     ? "shard"
+                      : operand.kind == Operand::Kind::slot ? "slot"
+                                                            : "temporary",
+                      static_cast<std::int64_t>(operand.index), type_json(operand.type)});
 }
 
 Json instruction_json(const Instruction& instruction) {
+  if (const auto* collective = std::get_if<Collective>(&instruction)) {
+    return Json::object({{"op", ops::to_string(collective->op)},
+                         {"inputs", list_json<Operand>(collective->inputs, operand_json)},
+                         {"outputs", list_json<Operand>(collective->outputs, operand_json)}});
+  }
   const auto& compute = std::get<Compute>(instruction);
   return Json::object({{"op", ops::to_string(compute.op)},
                        {"kernel", compute.kernel},
@@ -54,6 +61,7 @@ Json procedure_json(const Procedure& procedure) {
                                                  [](const Slot& slot) {
                                                    return Json::object({{"name", slot.name},
                                                                         {"type", type_json(slot.type)},
+                                                                        {"bytes", slot.bytes.count},
                                                                         {"access", name_of(slot.access)}});
                                                  })},
                        {"temporaries", list_json<Temporary>(procedure.temporaries,
@@ -67,6 +75,7 @@ Json procedure_json(const Procedure& procedure) {
 
 Json call_json(const Call& call) {
   return Json::object({{"procedure", id_json(call.procedure)},
+                       {"moment", call.moment},
                        {"micro_batch", call.micro_batch},
                        {"label", call.label},
                        {"bindings", list_json<BufferId>(call.bindings, [](const BufferId& id) { return id_json(id); })},
@@ -84,6 +93,21 @@ Json program_json(const Program& program) {
                         })}});
 }
 
+Json shape_json(const base::Shape& shape) {
+  Json::Array dims;
+  for (std::int64_t extent : shape.dims()) dims.push_back(Json(extent));
+  return Json(std::move(dims));
+}
+
+Json part_json(const ops::Part& part) {
+  if (part == ops::Part{}) return Json();
+  return Json::object({{"whole", shape_json(part.whole)},
+                       {"dim", part.dim},
+                       {"begin", part.begin},
+                       {"slice", shape_json(part.slice)},
+                       {"shard", part.shard}});
+}
+
 Json buffer_json(const Buffer& buffer) {
   return Json::object({{"name", buffer.name},
                        {"kind", name_of(buffer.kind)},
@@ -93,7 +117,8 @@ Json buffer_json(const Buffer& buffer) {
                        {"offset", buffer.offset.count},
                        {"program", buffer.program},
                        {"first", buffer.first},
-                       {"last", buffer.last}});
+                       {"last", buffer.last},
+                       {"part", part_json(buffer.part)}});
 }
 
 Json class_json(const RankClass& rank_class) {
@@ -170,13 +195,22 @@ Enum enum_from(const Json& json, std::size_t count) {
 
 Operand operand_from(const Json& json) {
   const std::string& kind = json.at(std::size_t{0}).as_string();
-  if (kind != "slot" && kind != "temporary") json.fail_expected("\"slot\" or \"temporary\"");
-  return {kind == "slot" ? Operand::Kind::slot : Operand::Kind::temporary, static_cast<std::uint32_t>(small_from(json.at(std::size_t{1}))),
-          type_from(json.at(std::size_t{2}))};
+  if (kind != "slot" && kind != "shard" && kind != "temporary") json.fail_expected("\"slot\", \"shard\" or \"temporary\"");
+  return {kind == "temporary" ? Operand::Kind::temporary : Operand::Kind::slot,
+          static_cast<std::uint32_t>(small_from(json.at(std::size_t{1}))), type_from(json.at(std::size_t{2})), kind == "shard"};
 }
 
 Instruction instruction_from(const Json& json) {
-  return Compute{.op = ops::parse_op(json.at("op").as_string()),
+  const ops::Op op = ops::parse_op(json.at("op").as_string());
+  if (const auto* collective = std::get_if<ops::Collective>(&op)) {
+    Collective moved{.op = *collective,
+                     .inputs = list_from<Operand>(json.at("inputs"), operand_from),
+                     .outputs = list_from<Operand>(json.at("outputs"), operand_from)};
+    const auto tensors = static_cast<std::size_t>(collective->tensors);
+    if (moved.inputs.size() != tensors || moved.outputs.size() != tensors) json.fail_expected("as many operands as \"tensors\" says");
+    return moved;
+  }
+  return Compute{.op = op,
                  .kernel = json.at("kernel").as_string(),
                  .inputs = list_from<Operand>(json.at("inputs"), operand_from),
                  .outputs = list_from<Operand>(json.at("outputs"), operand_from),
@@ -188,7 +222,7 @@ Procedure procedure_from(const Json& json) {
   return {.name = json.at("name").as_string(),
           .slots = list_from<Slot>(json.at("slots"),
                                    [](const Json& slot) {
-                                     return Slot{slot.at("name").as_string(), type_from(slot.at("type")),
+                                     return Slot{slot.at("name").as_string(), type_from(slot.at("type")), bytes_from(slot.at("bytes")),
                                                  enum_from<Access>(slot.at("access"), 3)};
                                    }),
           .temporaries = list_from<Temporary>(json.at("temporaries"),
@@ -202,6 +236,7 @@ Procedure procedure_from(const Json& json) {
 
 Call call_from(const Json& json) {
   return {.procedure = id_from<ProcedureId>(json.at("procedure")),
+          .moment = small_from(json.at("moment")),
           .micro_batch = small_from(json.at("micro_batch")),
           .label = json.at("label").as_string(),
           .bindings = list_from<BufferId>(json.at("bindings"), id_from<BufferId>),
@@ -221,6 +256,23 @@ Program program_from(const Json& json) {
           .tokens = static_cast<std::uint32_t>(small_from(json.at("tokens")))};
 }
 
+base::Shape shape_from(const Json& json) {
+  std::vector<std::int64_t> dims = list_from<std::int64_t>(json, count_from);
+  double elements = 1.0;
+  for (std::int64_t extent : dims) elements *= static_cast<double>(extent);
+  if (dims.size() > base::Shape::kMaxDims || elements > 1e17) json.fail_expected("extents of a tensor");
+  return base::Shape(std::span<const std::int64_t>(dims));
+}
+
+ops::Part part_from(const Json& json) {
+  if (json.is_null()) return {};
+  return {.whole = shape_from(json.at("whole")),
+          .dim = small_from(json.at("dim")),
+          .begin = count_from(json.at("begin")),
+          .slice = shape_from(json.at("slice")),
+          .shard = count_from(json.at("shard"))};
+}
+
 Buffer buffer_from(const Json& json) {
   return {.name = json.at("name").as_string(),
           .kind = enum_from<BufferKind>(json.at("kind"), 10),
@@ -230,7 +282,8 @@ Buffer buffer_from(const Json& json) {
           .offset = bytes_from(json.at("offset")),
           .program = small_from(json.at("program")),
           .first = small_from(json.at("first")),
-          .last = small_from(json.at("last"))};
+          .last = small_from(json.at("last")),
+          .part = part_from(json.at("part"))};
 }
 
 RankClass class_from(const Json& json) {
@@ -254,6 +307,7 @@ Json to_json(const Plan& plan) {
                        {"model", plan.model},
                        {"strategy", plan.strategy},
                        {"threads", plan.threads},
+                       {"mesh", Json::array({plan.mesh.pipe, plan.mesh.data, plan.mesh.tensor})},
                        {"procedures", list_json<Procedure>(plan.procedures.items(), procedure_json)},
                        {"classes", list_json<RankClass>(plan.classes, class_json)}});
 }
@@ -266,6 +320,11 @@ Plan plan_from_json(const Json& json) {
   plan.model = json.at("model").as_string();
   plan.strategy = json.at("strategy").as_string();
   plan.threads = small_from(json.at("threads"));
+  const Json& mesh = json.at("mesh");
+  plan.mesh = {small_from(mesh.at(std::size_t{0})), small_from(mesh.at(std::size_t{1})), small_from(mesh.at(std::size_t{2}))};
+  for (std::int32_t extent : {plan.mesh.pipe, plan.mesh.data, plan.mesh.tensor}) {
+    if (extent < 1 || extent > 1'000'000) mesh.fail_expected("1 to 1,000,000 ranks on each axis");
+  }
   for (const Json& procedure : json.at("procedures").as_array()) plan.procedures.add(procedure_from(procedure));
   plan.classes = list_from<RankClass>(json.at("classes"), class_from);
   const std::vector<std::string> found = problems(plan);

@@ -1,5 +1,9 @@
 #include "plan/plan.h"
 
+#include <algorithm>
+
+#include "base/error.h"
+
 namespace plimsoll::plan {
 
 namespace {
@@ -24,9 +28,87 @@ constexpr std::array<std::string_view, 10> kBufferNames{"parameter", "master",  
 
 bool same_work(const Procedure& a, const Procedure& b) {
   return a.frame == b.frame && a.instructions == b.instructions &&
-         same_lists(a.slots, b.slots, [](const Slot& x, const Slot& y) { return x.type == y.type && x.access == y.access; }) &&
+         same_lists(a.slots, b.slots,
+                    [](const Slot& x, const Slot& y) { return x.type == y.type && x.bytes == y.bytes && x.access == y.access; }) &&
          same_lists(a.temporaries, b.temporaries,
                     [](const Temporary& x, const Temporary& y) { return x.type == y.type && x.offset == y.offset; });
+}
+
+std::int32_t Mesh::extent(ops::Axis axis) const {
+  switch (axis) {
+    case ops::Axis::pipe: return pipe;
+    case ops::Axis::data: return data;
+    case ops::Axis::tensor: return tensor;
+  }
+  return 1;
+}
+
+std::int32_t Mesh::place(ops::Axis axis, std::int32_t rank) const {
+  switch (axis) {
+    case ops::Axis::pipe: return rank / (tensor * data);
+    case ops::Axis::data: return rank / tensor % data;
+    case ops::Axis::tensor: return rank % tensor;
+  }
+  return 0;
+}
+
+std::vector<std::int32_t> Mesh::group(ops::Axis axis, std::int32_t rank) const {
+  const std::int32_t stride = axis == ops::Axis::tensor ? 1 : axis == ops::Axis::data ? tensor : tensor * data;
+  const std::int32_t first = rank - place(axis, rank) * stride;
+  std::vector<std::int32_t> ranks;
+  for (std::int32_t place_on_axis = 0; place_on_axis < extent(axis); ++place_on_axis) ranks.push_back(first + place_on_axis * stride);
+  return ranks;
+}
+
+std::int32_t moments_of(const Program& program) {
+  std::size_t calls = 0;
+  for (const Stream& stream : program.streams) calls += stream.calls.size();
+  return static_cast<std::int32_t>(calls);
+}
+
+namespace {
+
+// Bytes that the member at `place` sends of one tensor.
+std::int64_t sent_bytes(const ops::Collective& op, const TensorType& given, const TensorType& made, std::int64_t place) {
+  const std::int64_t others = op.members - 1;
+  switch (op.kind) {
+    case ops::CollectiveKind::all_reduce: {
+      // Elements are dealt out evenly; the first ranks have one more.
+      const std::int64_t elements = given.shape.elements();
+      const std::int64_t own = elements / op.members + (place < elements % op.members ? 1 : 0);
+      return (others * own + elements - own) * base::size_of(given.dtype);
+    }
+    case ops::CollectiveKind::reduce_scatter: return given.bytes() - made.bytes();
+    case ops::CollectiveKind::all_gather: return others * given.bytes();
+    case ops::CollectiveKind::reduce: return place == 0 ? 0 : given.bytes();
+    case ops::CollectiveKind::broadcast: return place == 0 ? others * given.bytes() : 0;
+  }
+  return 0;
+}
+
+}  // namespace
+
+Bytes wire_bytes(const Plan& plan, const Program& program, ops::Axis axis, std::int32_t place) {
+  Bytes sum{0};
+  for (const Stream& stream : program.streams) {
+    for (const Call& call : stream.calls) {
+      for (const Instruction& instruction : plan.procedures[call.procedure].instructions) {
+        const auto* collective = std::get_if<Collective>(&instruction);
+        if (collective == nullptr || collective->op.axis != axis) continue;
+        for (std::size_t tensor = 0; tensor < collective->inputs.size(); ++tensor) {
+          sum.count += sent_bytes(collective->op, collective->inputs[tensor].type, collective->outputs[tensor].type, place);
+        }
+      }
+    }
+  }
+  return sum;
+}
+
+const RankClass& class_of(const Plan& plan, std::int32_t rank) {
+  for (const RankClass& candidate : plan.classes) {
+    if (std::find(candidate.ranks.begin(), candidate.ranks.end(), rank) != candidate.ranks.end()) return candidate;
+  }
+  PLIMSOLL_CHECK(false, "rank {} is in no class of the plan", rank);
 }
 
 std::string_view name_of(Tier tier) { return kTierNames.at(static_cast<std::size_t>(tier)); }

@@ -19,6 +19,7 @@
 #include "base/id.h"
 #include "base/shape.h"
 #include "ops/op.h"
+#include "ops/part.h"
 
 namespace plimsoll::plan {
 
@@ -42,6 +43,7 @@ enum class Access : std::uint8_t { read, write, update };
 struct Slot {
   std::string name;
   TensorType type{};
+  Bytes bytes{};  // of the memory behind it: more than the type's where a view of it is padded
   Access access = Access::read;
 
   bool operator==(const Slot&) const = default;
@@ -60,6 +62,9 @@ struct Operand {
   enum class Kind : std::uint8_t { slot, temporary } kind = Kind::slot;
   std::uint32_t index = 0;
   TensorType type{};  // how the instruction sees it
+  // It is this rank's shard: it starts (place on the data axis) x (its own bytes) into the slot. So ranks of one class
+  // can work on different parts of the same buffer.
+  bool own_shard = false;
 
   bool operator==(const Operand&) const = default;
 };
@@ -75,7 +80,16 @@ struct Compute {
   bool operator==(const Compute&) const = default;
 };
 
-using Instruction = std::variant<Compute>;
+// Tensors moved together between the ranks of a mesh axis; see ops::Collective for what each kind does.
+struct Collective {
+  ops::Collective op;
+  std::vector<Operand> inputs;
+  std::vector<Operand> outputs;
+
+  bool operator==(const Collective&) const = default;
+};
+
+using Instruction = std::variant<Compute, Collective>;
 
 struct Procedure {
   std::string name;
@@ -96,6 +110,7 @@ enum class StreamKind : std::uint8_t { compute, communication, host_in, host_out
 
 struct Call {
   ProcedureId procedure;
+  std::int32_t moment = 0;  // its place among the calls of all streams: what lives when is counted in these
   std::int32_t micro_batch = 0;
   std::string label;               // "blocks.3.forward"
   std::vector<BufferId> bindings;  // one per slot
@@ -133,15 +148,30 @@ struct Buffer {
   TensorType type{};
   Bytes bytes{};
   Bytes offset{};  // in the arena of its tier
-  // Lifetime: kAlways for what every program keeps; else the program it belongs to and its first and last call there.
-  // An input is live from call 0, a result until the last call: the host writes before and reads after.
+  // Lifetime: kAlways for what every program keeps; else the program it belongs to and its first and last moment there.
+  // An input is live from moment 0, a result until the last: the host writes before and reads after.
   static constexpr std::int32_t kAlways = -1;
   std::int32_t program = kAlways;
   std::int32_t first = 0;
   std::int32_t last = 0;
+  ops::Part part{};  // which part of a whole tensor it holds
 
   bool persistent() const { return program == kAlways; }
   bool operator==(const Buffer&) const = default;
+};
+
+// How many ranks each axis has. Rank r sits at tensor place r mod tensor, then data, then pipe.
+struct Mesh {
+  std::int32_t pipe = 1;
+  std::int32_t data = 1;
+  std::int32_t tensor = 1;
+
+  std::int32_t ranks() const { return pipe * data * tensor; }
+  std::int32_t extent(ops::Axis axis) const;
+  std::int32_t place(ops::Axis axis, std::int32_t rank) const;
+  // The ranks that share everything with `rank` but the place on the axis, in order of that place.
+  std::vector<std::int32_t> group(ops::Axis axis, std::int32_t rank) const;
+  bool operator==(const Mesh&) const = default;
 };
 
 struct RankClass {
@@ -155,9 +185,10 @@ struct RankClass {
 };
 
 struct Plan {
-  std::string model;     // one line for people
-  std::string strategy;  // one line for people
-  std::int32_t threads = 1;
+  std::string model;         // one line for people
+  std::string strategy;      // one line for people
+  std::int32_t threads = 1;  // of each rank
+  Mesh mesh;
   base::IdVector<ProcedureId, Procedure> procedures;
   std::vector<RankClass> classes;
 
@@ -168,6 +199,15 @@ std::string_view name_of(Tier tier);
 std::string_view name_of(Access access);
 std::string_view name_of(StreamKind kind);
 std::string_view name_of(BufferKind kind);
+
+// How many calls all streams of the program have: moments are 0 .. this - 1.
+std::int32_t moments_of(const Program& program);
+
+// What the rank at `place` of an axis sends over it in a run of the program, by the closed forms of a ring: 2 (n-1)/n of
+// an all-reduce's bytes, (n-1)/n of what a reduce-scatter takes or an all-gather gives.
+Bytes wire_bytes(const Plan& plan, const Program& program, ops::Axis axis, std::int32_t place);
+
+const RankClass& class_of(const Plan& plan, std::int32_t rank);
 
 const Program* find_program(const RankClass& rank_class, std::string_view name);
 

@@ -9,7 +9,7 @@ namespace plimsoll::plan {
 namespace {
 
 std::string operand_text(const Procedure& procedure, const Operand& operand) {
-  if (operand.kind == Operand::Kind::slot) return procedure.slots.at(operand.index).name;
+  if (operand.kind == Operand::Kind::slot) return procedure.slots.at(operand.index).name + (operand.own_shard ? "[own]" : "");
   return "%" + procedure.temporaries.at(operand.index).name;
 }
 
@@ -20,17 +20,17 @@ std::string operand_list(const Procedure& procedure, const std::vector<Operand>&
 }
 
 std::string lifetime_text(const Buffer& buffer) {
-  return buffer.persistent() ? "always" : fmt::format("program {} calls {}..{}", buffer.program, buffer.first, buffer.last);
+  return buffer.persistent() ? "always" : fmt::format("program {} moments {}..{}", buffer.program, buffer.first, buffer.last);
 }
 
-void print_call(const RankClass& rank_class, const Plan& plan, const Call& call, std::size_t index, std::string& text) {
+void print_call(const RankClass& rank_class, const Plan& plan, const Call& call, std::string& text) {
   std::string bindings;
   for (BufferId id : call.bindings) bindings += (bindings.empty() ? "" : ", ") + rank_class.buffers[id].name;
   std::string tokens;
   for (TokenId token : call.waits) tokens += fmt::format(" waits {}", token.index);
   if (call.signals.valid()) tokens += fmt::format(" signals {}", call.signals.index);
-  text +=
-      fmt::format("    {} {}@{} = {}({}){}\n", index, call.label, call.micro_batch, plan.procedures[call.procedure].name, bindings, tokens);
+  text += fmt::format("    {} {}@{} = {}({}){}\n", call.moment, call.label, call.micro_batch, plan.procedures[call.procedure].name,
+                      bindings, tokens);
 }
 
 std::vector<std::string> lines_of(const std::string& text) {
@@ -54,6 +54,11 @@ std::string to_string(const Procedure& procedure) {
     text += fmt::format("  temporary %{} {} at {}\n", temporary.name, base::to_string(temporary.type), temporary.offset.count);
   }
   for (const Instruction& instruction : procedure.instructions) {
+    if (const auto* collective = std::get_if<Collective>(&instruction)) {
+      text += fmt::format("  {} = {} <- {}\n", operand_list(procedure, collective->outputs), ops::to_string(collective->op),
+                          operand_list(procedure, collective->inputs));
+      continue;
+    }
     const auto& compute = std::get<Compute>(instruction);
     const std::string workspace =
         compute.workspace.count > 0 ? fmt::format(" workspace {} B at {}", compute.workspace.count, compute.workspace_offset.count) : "";
@@ -64,7 +69,8 @@ std::string to_string(const Procedure& procedure) {
 }
 
 std::string to_string(const Plan& plan) {
-  std::string text = fmt::format("plan for {}\nstrategy {}\nthreads {}\n", plan.model, plan.strategy, plan.threads);
+  std::string text = fmt::format("plan for {}\nstrategy {}\nthreads {}\nmesh pipe {} data {} tensor {}\n", plan.model, plan.strategy,
+                                 plan.threads, plan.mesh.pipe, plan.mesh.data, plan.mesh.tensor);
   for (const Procedure& procedure : plan.procedures) text += to_string(procedure);
   for (const RankClass& rank_class : plan.classes) {
     text += fmt::format("class {} of {} rank{}\n", rank_class.name, rank_class.ranks.size(), rank_class.ranks.size() == 1 ? "" : "s");
@@ -81,7 +87,7 @@ std::string to_string(const Plan& plan) {
           fmt::format("  program {} of {} micro-batch{}\n", program.name, program.micro_batches, program.micro_batches == 1 ? "" : "es");
       for (const Stream& stream : program.streams) {
         text += fmt::format("   stream {}\n", name_of(stream.kind));
-        for (std::size_t index = 0; index < stream.calls.size(); ++index) print_call(rank_class, plan, stream.calls[index], index, text);
+        for (const Call& call : stream.calls) print_call(rank_class, plan, call, text);
       }
     }
   }

@@ -1,9 +1,13 @@
 #include "plan/verify.h"
 
 #include <algorithm>
+#include <optional>
 #include <set>
 
 #include <fmt/format.h>
+
+#include "ops/definition.h"
+#include "plan/order.h"
 
 namespace plimsoll::plan {
 
@@ -47,17 +51,21 @@ void check_overlap(std::vector<Extent> extents, std::string_view where, Report& 
 
 class ProcedureVerifier {
  public:
-  ProcedureVerifier(const Procedure& procedure, Report& report) : procedure_(procedure), report_(report) {
+  ProcedureVerifier(const Plan& plan, const Procedure& procedure, Report& report) : plan_(plan), procedure_(procedure), report_(report) {
     for (const Slot& slot : procedure.slots) slot_written_.push_back(slot.access != Access::write);
     lifetimes_.assign(procedure.temporaries.size(), {-1, -1});
   }
 
   void run() {
     for (std::size_t index = 0; index < procedure_.instructions.size(); ++index) {
-      const auto& compute = std::get<Compute>(procedure_.instructions[index]);
       moment_ = static_cast<std::int64_t>(index);
-      for (const Operand& operand : compute.inputs) check_operand(compute, operand, false);
-      for (const Operand& operand : compute.outputs) check_operand(compute, operand, true);
+      if (const auto* collective = std::get_if<Collective>(&procedure_.instructions[index])) {
+        check_collective(*collective);
+        continue;
+      }
+      const auto& compute = std::get<Compute>(procedure_.instructions[index]);
+      for (const Operand& operand : compute.inputs) check_operand(compute.kernel, operand, false);
+      for (const Operand& operand : compute.outputs) check_operand(compute.kernel, operand, true);
       if (compute.workspace.count > 0)
         add_extent(fmt::format("workspace of {}", compute.kernel), compute.workspace_offset, compute.workspace, moment_, moment_);
     }
@@ -77,29 +85,53 @@ class ProcedureVerifier {
     extents_.push_back({name, offset.count, (offset + bytes).count, first, last});
   }
 
-  void check_operand(const Compute& compute, const Operand& operand, bool written) {
+  void check_collective(const Collective& collective) {
+    const std::string name = ops::to_string(collective.op);
+    if (collective.op.members != plan_.mesh.extent(collective.op.axis))
+      report_("{}: {} has {} members on an axis of {}", procedure_.name, name, collective.op.members,
+              plan_.mesh.extent(collective.op.axis));
+    for (const Operand& operand : collective.inputs) check_operand(name, operand, false);
+    for (const Operand& operand : collective.outputs) check_operand(name, operand, true);
+    std::vector<TensorType> given;
+    for (const Operand& operand : collective.inputs) given.push_back(operand.type);
+    try {
+      const std::vector<TensorType> made = ops::definition_of(collective.op).infer(collective.op, given);
+      for (std::size_t tensor = 0; tensor < made.size(); ++tensor) {
+        if (tensor >= collective.outputs.size() || made[tensor] != collective.outputs[tensor].type)
+          return report_("{}: {} gives {} as tensor {}", procedure_.name, name, base::to_string(made[tensor]), tensor);
+      }
+    } catch (const base::Error& error) {
+      report_("{}: {}", procedure_.name, error.what());
+    }
+  }
+
+  void check_operand(std::string_view user, const Operand& operand, bool written) {
     const bool is_slot = operand.kind == Operand::Kind::slot;
     const std::size_t limit = is_slot ? procedure_.slots.size() : procedure_.temporaries.size();
-    if (operand.index >= limit) return report_("{}: {} names operand {} of {}", procedure_.name, compute.kernel, operand.index, limit);
+    if (operand.index >= limit) return report_("{}: {} names operand {} of {}", procedure_.name, user, operand.index, limit);
     const TensorType& held = is_slot ? procedure_.slots[operand.index].type : procedure_.temporaries[operand.index].type;
     const std::string& name = is_slot ? procedure_.slots[operand.index].name : procedure_.temporaries[operand.index].name;
-    if (operand.type.bytes() > held.bytes()) {
-      report_("{}: {} sees {} as {}, which holds only {}", procedure_.name, compute.kernel, name, base::to_string(operand.type),
+    const std::int64_t room = is_slot ? procedure_.slots[operand.index].bytes.count : held.bytes();
+    const std::int64_t needed = operand.type.bytes() * (operand.own_shard ? plan_.mesh.data : 1);
+    if (operand.own_shard && !is_slot) report_("{}: {} sees a shard of {}, which is not a slot", procedure_.name, user, name);
+    if (needed > room) {
+      report_("{}: {} sees {} as {}, which holds only {}", procedure_.name, user, name, base::to_string(operand.type),
               base::to_string(held));
     }
     if (is_slot) {
       if (written && procedure_.slots[operand.index].access == Access::read)
-        report_("{}: {} writes {}, which is only to be read", procedure_.name, compute.kernel, name);
-      if (!written && !slot_written_[operand.index]) report_("{}: {} reads {} before it is written", procedure_.name, compute.kernel, name);
+        report_("{}: {} writes {}, which is only to be read", procedure_.name, user, name);
+      if (!written && !slot_written_[operand.index]) report_("{}: {} reads {} before it is written", procedure_.name, user, name);
       if (written) slot_written_[operand.index] = true;
       return;
     }
     auto& [first, last] = lifetimes_[operand.index];
-    if (!written && first < 0) report_("{}: {} reads {} before it is written", procedure_.name, compute.kernel, name);
+    if (!written && first < 0) report_("{}: {} reads {} before it is written", procedure_.name, user, name);
     if (first < 0) first = moment_;
     last = moment_;
   }
 
+  const Plan& plan_;
   const Procedure& procedure_;
   Report& report_;
   std::vector<bool> slot_written_;
@@ -129,7 +161,7 @@ class ProgramVerifier {
         const std::vector<Call>& calls = program_.streams[stream].calls;
         while (next[stream] < calls.size() && ready(calls[next[stream]], signalled)) {
           const Call& call = calls[next[stream]];
-          check_call(call, static_cast<std::int32_t>(next[stream]));
+          check_call(call, call.moment);
           if (call.signals.valid() && call.signals.index < signalled.size()) signalled[call.signals.index] = true;
           ++next[stream];
           moved = true;
@@ -141,6 +173,7 @@ class ProgramVerifier {
       if (next[stream] < calls.size())
         report_("{}: {} waits for ever on stream {}", program_.name, calls[next[stream]].label, name_of(program_.streams[stream].kind));
     }
+    check_moments();
     check_lives();
     check_memory();
   }
@@ -177,6 +210,9 @@ class ProgramVerifier {
       report_("{}: {} binds {} {} to {} {}", program_.name, call.label, buffer.name, base::to_string(buffer.type), slot.name,
               base::to_string(slot.type));
     }
+    if (buffer.bytes < slot.bytes)
+      report_("{}: {} binds {} of {} B to {}, which needs {} B", program_.name, call.label, buffer.name, buffer.bytes.count, slot.name,
+              slot.bytes.count);
     if (slot.access != Access::write && !written_[id.index])
       report_("{}: {} reads {} before it is written", program_.name, call.label, buffer.name);
     if (slot.access != Access::read) written_[id.index] = true;
@@ -186,9 +222,23 @@ class ProgramVerifier {
     }
   }
 
+  // Each moment is one call's, and a stream runs its calls in their order.
+  void check_moments() {
+    std::vector<bool> taken(static_cast<std::size_t>(moments_of(program_)), false);
+    for (const Stream& stream : program_.streams) {
+      std::int32_t before = -1;
+      for (const Call& call : stream.calls) {
+        const bool good =
+            call.moment > before && static_cast<std::size_t>(call.moment) < taken.size() && !taken[static_cast<std::size_t>(call.moment)];
+        if (!good) return report_("{}: {} has moment {}, out of order", program_.name, call.label, call.moment);
+        taken[static_cast<std::size_t>(call.moment)] = true;
+        before = call.moment;
+      }
+    }
+  }
+
   void check_lives() {
-    std::size_t calls = 0;
-    for (const Stream& stream : program_.streams) calls = std::max(calls, stream.calls.size());
+    const auto calls = static_cast<std::size_t>(moments_of(program_));
     for (const Buffer& buffer : class_.buffers) {
       if (buffer.program != index_) continue;
       if (buffer.first < 0 || buffer.first > buffer.last || static_cast<std::size_t>(buffer.last) >= calls) {
@@ -238,11 +288,36 @@ void check_arenas(const RankClass& rank_class, Report& report) {
   }
 }
 
+// What the ranks of an axis do together must be the same list on each of them, in the same order, or they wait for ever.
+void check_agreement(const Plan& plan, Report& report) {
+  const auto meetings = [&](const Program& program) {
+    std::vector<std::string> list;
+    for (const Stream& stream : program.streams) {
+      for (const Call& call : stream.calls) {
+        if (call.procedure.index >= plan.procedures.size()) continue;
+        for (const Instruction& instruction : plan.procedures[call.procedure].instructions) {
+          if (const auto* collective = std::get_if<Collective>(&instruction)) {
+            list.push_back(fmt::format("{} {}", name_of(stream.kind), ops::to_string(collective->op)));
+          }
+        }
+      }
+    }
+    return list;
+  };
+  for (const RankClass& rank_class : plan.classes) {
+    for (const Program& program : rank_class.programs) {
+      const Program* first = find_program(plan.classes.front(), program.name);
+      if (first == nullptr || meetings(*first) != meetings(program))
+        report("{}: the collectives of {} are not those of {}", program.name, rank_class.name, plan.classes.front().name);
+    }
+  }
+}
+
 }  // namespace
 
 std::vector<std::string> problems(const Plan& plan) {
   Report report;
-  for (const Procedure& procedure : plan.procedures) ProcedureVerifier(procedure, report).run();
+  for (const Procedure& procedure : plan.procedures) ProcedureVerifier(plan, procedure, report).run();
   std::set<std::int32_t> ranks;
   for (const RankClass& rank_class : plan.classes) {
     for (std::int32_t rank : rank_class.ranks) {
@@ -251,8 +326,12 @@ std::vector<std::string> problems(const Plan& plan) {
     check_arenas(rank_class, report);
     for (std::size_t index = 0; index < rank_class.programs.size(); ++index) {
       ProgramVerifier(plan, rank_class, static_cast<std::int32_t>(index), report).run();
+      if (!report.found.empty()) continue;
+      const std::optional<std::string> race = order_problem(rank_class, static_cast<std::int32_t>(index));
+      if (race) report("{}", *race);
     }
   }
+  check_agreement(plan, report);
   return std::move(report.found);
 }
 

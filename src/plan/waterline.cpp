@@ -8,7 +8,7 @@ namespace plimsoll::plan {
 Waterline waterline(const RankClass& rank_class, std::int32_t program, Tier tier) {
   Waterline line;
   const Program& named = rank_class.programs.at(static_cast<std::size_t>(program));
-  const std::size_t calls = named.streams.empty() ? 0 : named.streams[0].calls.size();
+  const auto calls = static_cast<std::size_t>(moments_of(named));
   std::vector<std::int64_t> change(calls + 1, 0);
   for (const Buffer& buffer : rank_class.buffers) {
     if (buffer.tier != tier) continue;

@@ -8,7 +8,7 @@
 namespace plimsoll::plan {
 
 struct Waterline {
-  std::vector<Bytes> at_call;  // bytes alive while call i of the compute stream runs, what always lives included
+  std::vector<Bytes> at_call;  // bytes alive at moment i of the program, what always lives included
   Bytes persistent;
   Bytes peak;
   std::int32_t peak_call = 0;

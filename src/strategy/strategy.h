@@ -14,9 +14,6 @@
 
 namespace plimsoll::strategy {
 
-// The axes of the device mesh. `pipe` is outermost, `tensor` innermost: neighbours on `tensor` talk most.
-enum class Axis { pipe, data, tensor };
-
 enum class Recompute { none, full, selective, optimal };
 
 // What share of a tensor group's bytes lives in each slower tier; the rest stays on the device.

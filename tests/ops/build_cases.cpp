@@ -104,6 +104,15 @@ Case gate_grad_case(ops::ActivationKind kind, const Shape& x, DType dtype) {
   return {ops::GateGrad{.kind = kind}, {{{dtype, with_last(x, x[-1] / 2)}}, {{dtype, x}}}};
 }
 
+Case pad_case(std::int64_t elements, std::int64_t valid, DType dtype) { return {ops::Pad{.valid = valid}, {{{dtype, Shape{elements}}}}}; }
+
+Case accumulate_case(const Shape& x, DType dtype) { return {ops::Accumulate{}, {{{dtype, x}}}}; }
+
+Case merge_scalars_case(const ops::MergeScalars& op) {
+  const auto bytes = static_cast<std::int64_t>(sizeof(ops::StepScalars)) * op.members;
+  return {op, {scalars_input(mid_run()), {{DType::u8, Shape{bytes}}, Integers{0, 2}}}};
+}
+
 Case add_case(const Shape& x, DType dtype) { return {ops::Add{}, {{{dtype, x}}, {{dtype, x}}}, {0, 1}, {0}}; }
 
 Case cast_case(const Shape& x, DType from, DType to) { return {ops::Cast{.dtype = to}, {{{from, x}}}, {0}, {0}}; }

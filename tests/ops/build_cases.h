@@ -20,6 +20,9 @@ Case activation_grad_case(ops::ActivationKind kind, const Shape& x, DType dtype)
 Case gate_case(ops::ActivationKind kind, const Shape& x, DType dtype);
 Case gate_grad_case(ops::ActivationKind kind, const Shape& x, DType dtype);
 Case add_case(const Shape& x, DType dtype);
+Case pad_case(std::int64_t elements, std::int64_t valid, DType dtype);
+Case accumulate_case(const Shape& x, DType dtype);
+Case merge_scalars_case(const ops::MergeScalars& op);
 Case cast_case(const Shape& x, DType from, DType to);
 Case dropout_case(double rate, const Shape& x, DType dtype);
 Case residual_case(double rate, const Shape& x, DType dtype);

@@ -143,6 +143,13 @@ class RandomFields {
   void operator()(std::string_view, DType& field) { field = static_cast<DType>(word() % 9); }
   void operator()(std::string_view, ops::ActivationKind& field) { field = static_cast<ops::ActivationKind>(word() % 5); }
   void operator()(std::string_view, ops::NormKind& field) { field = static_cast<ops::NormKind>(word() % 2); }
+  void operator()(std::string_view, ops::Axis& field) { field = static_cast<ops::Axis>(word() % 3); }
+  void operator()(std::string_view, ops::CollectiveKind& field) { field = static_cast<ops::CollectiveKind>(word() % 5); }
+  void operator()(std::string_view, Shape& field) {
+    std::vector<std::int64_t> dims(1 + word() % 4);
+    for (std::int64_t& extent : dims) extent = 1 + word() % 1000;
+    field = Shape(std::span<const std::int64_t>(dims));
+  }
   void operator()(std::string_view, ops::Heads& field) {
     field.kv = 1 + word() % 9;
     field.query = field.kv * (1 + word() % 9);

@@ -90,6 +90,8 @@ void add_elementwise(std::vector<Case>& cases) {
   for (const DType dtype : kTypes) {
     for (const Shape& shape : activation_shapes("elementwise")) {
       cases.push_back(add_case(shape, dtype));
+      cases.push_back(accumulate_case(shape, dtype));
+      cases.push_back(pad_case(shape.elements() + 5, shape.elements(), dtype));
       for (const DType to : kTypes) cases.push_back(cast_case(shape, dtype, to));
       Shape doubled = shape;
       doubled.set(-1, 2 * shape[-1]);
@@ -216,6 +218,7 @@ void add_scalars(std::vector<Case>& cases) {
                                     ops::FinishStep{.dynamic = true, .window = 1, .hysteresis = 1, .minimum = 16.0}}) {
     for (const ops::StepScalars& scalars : {usual, skipped, unlucky, lowest, fresh}) cases.push_back(scalars_case(op, scalars));
   }
+  for (const bool norm : {false, true}) cases.push_back(merge_scalars_case({.members = 3, .norm = norm}));
   for (const Shape& shape : {Shape{1}, Shape{1023}, Shape{1024}, Shape{5, 1000}, Shape{3, 33, 700}}) {
     cases.push_back(sum_case(ops::SumLoss{}, Shape{shape.elements()}, DType::f32));
     for (const DType dtype : kTypes) cases.push_back(sum_case(ops::SquaredNorm{}, shape, dtype));

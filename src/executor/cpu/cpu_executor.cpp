@@ -3,8 +3,11 @@
 #include <algorithm>
 #include <array>
 #include <chrono>
+#include <optional>
 
 #include "base/error.h"
+#include "executor/core/stream_workers.h"
+#include "executor/core/tokens.h"
 #include "kernels/cpu/table.h"
 #include "storage/host_arena.h"
 
@@ -16,16 +19,26 @@ namespace cpu = kernels::cpu;
 
 constexpr std::size_t kMaxOperands = 16;
 
+// A kernel with what it settled beforehand, or a collective.
 struct PreparedInstruction {
   const plan::Compute* compute = nullptr;
   const cpu::Kernel* kernel = nullptr;
   cpu::Prepared prepared;
+  const plan::Collective* collective = nullptr;
+  std::string name;    // for timelines
+  std::string detail;  // the kernel
 };
 
 struct ResolvedCall {
   const plan::Call* call = nullptr;
   std::vector<std::byte*> slots;
   std::byte* frame = nullptr;
+};
+
+struct ResolvedProgram {
+  const plan::Program* program = nullptr;
+  std::vector<std::vector<ResolvedCall>> streams;
+  std::unique_ptr<Tokens> tokens;
 };
 
 std::vector<base::TensorType> types_of(const std::vector<plan::Operand>& operands) {
@@ -36,27 +49,29 @@ std::vector<base::TensorType> types_of(const std::vector<plan::Operand>& operand
 
 double seconds_now() { return std::chrono::duration<double>(std::chrono::steady_clock::now().time_since_epoch()).count(); }
 
-const plan::RankClass& class_of(const plan::Plan& plan, std::int32_t rank) {
-  for (const plan::RankClass& candidate : plan.classes) {
-    if (std::find(candidate.ranks.begin(), candidate.ranks.end(), rank) != candidate.ranks.end()) return candidate;
-  }
-  PLIMSOLL_CHECK(false, "rank {} is in no class of the plan", rank);
-}
-
 class CpuExecutor final : public Executor {
  public:
-  CpuExecutor(const plan::Plan& plan, std::int32_t rank)
-      : plan_(plan), class_(class_of(plan, rank)), arena_(class_.arena[static_cast<std::size_t>(plan::Tier::device)]) {
+  CpuExecutor(const plan::Plan& plan, std::int32_t rank, collectives::Transport* transport)
+      : plan_(plan),
+        class_(plan::class_of(plan, rank)),
+        place_on_data_(plan.mesh.place(ops::Axis::data, rank)),
+        transport_(transport),
+        arena_(class_.arena[static_cast<std::size_t>(plan::Tier::device)]) {
+    PLIMSOLL_CHECK(plan.mesh.ranks() == (transport == nullptr ? 1 : transport->size()), "a plan for {} ranks on a transport of {}",
+                   plan.mesh.ranks(), transport == nullptr ? 1 : transport->size());
+    make_groups(rank);
     for (const plan::Procedure& procedure : plan_.procedures) procedures_.push_back(prepare(procedure));
-    for (const plan::Program& program : class_.programs) programs_.push_back(resolve(program));
+    std::size_t streams = 1;
+    for (const plan::Program& program : class_.programs) {
+      programs_.push_back(resolve(program));
+      streams = std::max(streams, program.streams.size());
+    }
+    if (streams > 1) workers_ = std::make_unique<StreamWorkers>(streams - 1);
   }
 
   void run(std::string_view name, Timeline* timeline) override {
-    for (std::size_t index = 0; index < class_.programs.size(); ++index) {
-      if (class_.programs[index].name != name) continue;
-      const double start = seconds_now();
-      for (const ResolvedCall& call : programs_[index]) run_call(call, start, timeline);
-      return;
+    for (ResolvedProgram& program : programs_) {
+      if (program.program->name == name) return run_program(program, timeline);
     }
     PLIMSOLL_CHECK(false, "the plan has no program {}", name);
   }
@@ -65,54 +80,123 @@ class CpuExecutor final : public Executor {
   const plan::RankClass& rank_class() const override { return class_; }
 
  private:
+  // One group for each axis with more than one rank. Collectives of an axis run on one stream, so one group is enough.
+  void make_groups(std::int32_t rank) {
+    for (ops::Axis axis : {ops::Axis::data, ops::Axis::tensor}) {
+      if (plan_.mesh.extent(axis) == 1) continue;
+      const std::vector<std::int32_t> ranks = plan_.mesh.group(axis, rank);
+      groups_[static_cast<std::size_t>(axis)] = transport_->make_group(ranks, std::string(ops::name_of(axis)));
+    }
+  }
+
   std::vector<PreparedInstruction> prepare(const plan::Procedure& procedure) const {
     std::vector<PreparedInstruction> prepared;
     for (const plan::Instruction& instruction : procedure.instructions) {
-      const auto& compute = std::get<plan::Compute>(instruction);
-      PLIMSOLL_CHECK(compute.inputs.size() <= kMaxOperands && compute.outputs.size() <= kMaxOperands, "{} has too many operands",
-                     compute.kernel);
-      const cpu::Kernel& kernel = cpu::kernel_named(compute.kernel);
-      const std::vector<base::TensorType> inputs = types_of(compute.inputs);
-      const std::vector<base::TensorType> outputs = types_of(compute.outputs);
-      const ops::KernelQuery query{.op = compute.op, .inputs = inputs, .outputs = outputs, .threads = plan_.threads};
-      prepared.push_back({&compute, &kernel, kernel.prepare != nullptr ? kernel.prepare(query) : nullptr});
+      PreparedInstruction next;
+      if (const auto* collective = std::get_if<plan::Collective>(&instruction)) {
+        next.collective = collective;
+        next.name = std::string(ops::name_of(collective->op.kind));
+        next.detail = fmt::format("{}.{}", next.name, ops::name_of(collective->op.axis));
+      } else {
+        const auto& compute = std::get<plan::Compute>(instruction);
+        PLIMSOLL_CHECK(compute.inputs.size() <= kMaxOperands && compute.outputs.size() <= kMaxOperands, "{} has too many operands",
+                       compute.kernel);
+        const std::vector<base::TensorType> inputs = types_of(compute.inputs);
+        const std::vector<base::TensorType> outputs = types_of(compute.outputs);
+        const ops::KernelQuery query{.op = compute.op, .inputs = inputs, .outputs = outputs, .threads = plan_.threads};
+        next.compute = &compute;
+        next.kernel = &cpu::kernel_named(compute.kernel);
+        next.prepared = next.kernel->prepare != nullptr ? next.kernel->prepare(query) : nullptr;
+        next.name = std::string(ops::name_of(compute.op));
+        next.detail = compute.kernel;
+      }
+      prepared.push_back(std::move(next));
     }
     return prepared;
   }
 
-  std::vector<ResolvedCall> resolve(const plan::Program& program) {
-    PLIMSOLL_CHECK(program.streams.size() == 1, "the CPU executor runs one stream; the program {} has {}", program.name,
-                   program.streams.size());
-    std::vector<ResolvedCall> resolved;
-    for (const plan::Call& call : program.streams[0].calls) {
-      ResolvedCall next{&call, {}, call.frame.valid() ? host_view(call.frame) : nullptr};
-      for (plan::BufferId id : call.bindings) next.slots.push_back(host_view(id));
-      resolved.push_back(std::move(next));
+  ResolvedProgram resolve(const plan::Program& program) {
+    ResolvedProgram resolved{.program = &program, .streams = {}, .tokens = std::make_unique<Tokens>(program.tokens)};
+    for (const plan::Stream& stream : program.streams) {
+      std::vector<ResolvedCall>& calls = resolved.streams.emplace_back();
+      for (const plan::Call& call : stream.calls) {
+        ResolvedCall next{&call, {}, call.frame.valid() ? host_view(call.frame) : nullptr};
+        for (plan::BufferId id : call.bindings) next.slots.push_back(host_view(id));
+        calls.push_back(std::move(next));
+      }
     }
     return resolved;
   }
 
-  void run_call(const ResolvedCall& resolved, double start, Timeline* timeline) {
-    const double begin = timeline != nullptr ? seconds_now() : 0.0;
-    const plan::Procedure& procedure = plan_.procedures[resolved.call->procedure];
-    for (const PreparedInstruction& instruction : procedures_[resolved.call->procedure.index]) {
-      const double instruction_begin = timeline != nullptr ? seconds_now() : 0.0;
-      run_instruction(procedure, resolved, instruction);
-      if (timeline != nullptr) {
-        timeline->events.push_back({std::string(ops::name_of(instruction.compute->op)), instruction.compute->kernel, 0,
-                                    resolved.call->micro_batch, instruction_begin - start, seconds_now() - start});
-      }
+  void run_program(ResolvedProgram& program, Timeline* timeline) {
+    const double start = seconds_now();
+    std::vector<Timeline> lines(program.streams.size());
+    const auto run_stream = [&](std::size_t stream) {
+      Timeline* line = timeline != nullptr ? &lines[stream] : nullptr;
+      for (const ResolvedCall& call : program.streams[stream])
+        run_call(call, *program.tokens, {line, start, static_cast<std::int32_t>(stream)});
+    };
+    program.tokens->start();
+    if (program.streams.size() == 1) {
+      run_stream(0);
+    } else {
+      workers_->run(program.streams.size(), run_stream, [&](const std::exception_ptr& error) {
+        program.tokens->fail();
+        if (transport_ != nullptr) transport_->abort(message_of(error));
+      });
     }
-    if (timeline != nullptr)
-      timeline->events.push_back({resolved.call->label, "", 0, resolved.call->micro_batch, begin - start, seconds_now() - start});
+    if (timeline == nullptr) return;
+    for (const Timeline& line : lines) timeline->events.insert(timeline->events.end(), line.events.begin(), line.events.end());
   }
 
-  void run_instruction(const plan::Procedure& procedure, const ResolvedCall& resolved, const PreparedInstruction& instruction) {
+  static std::string message_of(const std::exception_ptr& error) {
+    try {
+      std::rethrow_exception(error);
+    } catch (const std::exception& caught) {
+      return caught.what();
+    } catch (...) {
+      return "an unknown error";
+    }
+  }
+
+  struct Watch {
+    Timeline* timeline = nullptr;
+    double start = 0.0;
+    std::int32_t stream = 0;
+
+    double now() const { return timeline != nullptr ? seconds_now() - start : 0.0; }
+    void note(const std::string& name, const std::string& detail, std::int32_t micro_batch, double begin) const {
+      if (timeline != nullptr) timeline->events.push_back({name, detail, stream, micro_batch, begin, now()});
+    }
+  };
+
+  void run_call(const ResolvedCall& resolved, Tokens& tokens, const Watch& watch) {
+    for (plan::TokenId token : resolved.call->waits) tokens.wait(token.index);
+    const double begin = watch.now();
+    const plan::Procedure& procedure = plan_.procedures[resolved.call->procedure];
+    for (const PreparedInstruction& instruction : procedures_[resolved.call->procedure.index]) {
+      const double instruction_begin = watch.now();
+      if (instruction.collective != nullptr) {
+        run_collective(resolved, *instruction.collective);
+      } else {
+        run_kernel(procedure, resolved, instruction);
+      }
+      watch.note(instruction.name, instruction.detail, resolved.call->micro_batch, instruction_begin);
+    }
+    watch.note(resolved.call->label, "", resolved.call->micro_batch, begin);
+    if (resolved.call->signals.valid()) tokens.give(resolved.call->signals.index);
+  }
+
+  std::byte* address_in_slot(const ResolvedCall& resolved, const plan::Operand& operand) const {
+    return resolved.slots[operand.index] + (operand.own_shard ? place_on_data_ * operand.type.bytes() : 0);
+  }
+
+  void run_kernel(const plan::Procedure& procedure, const ResolvedCall& resolved, const PreparedInstruction& instruction) {
     const plan::Compute& compute = *instruction.compute;
     std::array<cpu::Tensor, kMaxOperands> inputs;
     std::array<cpu::Tensor, kMaxOperands> outputs;
     const auto address = [&](const plan::Operand& operand) {
-      return operand.kind == plan::Operand::Kind::slot ? resolved.slots[operand.index]
+      return operand.kind == plan::Operand::Kind::slot ? address_in_slot(resolved, operand)
                                                        : resolved.frame + procedure.temporaries[operand.index].offset.count;
     };
     for (std::size_t index = 0; index < compute.inputs.size(); ++index)
@@ -127,15 +211,42 @@ class CpuExecutor final : public Executor {
                              .prepared = instruction.prepared.get()});
   }
 
+  void run_collective(const ResolvedCall& resolved, const plan::Collective& collective) {
+    collectives::Group& group = *groups_[static_cast<std::size_t>(collective.op.axis)];
+    for (std::size_t tensor = 0; tensor < collective.inputs.size(); ++tensor) {
+      const plan::Operand& from = collective.inputs[tensor];
+      const plan::Operand& to = collective.outputs[tensor];
+      const std::span<std::byte> in{address_in_slot(resolved, from), static_cast<std::size_t>(from.type.bytes())};
+      const std::span<std::byte> out{address_in_slot(resolved, to), static_cast<std::size_t>(to.type.bytes())};
+      const std::int64_t smaller = std::min(from.type.shape.elements(), to.type.shape.elements());
+      const std::vector<std::int64_t> counts(static_cast<std::size_t>(collective.op.members), smaller);
+      switch (collective.op.kind) {
+        case ops::CollectiveKind::all_reduce: group.all_reduce(in, out, from.type.dtype, collectives::Reduction::sum); break;
+        case ops::CollectiveKind::reduce_scatter:
+          group.reduce_scatter(in, out, counts, from.type.dtype, collectives::Reduction::sum);
+          break;
+        case ops::CollectiveKind::all_gather: group.all_gather(in, out, counts, from.type.dtype); break;
+        case ops::CollectiveKind::reduce: group.reduce(in, out, from.type.dtype, collectives::Reduction::sum, 0); break;
+        case ops::CollectiveKind::broadcast: group.broadcast(out, to.type.dtype, 0); break;
+      }
+    }
+  }
+
   const plan::Plan& plan_;
   const plan::RankClass& class_;
+  std::int64_t place_on_data_;
+  collectives::Transport* transport_;
   storage::HostArena arena_;
+  std::array<std::unique_ptr<collectives::Group>, 3> groups_;  // by axis
   std::vector<std::vector<PreparedInstruction>> procedures_;
-  std::vector<std::vector<ResolvedCall>> programs_;
+  std::vector<ResolvedProgram> programs_;
+  std::unique_ptr<StreamWorkers> workers_;
 };
 
 }  // namespace
 
-std::unique_ptr<Executor> make_cpu_executor(const plan::Plan& plan, std::int32_t rank) { return std::make_unique<CpuExecutor>(plan, rank); }
+std::unique_ptr<Executor> make_cpu_executor(const plan::Plan& plan, std::int32_t rank, collectives::Transport* transport) {
+  return std::make_unique<CpuExecutor>(plan, rank, transport);
+}
 
 }  // namespace plimsoll::executor

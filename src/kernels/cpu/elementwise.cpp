@@ -2,6 +2,7 @@
 #include <algorithm>
 #include <array>
 #include <cstdint>
+#include <cstring>
 
 #include "kernels/cpu/convert.h"
 #include "kernels/cpu/parallel.h"
@@ -210,7 +211,25 @@ void run_gate_grad(const Call& call) {
   });
 }
 
+void run_pad(const Call& call) {
+  const Tensor& y = call.outputs[0];
+  const std::int64_t valid = std::get<ops::Pad>(call.op).valid;
+  if (call.inputs[0].data != y.data) std::memcpy(y.data, call.inputs[0].data, static_cast<std::size_t>(y.type.bytes()));
+  std::memset(element_address(y, valid), 0, static_cast<std::size_t>((y.type.shape.elements() - valid) * base::size_of(y.type.dtype)));
+}
+
+void run_accumulate(const Call& call) {
+  if (std::get<ops::Accumulate>(call.op).accumulate) return run_add(call);
+  const Tensor& y = call.outputs[0];
+  const std::int64_t size = base::size_of(y.type.dtype);
+  for_each_block(call, y.type.shape.elements(), [&](std::int64_t first, std::int64_t count) {
+    std::memcpy(element_address(y, first), element_address(call.inputs[0], first), static_cast<std::size_t>(count * size));
+  });
+}
+
 constexpr std::array kKernels{
+    Kernel{.op = "pad", .name = "pad.memory", .run = run_pad},
+    Kernel{.op = "accumulate", .name = "accumulate.simd", .refusal = refuse_other_floats, .run = run_accumulate},
     Kernel{.op = "add", .name = "add.simd", .refusal = refuse_other_floats, .run = run_add},
     Kernel{.op = "cast", .name = "cast.simd", .refusal = refuse_other_floats, .run = run_cast},
     Kernel{.op = "activation", .name = "activation.simd", .refusal = refuse_other_floats, .run = run_activation},

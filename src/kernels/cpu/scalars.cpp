@@ -164,6 +164,19 @@ void run_finish_step(const Call& call) {
   }
 }
 
+// Everybody adds the same block sums in the same order, so everybody has the same verdict.
+void run_merge_scalars(const Call& call) {
+  const auto& op = std::get<ops::MergeScalars>(call.op);
+  ops::StepScalars& scalars = scalars_of(call);
+  const auto* all = call.inputs[1].as<const ops::StepScalars>();
+  scalars.loss = {};
+  if (op.norm) scalars.squared_norm = {};
+  for (std::int64_t member = 0; member < op.members; ++member) {
+    scalars.loss += all[member].loss;
+    if (op.norm) scalars.squared_norm += all[member].squared_norm;
+  }
+}
+
 constexpr std::array kKernels{
     Kernel{.op = "begin_step", .name = "begin_step.host", .run = run_begin_step},
     Kernel{.op = "sum_loss", .name = "sum_loss.simd", .refusal = refuse_other_floats, .workspace = sum_workspace, .run = run_sum_loss},
@@ -174,6 +187,7 @@ constexpr std::array kKernels{
            .run = run_squared_norm},
     Kernel{.op = "prepare_update", .name = "prepare_update.host", .run = run_prepare_update},
     Kernel{.op = "finish_step", .name = "finish_step.host", .run = run_finish_step},
+    Kernel{.op = "merge_scalars", .name = "merge_scalars.host", .run = run_merge_scalars},
 };
 
 }  // namespace

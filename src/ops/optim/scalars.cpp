@@ -17,6 +17,13 @@ std::vector<TensorType> infer_sum(const Op& op, Types inputs) {
   return {inputs[0]};
 }
 
+std::vector<TensorType> infer_merge(const Op& op, Types inputs) {
+  const std::int64_t members = std::get<MergeScalars>(op).members;
+  expect(inputs.size() == 2 && inputs[0] == step_scalars_type() && inputs[1].bytes() == members * inputs[0].bytes(), op, inputs,
+         "scalars and those of every member");
+  return {inputs[0]};
+}
+
 Work scalar_work(const Op&, Types inputs, Types) { return {0.0, static_cast<double>(inputs[0].bytes())}; }
 
 Work sum_work(const Op&, Types inputs, Types) {
@@ -35,5 +42,6 @@ Definition define(const SumLoss&) { return kSumDefinition; }
 Definition define(const SquaredNorm&) { return kSumDefinition; }
 Definition define(const PrepareUpdate&) { return kScalarDefinition; }
 Definition define(const FinishStep&) { return kScalarDefinition; }
+Definition define(const MergeScalars&) { return {.infer = infer_merge, .work = scalar_work, .aliases = overwrites_scalars}; }
 
 }  // namespace plimsoll::ops

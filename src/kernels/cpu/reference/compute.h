@@ -26,6 +26,8 @@ Results compute(const ops::Gate& op, Operands operands);
 Results compute(const ops::GateGrad& op, Operands operands);
 Results compute(const ops::Add& op, Operands operands);
 Results compute(const ops::Cast& op, Operands operands);
+Results compute(const ops::Pad& op, Operands operands);
+Results compute(const ops::Accumulate& op, Operands operands);
 // dropout.cpp
 Results compute(const ops::Dropout& op, Operands operands);
 Results compute(const ops::Residual& op, Operands operands);
@@ -49,8 +51,13 @@ Results compute(const ops::SumLoss& op, Operands operands);
 Results compute(const ops::SquaredNorm& op, Operands operands);
 Results compute(const ops::PrepareUpdate& op, Operands operands);
 Results compute(const ops::FinishStep& op, Operands operands);
+Results compute(const ops::MergeScalars& op, Operands operands);
 // optimizer.cpp
 Results compute(const ops::AdamUpdate& op, Operands operands);
 Results compute(const ops::SgdUpdate& op, Operands operands);
+// kernels.cpp: these are not computed by a kernel
+Results compute(const ops::View& op, Operands operands);
+Results compute(const ops::OwnShard& op, Operands operands);
+Results compute(const ops::Collective& op, Operands operands);
 
 }  // namespace plimsoll::kernels::cpu::reference

@@ -82,6 +82,18 @@ Results compute(const ops::Add&, Operands operands) {
   return {std::move(sum)};
 }
 
+Results compute(const ops::Pad& op, Operands operands) {
+  RefTensor y = tensor(operands[0]);
+  for (std::int64_t e = op.valid; e < y.elements(); ++e) y[e] = 0.0;
+  return {std::move(y)};
+}
+
+Results compute(const ops::Accumulate& op, Operands operands) {
+  RefTensor sum = tensor(operands[0]);
+  if (op.accumulate) add_to(sum, tensor(operands[1]));
+  return {std::move(sum)};
+}
+
 // The change of element type is the rounding of the result.
 Results compute(const ops::Cast&, Operands operands) { return {tensor(operands[0])}; }
 

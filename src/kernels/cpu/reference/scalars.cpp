@@ -73,4 +73,21 @@ Results compute(const ops::FinishStep& op, Operands operands) {
   return {step};
 }
 
+// The others' scalars come as bytes, one number each.
+Results compute(const ops::MergeScalars& op, Operands operands) {
+  ops::StepScalars step = scalars(operands[0]);
+  const RefTensor& bytes = tensor(operands[1]);
+  step.loss = {};
+  if (op.norm) step.squared_norm = {};
+  for (std::int64_t member = 0; member < op.members; ++member) {
+    ops::StepScalars other;
+    const auto size = static_cast<std::int64_t>(sizeof other);
+    for (std::int64_t byte = 0; byte < size; ++byte)
+      reinterpret_cast<std::uint8_t*>(&other)[byte] = static_cast<std::uint8_t>(bytes[member * size + byte]);
+    step.loss += other.loss;
+    if (op.norm) step.squared_norm += other.squared_norm;
+  }
+  return {step};
+}
+
 }  // namespace plimsoll::kernels::cpu::reference

@@ -1,0 +1,397 @@
+#include "lowering/split_data.h"
+
+#include <algorithm>
+#include <map>
+#include <optional>
+#include <set>
+
+#include "base/error.h"
+#include "ops/step_scalars.h"
+
+namespace plimsoll::lowering {
+
+namespace {
+
+using graph::BlockId;
+using graph::Graph;
+using graph::Node;
+using graph::NodeId;
+using graph::Phase;
+using graph::Role;
+using graph::Turn;
+using graph::Value;
+using graph::ValueId;
+using ops::CollectiveKind;
+
+// The first bucket is small, so that communication starts early in the backward pass.
+constexpr std::int64_t kFirstBucket = 1'000'000;
+
+bool per_micro_batch(Phase phase) { return phase == Phase::forward || phase == Phase::backward; }
+
+// A parameter of the old graph and what became of it.
+struct Split {
+  bool split = false;         // over the ranks; else whole on each
+  std::int64_t elements = 0;  // of the whole tensor (or of the slice this rank has of it)
+  std::int64_t padded = 0;    // a multiple of members * kSumBlock
+  ValueId gradient{};         // new: as the update reads it
+};
+
+// A stretch of old nodes of one block and phase.
+struct Stretch {
+  std::uint32_t begin = 0;
+  std::uint32_t end = 0;
+  BlockId block;
+  Phase phase = Phase::forward;
+  std::vector<std::size_t> needs;  // split weights that must be gathered for it (stage 3)
+};
+
+class DataSplit {
+ public:
+  DataSplit(const Graph& old, const strategy::Strategy& strategy, std::int32_t micro_batches)
+      : old_(old), strategy_(strategy), members_(strategy.data), micro_batches_(micro_batches), map_(old.values.size()) {
+    for (std::size_t index = 0; index < old.parameters.size(); ++index) {
+      const graph::Parameter& parameter = old.parameters[index];
+      parameter_of_[parameter.weight.index] = index;
+      parameter_of_[parameter.master.index] = index;
+      for (ValueId state : parameter.states) parameter_of_[state.index] = index;
+      if (parameter.gradient.valid()) gradient_of_[parameter.gradient.index] = index;
+      splits_.push_back(split_of(parameter));
+    }
+    find_stretches();
+  }
+
+  Graph run() {
+    new_.blocks = old_.blocks;
+    new_.parameters = old_.parameters;
+    add_roots();
+    for (std::size_t index = 0; index < stretches_.size(); ++index) add_stretch(index);
+    if (!merged_ && new_.scalars.valid()) merge_scalars(false, Phase::finish);
+    for (ValueId id : old_.results) new_.results.push_back(map_[id.index]);
+    for (std::size_t index = 0; index < splits_.size(); ++index) {
+      graph::Parameter& parameter = new_.parameters[index];
+      parameter.weight = map_[parameter.weight.index];
+      parameter.master = map_[parameter.master.index];
+      for (ValueId& state : parameter.states) state = map_[state.index];
+      if (parameter.gradient.valid()) parameter.gradient = kept_gradient_.at(index);
+    }
+    return std::move(new_);
+  }
+
+ private:
+  // ---- what is split
+
+  Split split_of(const graph::Parameter& parameter) const {
+    Split split{.elements = old_.values[parameter.weight].type.shape.elements()};
+    const std::int64_t unit = members_ * ops::kSumBlock;
+    const bool worth = strategy_.zero >= (parameter.frozen ? 3 : 1) && split.elements >= unit;
+    split.split = worth;
+    split.padded = (split.elements + unit - 1) / unit * unit;
+    return split;
+  }
+
+  // Gradients are reduced in every micro-batch and only shards are kept, instead of whole ones until the last.
+  bool reduces_each() const { return strategy_.zero >= 2 && (micro_batches_ == 1 || !strategy_.keep_grads); }
+  bool accumulates_shards() const { return reduces_each() && micro_batches_ > 1; }
+  bool gathers_weights() const { return strategy_.zero >= 3; }
+
+  void find_stretches() {
+    for (std::uint32_t index = 0; index < old_.nodes.size(); ++index) {
+      const Node& node = old_.nodes[NodeId{index}];
+      if (stretches_.empty() || stretches_.back().block != node.block || stretches_.back().phase != node.phase)
+        stretches_.push_back({.begin = index, .end = index, .block = node.block, .phase = node.phase, .needs = {}});
+      Stretch& stretch = stretches_.back();
+      stretch.end = index + 1;
+      if (!gathers_weights() || !per_micro_batch(node.phase)) continue;
+      for (ValueId id : node.inputs) {
+        const std::optional<std::size_t> parameter = weight_at(id);
+        if (parameter && splits_[*parameter].split &&
+            std::find(stretch.needs.begin(), stretch.needs.end(), *parameter) == stretch.needs.end())
+          stretch.needs.push_back(*parameter);
+      }
+    }
+  }
+
+  std::optional<std::size_t> weight_at(ValueId id) const {
+    const auto found = parameter_of_.find(id.index);
+    if (found == parameter_of_.end() || old_.parameters[found->second].weight != id) return std::nullopt;
+    return found->second;
+  }
+
+  // ---- roots
+
+  void add_roots() {
+    for (std::uint32_t index = 0; index < old_.values.size(); ++index) {
+      Value value = old_.values[ValueId{index}];
+      if (value.role == Role::computed) continue;
+      const auto found = parameter_of_.find(index);
+      if (found != parameter_of_.end()) {
+        const Split& split = splits_[found->second];
+        if (value.part == ops::Part{}) value.part = {.whole = value.type.shape, .slice = value.type.shape};
+        if (split.split && (gathers_weights() || value.role != Role::parameter)) {
+          value.part.shard = split.padded / members_;
+          value.type.shape = {value.part.shard};
+        }
+      }
+      map_[index] = new_.add_value(std::move(value));
+    }
+    if (old_.scalars.valid()) new_.scalars = map_[old_.scalars.index];
+  }
+
+  // ---- nodes
+
+  std::vector<ValueId> add(const ops::Op& op, std::vector<ValueId> inputs, BlockId block, Phase phase, Turn turn, std::string_view name) {
+    std::vector<ValueId> outputs = new_.add_node(op, std::move(inputs), block, phase, name);
+    new_.nodes[NodeId{static_cast<std::uint32_t>(new_.nodes.size() - 1)}].turn = turn;
+    return outputs;
+  }
+
+  void add_stretch(std::size_t index) {
+    const Stretch& stretch = stretches_[index];
+    if (per_micro_batch(stretch.phase)) gather_ahead(index);
+    if (stretch.phase == Phase::verdict) add_norm();
+    updated_.clear();
+    for (std::uint32_t node = stretch.begin; node < stretch.end; ++node) copy_node(index, old_.nodes[NodeId{node}]);
+    if (stretch.phase == Phase::update) gather_updated(stretch);
+    if (!per_micro_batch(stretch.phase)) return;
+    const bool last = index + 1 == stretches_.size() || !per_micro_batch(stretches_[index + 1].phase);
+    if (!ready_.empty() &&
+        (last || ready_bytes_ >= (first_bucket_ ? std::min(kFirstBucket, strategy_.bucket.count) : strategy_.bucket.count)))
+      reduce_ready(stretch);
+  }
+
+  void copy_node(std::size_t stretch, const Node& node) {
+    if (node.phase == Phase::norm) return squares_.emplace_back(node, gradient_of_.at(node.inputs[1].index)), void();
+    Node copy = node;
+    for (ValueId& id : copy.inputs) id = input_of(stretch, node, id);
+    const NodeId id = new_.nodes.next_id();
+    for (ValueId& output : copy.outputs) {
+      const ValueId before = output;
+      Value value = old_.values[before];
+      value.producer = id;
+      output = map_[before.index] = new_.add_value(std::move(value));
+    }
+    // An update of shards has the types of its shards.
+    const std::vector<base::TensorType> types = ops::definition_of(copy.op).infer(copy.op, new_.types(copy.inputs));
+    for (std::size_t output = 0; output < copy.outputs.size(); ++output) new_.values[copy.outputs[output]].type = types[output];
+    new_.nodes.add(copy);
+    for (ValueId output : node.outputs) note_gradient(output);
+    if (node.phase == Phase::update) note_update(node, copy);
+  }
+
+  ValueId input_of(std::size_t stretch, const Node& node, ValueId id) {
+    if (per_micro_batch(node.phase)) {
+      const std::optional<std::size_t> parameter = weight_at(id);
+      if (parameter && gathers_weights() && splits_[*parameter].split) return gathered_.at(gather_key(stretch, *parameter));
+      return map_[id.index];
+    }
+    if (node.phase != Phase::update) return map_[id.index];
+    if (const auto gradient = gradient_of_.find(id.index); gradient != gradient_of_.end()) return splits_[gradient->second].gradient;
+    const std::optional<std::size_t> parameter = weight_at(id);
+    if (!parameter || !splits_[*parameter].split || gathers_weights()) return map_[id.index];
+    return own_weight(*parameter, node);
+  }
+
+  // ---- gradients
+
+  void note_gradient(ValueId output) {
+    const auto found = gradient_of_.find(output.index);
+    if (found == gradient_of_.end()) return;
+    ready_.push_back(found->second);
+    ready_bytes_ += old_.values[output].type.bytes();
+  }
+
+  void reduce_ready(const Stretch& stretch) {
+    std::vector<std::size_t> whole;
+    std::vector<std::size_t> split;
+    for (std::size_t parameter : ready_) (splits_[parameter].split ? split : whole).push_back(parameter);
+    if (!whole.empty()) sum_whole(whole, stretch);
+    if (!split.empty()) sum_to_shards(split, stretch);
+    ready_.clear();
+    ready_bytes_ = 0;
+    first_bucket_ = false;
+  }
+
+  ValueId new_gradient(std::size_t parameter) const { return map_[old_.parameters[parameter].gradient.index]; }
+
+  ops::Collective collective(CollectiveKind kind, std::size_t tensors, bool in_place) const {
+    return {
+        .kind = kind, .axis = ops::Axis::data, .members = members_, .tensors = static_cast<std::int64_t>(tensors), .in_place = in_place};
+  }
+
+  void sum_whole(const std::vector<std::size_t>& parameters, const Stretch& stretch) {
+    std::vector<ValueId> values;
+    for (std::size_t parameter : parameters) values.push_back(new_gradient(parameter));
+    const Turn turn = reduces_each() ? Turn::each : Turn::last;
+    if (strategy_.reduce == strategy::Reduce::main) {
+      values = add(collective(CollectiveKind::reduce, values.size(), false), values, stretch.block, stretch.phase, turn, "grad.main");
+      values = add(collective(CollectiveKind::broadcast, values.size(), false), values, stretch.block, stretch.phase, turn, "grad.all");
+    } else {
+      values = add(collective(CollectiveKind::all_reduce, values.size(), false), values, stretch.block, stretch.phase, turn, "grad.sum");
+    }
+    keep_gradients(parameters, values, stretch);
+  }
+
+  void sum_to_shards(const std::vector<std::size_t>& parameters, const Stretch& stretch) {
+    const bool in_place = !reduces_each();
+    const Turn turn = reduces_each() ? Turn::each : Turn::last;
+    std::vector<ValueId> flat;
+    for (std::size_t parameter : parameters) {
+      const Split& split = splits_[parameter];
+      const std::string name = "grad." + old_.parameters[parameter].name + ".flat";
+      ValueId value = add(ops::View{.shape = {split.padded}}, {new_gradient(parameter)}, stretch.block, stretch.phase, turn, name)[0];
+      if (split.padded != split.elements)
+        value = add(ops::Pad{.valid = split.elements}, {value}, stretch.block, stretch.phase, turn, name)[0];
+      flat.push_back(value);
+    }
+    const std::vector<ValueId> shards =
+        add(collective(CollectiveKind::reduce_scatter, flat.size(), in_place), flat, stretch.block, stretch.phase, turn, "grad.shard");
+    for (std::size_t index = 0; index < shards.size(); ++index)
+      new_.values[shards[index]].name = "grad." + old_.parameters[parameters[index]].name + ".shard";
+    keep_gradients(parameters, shards, stretch);
+  }
+
+  // Where every micro-batch reduces, sums over micro-batches are made of what was reduced; else whole gradients add up in
+  // place before they are.
+  void keep_gradients(const std::vector<std::size_t>& parameters, std::vector<ValueId> reduced, const Stretch& stretch) {
+    for (std::size_t index = 0; index < parameters.size(); ++index) {
+      const std::size_t parameter = parameters[index];
+      ValueId value = reduced[index];
+      if (accumulates_shards()) {
+        value = add(ops::Accumulate{}, {value}, stretch.block, stretch.phase, Turn::each,
+                    "grad." + old_.parameters[parameter].name + ".sum")[0];
+      }
+      splits_[parameter].gradient = value;
+      kept_gradient_[parameter] = reduces_each() ? value : new_gradient(parameter);
+    }
+  }
+
+  // ---- norm and update
+
+  // Shards are squared by their owners and the sums exchanged; what is whole everywhere is squared by everybody after
+  // that, so that nothing counts twice.
+  void add_norm() {
+    ValueId scalars = newest_scalars();
+    bool any = false;
+    for (const auto& [node, parameter] : squares_) {
+      if (!splits_[parameter].split) continue;
+      scalars = add(node.op, {scalars, splits_[parameter].gradient}, node.block, Phase::norm, Turn::each, "scalars.norm")[0];
+      any = true;
+    }
+    merge_scalars(any, Phase::norm);
+    scalars = newest_scalars();
+    for (const auto& [node, parameter] : squares_) {
+      if (splits_[parameter].split) continue;
+      scalars = add(node.op, {scalars, splits_[parameter].gradient}, node.block, Phase::norm, Turn::each, "scalars.norm")[0];
+    }
+    // The verdict reads the last of the old norms.
+    map_[squares_.back().first.outputs[0].index] = scalars;
+  }
+
+  ValueId newest_scalars() const {
+    ValueId newest = new_.scalars;
+    for (const Node& node : new_.nodes) {
+      if (!node.outputs.empty() && new_.values[node.outputs[0]].type == ops::step_scalars_type()) newest = node.outputs[0];
+    }
+    return newest;
+  }
+
+  void merge_scalars(bool norm, Phase phase) {
+    const ValueId scalars = newest_scalars();
+    const BlockId block{0};
+    const ValueId all = add(collective(CollectiveKind::all_gather, 1, false), {scalars}, block, phase, Turn::each, "scalars.everybody")[0];
+    add(ops::MergeScalars{.members = members_, .norm = norm}, {scalars, all}, block, phase, Turn::each, "scalars.merged");
+    merged_ = true;
+  }
+
+  // This rank's shard of a weight that is whole on every rank: what its update writes.
+  ValueId own_weight(std::size_t parameter, const Node& node) {
+    const Split& split = splits_[parameter];
+    const std::string& name = old_.parameters[parameter].name;
+    const ValueId weight = map_[old_.parameters[parameter].weight.index];
+    const ValueId flat = add(ops::View{.shape = {split.padded}}, {weight}, node.block, node.phase, Turn::each, name + ".flat")[0];
+    return add(ops::OwnShard{.members = members_}, {flat}, node.block, node.phase, Turn::each, name + ".own")[0];
+  }
+
+  void note_update(const Node& node, const Node& copy) {
+    const auto gradient = gradient_of_.find(node.inputs[1].index);
+    PLIMSOLL_CHECK(gradient != gradient_of_.end(), "an update without a gradient");
+    if (!splits_[gradient->second].split || gathers_weights()) return;
+    // The weight is the first result, or the copy in the compute type, which is the last.
+    const graph::Parameter& parameter = old_.parameters[gradient->second];
+    updated_.push_back(parameter.master == parameter.weight ? copy.outputs.front() : copy.outputs.back());
+  }
+
+  void gather_updated(const Stretch& stretch) {
+    if (updated_.empty()) return;
+    add(collective(CollectiveKind::all_gather, updated_.size(), true), updated_, stretch.block, stretch.phase, Turn::each, "weights");
+  }
+
+  // ---- weights in shards
+
+  // A weight is gathered once for each stretch that reads it; kept, once for the step.
+  std::pair<std::size_t, std::size_t> gather_key(std::size_t stretch, std::size_t parameter) const {
+    return {strategy_.keep_params ? 0 : stretch, parameter};
+  }
+
+  // Before a stretch starts, gathers what stretches up to `prefetch` ahead need.
+  void gather_ahead(std::size_t index) {
+    if (!gathers_weights()) return;
+    for (; next_gather_ < stretches_.size() && next_gather_ <= index + static_cast<std::size_t>(strategy_.prefetch); ++next_gather_) {
+      if (per_micro_batch(stretches_[next_gather_].phase)) gather_for(next_gather_, stretches_[index]);
+    }
+  }
+
+  void gather_for(std::size_t wanted, const Stretch& issued_in) {
+    const Stretch& stretch = stretches_[wanted];
+    std::vector<std::size_t> parameters;
+    std::vector<ValueId> shards;
+    for (std::size_t parameter : stretch.needs) {
+      if (gathered_.contains(gather_key(wanted, parameter))) continue;
+      parameters.push_back(parameter);
+      shards.push_back(map_[old_.parameters[parameter].weight.index]);
+    }
+    if (parameters.empty()) return;
+    const Turn turn = strategy_.keep_params ? Turn::first : Turn::each;
+    const std::vector<ValueId> flat =
+        add(collective(CollectiveKind::all_gather, shards.size(), false), shards, stretch.block, issued_in.phase, turn, "gathered");
+    for (std::size_t index = 0; index < parameters.size(); ++index) {
+      const std::string& name = old_.parameters[parameters[index]].name;
+      Value& whole = new_.values[flat[index]];
+      whole.name = fmt::format("{}.whole.{}", name, graph::name_of(stretch.phase));
+      whole.all_micro_batches = strategy_.keep_params;
+      const base::Shape shape = old_.values[old_.parameters[parameters[index]].weight].type.shape;
+      const std::string view_name = whole.name + ".view";
+      const ValueId view = add(ops::View{.shape = shape}, {flat[index]}, stretch.block, issued_in.phase, turn, view_name)[0];
+      gathered_[gather_key(wanted, parameters[index])] = view;
+    }
+  }
+
+  const Graph& old_;
+  const strategy::Strategy& strategy_;
+  std::int64_t members_;
+  std::int32_t micro_batches_;
+  Graph new_;
+  std::vector<ValueId> map_;  // old value -> new value
+  std::map<std::uint32_t, std::size_t> parameter_of_;
+  std::map<std::uint32_t, std::size_t> gradient_of_;
+  std::vector<Split> splits_;
+  std::vector<Stretch> stretches_;
+  std::vector<std::size_t> ready_;
+  std::int64_t ready_bytes_ = 0;
+  bool first_bucket_ = true;
+  bool merged_ = false;
+  std::vector<std::pair<Node, std::size_t>> squares_;
+  std::map<std::size_t, ValueId> kept_gradient_;
+  std::vector<ValueId> updated_;
+  std::size_t next_gather_ = 0;
+  std::map<std::pair<std::size_t, std::size_t>, ValueId> gathered_;
+};
+
+}  // namespace
+
+Graph split_over_data(const Graph& graph, const strategy::Strategy& strategy, std::int32_t micro_batches) {
+  if (strategy.data == 1) return graph;
+  return DataSplit(graph, strategy, micro_batches).run();
+}
+
+}  // namespace plimsoll::lowering

@@ -1,0 +1,23 @@
+// The data axis: every rank has its own samples, and gradients, optimizer states and weights are whole or split over the
+// ranks as the ZeRO stage says. From the graph of one rank alone to the graph of a rank among `members`, with the
+// collectives where what a rank has and what it needs differ.
+//
+//   stage   gradients             states and masters   weights
+//   0       summed everywhere     whole                whole
+//   1       summed in shards      shards               whole: gathered after the update
+//   2       kept as shards        shards               whole: gathered after the update
+//   3       kept as shards        shards               shards: gathered before a block needs them
+//
+// A tensor is split flat, padded so that shards are equal and multiples of ops::kSumBlock. One that would give some rank
+// less than a block of its own stays whole, as in stage 0.
+#pragma once
+
+#include "graph/graph.h"
+#include "strategy/strategy.h"
+
+namespace plimsoll::lowering {
+
+// `micro_batches` are those of one rank in a step.
+graph::Graph split_over_data(const graph::Graph& graph, const strategy::Strategy& strategy, std::int32_t micro_batches);
+
+}  // namespace plimsoll::lowering

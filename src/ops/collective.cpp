@@ -1,0 +1,91 @@
+// Movement of data between ranks, and the views of memory it needs.
+#include "ops/families.h"
+
+namespace plimsoll::ops {
+
+namespace {
+
+bool keeps_extents(CollectiveKind kind) {
+  return kind == CollectiveKind::all_reduce || kind == CollectiveKind::reduce || kind == CollectiveKind::broadcast;
+}
+
+std::vector<TensorType> infer_collective(const Op& op, Types inputs) {
+  const auto& collective = std::get<Collective>(op);
+  expect(inputs.size() == static_cast<std::size_t>(collective.tensors) && collective.members > 0, op, inputs, "as many tensors as it says");
+  std::vector<TensorType> outputs(inputs.begin(), inputs.end());
+  if (keeps_extents(collective.kind)) return outputs;
+  for (TensorType& type : outputs) {
+    expect(type.shape.rank() == 1, op, inputs, "flat tensors");
+    if (collective.kind == CollectiveKind::all_gather) {
+      type.shape.set(0, type.shape[0] * collective.members);
+    } else {
+      expect(type.shape[0] % collective.members == 0, op, inputs, "extents that the number of ranks divides");
+      type.shape.set(0, type.shape[0] / collective.members);
+    }
+  }
+  return outputs;
+}
+
+std::vector<Alias> collective_aliases(const Op& op) {
+  const auto& collective = std::get<Collective>(op);
+  const bool same = keeps_extents(collective.kind);
+  std::vector<Alias> aliases;
+  for (int tensor = 0; tensor < collective.tensors && (same || collective.in_place); ++tensor)
+    aliases.push_back({.output = tensor, .input = tensor, .required = true, .own_shard = !same});
+  return aliases;
+}
+
+Work collective_work(const Op&, Types inputs, Types outputs) { return {0.0, bytes_of(inputs, outputs)}; }
+Work no_work(const Op&, Types, Types) { return {}; }
+
+std::vector<TensorType> infer_view(const Op& op, Types inputs) {
+  expect(inputs.size() == 1, op, inputs, "one operand");
+  return {{inputs[0].dtype, std::get<View>(op).shape}};
+}
+
+std::vector<Alias> view_aliases(const Op&) { return {{.output = 0, .input = 0, .required = true, .view = true}}; }
+
+std::vector<TensorType> infer_own_shard(const Op& op, Types inputs) {
+  const std::int64_t members = std::get<OwnShard>(op).members;
+  expect(inputs.size() == 1 && inputs[0].shape.rank() == 1 && members > 0 && inputs[0].shape[0] % members == 0, op, inputs,
+         "a flat tensor whose extent the number of ranks divides");
+  return {{inputs[0].dtype, Shape{inputs[0].shape[0] / members}}};
+}
+
+std::vector<Alias> own_shard_aliases(const Op&) { return {{.output = 0, .input = 0, .required = true, .view = true, .own_shard = true}}; }
+
+std::vector<TensorType> infer_pad(const Op& op, Types inputs) {
+  expect(inputs.size() == 1 && inputs[0].shape.rank() == 1 && std::get<Pad>(op).valid <= inputs[0].shape[0], op, inputs,
+         "a flat tensor with at least the valid elements");
+  return {inputs[0]};
+}
+
+std::vector<Alias> overwrites_first(const Op&) { return {{.output = 0, .input = 0, .required = true}}; }
+
+std::vector<TensorType> infer_accumulate(const Op& op, Types inputs) {
+  expect(!inputs.empty(), op, inputs, "at least one operand");
+  if (std::get<Accumulate>(op).accumulate) expect_accumulators(op, inputs, 1, inputs.first(1));
+  return {inputs[0]};
+}
+
+std::vector<Alias> accumulate_aliases(const Op& op) { return accumulator_aliases(std::get<Accumulate>(op).accumulate, 0, 1, 1); }
+
+}  // namespace
+
+Definition define(const Collective&) { return {.infer = infer_collective, .work = collective_work, .aliases = collective_aliases}; }
+
+Definition define(const View&) { return {.infer = infer_view, .work = no_work, .aliases = view_aliases, .view = true}; }
+
+Definition define(const OwnShard&) { return {.infer = infer_own_shard, .work = no_work, .aliases = own_shard_aliases, .view = true}; }
+
+Definition define(const Pad&) { return {.infer = infer_pad, .work = elementwise_work<0>, .aliases = overwrites_first}; }
+
+Definition define(const Accumulate&) {
+  return {.infer = infer_accumulate,
+          .work = elementwise_work<1>,
+          .aliases = accumulate_aliases,
+          .accumulating = accumulate_by_attribute<Accumulate>,
+          .accumulated_outputs = [](const Op&) { return std::vector<int>{0}; }};
+}
+
+}  // namespace plimsoll::ops
