@@ -11,9 +11,13 @@ namespace plimsoll::cli {
 
 namespace {
 
+void add_set(CLI::App& command, RunOptions& options) {
+  command.add_option("--set", options.overrides, "override a setting of the run file: a.b=c (repeatable)")->type_name("KEY=VALUE");
+}
+
 void add_run_options(CLI::App& command, RunOptions& options) {
   command.add_option("run", options.file, "run file (JSON; comments allowed), see docs/run-file.md")->required();
-  command.add_option("--set", options.overrides, "override a setting of the run file: a.b=c (repeatable)")->type_name("KEY=VALUE");
+  add_set(command, options);
   command.add_option("--deepspeed", options.deepspeed, "take settings from this DeepSpeed configuration too, see docs/deepspeed.md")
       ->type_name("FILE");
 }
@@ -57,9 +61,13 @@ void add_eval(CLI::App& app) {
 
 void add_generate(CLI::App& app) {
   auto options = std::make_shared<GenerateOptions>();
-  CLI::App* command = app.add_subcommand("generate", "text from the newest checkpoint, as it is made");
-  add_run_options(*command, options->run);
-  command->add_option("--prompt", options->prompt, "text to continue")->capture_default_str();
+  CLI::App* command = app.add_subcommand("generate", "text from a run's newest checkpoint or a model folder, as it is made");
+  command->add_option("model", options->run.file, "run file, run folder, checkpoint or Hugging Face folder")->required();
+  add_set(*command, options->run);
+  CLI::Option* prompt = command->add_option("--prompt", options->prompt, "text to continue");
+  command->add_option("--prompt-ids", options->prompt_ids, "token ids to continue, instead of a text; ids are printed")
+      ->excludes(prompt)
+      ->delimiter(',');
   command->add_option("--tokens", options->tokens, "how many tokens to make")->check(CLI::Range(1, 1'000'000))->capture_default_str();
   command->add_option("--temperature", options->temperature, "0: the likeliest token always")
       ->check(CLI::Range(0.0, 100.0))
@@ -70,6 +78,9 @@ void add_generate(CLI::App& app) {
   command->add_option("--top-p", options->top_p, "draw from the likeliest that make up this share")
       ->check(CLI::Range(0.0, 1.0))
       ->capture_default_str();
+  command->add_option("--seed", options->seed, "of the draws; the run's own unless given")->check(CLI::NonNegativeNumber);
+  command->add_flag("--ignore-end", options->ignore_end, "go on behind the token that ends a text");
+  add_json(*command, options->run.json);
   command->callback([options] { generate_command(*options); });
 }
 

@@ -7,9 +7,9 @@
 #include "cli/commands.h"
 #include "cli/common.h"
 #include "io/posix_file_system.h"
-#include "train/checkpoints.h"
 #include "train/evaluator.h"
 #include "train/setup.h"
+#include "train/stored_model.h"
 
 namespace plimsoll::cli {
 
@@ -18,8 +18,9 @@ void eval_command(const RunOptions& options) {
   const config::Run run = read_run(file_system, options);
   if (run.data.valid.empty()) base::bad_input("{}: found no \"data.valid\"; expected the text or token file to evaluate on", run.name);
   const observe::SystemClock clock;
-  train::Session session(train::session_options(run, {.train = false, .evaluate = true}));
-  train::load_weights(file_system, checkpoint_folder(run), session);
+  const train::StoredModel stored = train::StoredModel::open(file_system, {.run_file = options.file}, run);
+  train::Session session(train::session_options(run, {.train = false, .evaluate = true, .draw_parameters = false}));
+  say_absent(stored.origin(), train::load_weights(stored, session));
   const train::Evaluator evaluator(file_system, run);
   const observe::Evaluation evaluation = evaluator.run(session, clock);
   if (options.json) {

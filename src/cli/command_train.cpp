@@ -1,6 +1,7 @@
 #include <atomic>
 #include <csignal>
 #include <cstdio>
+#include <optional>
 
 #include <fmt/format.h>
 #include <unistd.h>
@@ -9,7 +10,6 @@
 #include "cli/commands.h"
 #include "cli/common.h"
 #include "config/config.h"
-#include "formats/hf_directory.h"
 #include "io/files.h"
 #include "io/posix_file_system.h"
 #include "observe/chrome_trace.h"
@@ -20,8 +20,8 @@
 #include "report/waterline_text.h"
 #include "train/checkpoints.h"
 #include "train/setup.h"
+#include "train/stored_model.h"
 #include "train/trainer.h"
-#include "train/weights.h"
 
 namespace plimsoll::cli {
 
@@ -79,20 +79,13 @@ void say_where_it_starts(const train::Resumed& resumed) {
   if (resumed.from) fmt::print("resuming after step {} from {}, the newest valid checkpoint\n\n", resumed.steps_done, *resumed.from);
 }
 
-// A run that names a model folder starts from its weights.
-void start_from_folder(io::FileSystem& file_system, const config::Run& run, train::Session& session) {
-  const formats::HfDirectory folder = formats::HfDirectory::open(file_system, run.model_path);
-  for (const std::string& name : folder.absent()) fmt::print("{} has no {}; it starts from random values\n", run.model_path, name);
-  train::write_parameters(session, [&](const train::ParameterInfo& info, std::span<float> out) {
-    if (folder.holds(info.name)) folder.load(info.name, out);
-  });
-}
-
 }  // namespace
 
 void train_command(const TrainOptions& options) {
   io::PosixFileSystem file_system;
   const config::Run run = read_run(file_system, options.run);
+  std::optional<train::StoredModel> start;  // opened before any work, so that a bad folder is refused at once
+  if (!run.model_path.empty()) start.emplace(train::StoredModel::open(file_system, {.model_folder = run.model_path}, run));
   const train::Capacity capacity = train::capacity_of(run);  // before the arena counts as memory in use
   const observe::SystemClock clock;
   observe::Observers observers;
@@ -104,13 +97,13 @@ void train_command(const TrainOptions& options) {
                                     {.color = terminal.color, .width = 72, .capacity = capacity.device, .reserve = capacity.reserve}));
 
   io::make_directories(file_system, run.out);
-  train::Checkpoints checkpoints(file_system, run, checkpoint_folder(run));
+  train::Checkpoints checkpoints(file_system, run, train::checkpoint_folder(run).string());
   if (options.fresh) {
     checkpoints.forget();
   } else {
     say_where_it_starts(checkpoints.resume(trainer));
   }
-  if (!run.model_path.empty() && trainer.progress().steps_done == 0) start_from_folder(file_system, run, trainer.session());
+  if (start && trainer.progress().steps_done == 0) say_absent(run.model_path, train::load_weights(*start, trainer.session()));
   store_description(file_system, run, trainer.session().plan());
   const std::string metrics_path = run.out + "/metrics.jsonl";
   continue_metrics(file_system, metrics_path, trainer.progress().steps_done);

@@ -2,6 +2,7 @@
 #pragma once
 
 #include <cstdint>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -30,10 +31,13 @@ struct PlanOptions {
 struct GenerateOptions {
   RunOptions run;
   std::string prompt;
+  std::vector<std::int32_t> prompt_ids;  // instead of a text
   std::int64_t tokens = 200;
   double temperature = 0.0;
   std::int64_t top_k = 0;
   double top_p = 1.0;
+  std::optional<std::int64_t> seed;  // the run's, unless given
+  bool ignore_end = false;
 };
 
 struct InspectOptions {

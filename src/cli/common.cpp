@@ -1,10 +1,13 @@
 #include "cli/common.h"
 
+#include <cstdio>
+
 #include <fmt/format.h>
 
 #include "base/error.h"
+#include "base/json.h"
 #include "config/config.h"
-#include "formats/hf_directory.h"
+#include "formats/hf_config.h"
 #include "io/files.h"
 
 namespace plimsoll::cli {
@@ -29,10 +32,25 @@ config::Run read_run(io::FileSystem& file_system, const RunOptions& options) {
   config::Run run = config::parse_run(run_text(file_system, options.file, "a run file (see docs/run-file.md)"), options.file,
                                       options.overrides, deepspeed);
   if (const std::string warning = config::deepspeed_warning(run); !warning.empty()) fmt::print(stderr, "plimsoll: {}", warning);
-  if (!run.model_path.empty()) config::resolve_model(run, formats::HfDirectory::open(file_system, run.model_path).model());
+  if (!run.model_path.empty()) config::resolve_model(run, formats::read_hf_config(file_system, run.model_path));
   return run;
 }
 
-std::string checkpoint_folder(const config::Run& run) { return run.out + "/checkpoints"; }
+Source read_source(io::FileSystem& file_system, const RunOptions& options) {
+  const train::ModelPlace place = train::find_model(file_system, options.file);
+  if (place.model_folder.empty()) {
+    RunOptions of_file = options;
+    of_file.file = place.run_file.string();
+    return {place, read_run(file_system, of_file)};
+  }
+  const base::Json settings = base::Json::object({{"model", base::Json::object({{"path", place.model_folder.string()}})}});
+  config::Run run = config::parse_run(base::write_json(settings), options.file, options.overrides);
+  config::resolve_model(run, formats::read_hf_config(file_system, place.model_folder));
+  return {place, std::move(run)};
+}
+
+void say_absent(const std::string& folder, const std::vector<std::string>& parameters) {
+  for (const std::string& name : parameters) fmt::print(stderr, "{} has no {}; it starts from random values\n", folder, name);
+}
 
 }  // namespace plimsoll::cli

@@ -6,13 +6,23 @@
 #include "cli/commands.h"
 #include "config/run.h"
 #include "io/file_system.h"
+#include "train/stored_model.h"
 
 namespace plimsoll::cli {
 
 // The run file with its overrides; a model directory that it names is read.
 config::Run read_run(io::FileSystem& file_system, const RunOptions& options);
 
-// Where a run keeps its checkpoints.
-std::string checkpoint_folder(const config::Run& run);
+// Where a model is stored, and the run that says how to compute with it.
+struct Source {
+  train::ModelPlace place;
+  config::Run run;
+};
+
+// As read_run, but `options.file` may also be a run's folder, a checkpoint or a Hugging Face folder.
+Source read_source(io::FileSystem& file_system, const RunOptions& options);
+
+// Says on the error stream which parameters a model folder lacks and how they start.
+void say_absent(const std::string& folder, const std::vector<std::string>& parameters);
 
 }  // namespace plimsoll::cli

@@ -101,6 +101,7 @@ ValueId Builder::rope(ValueId packed, ValueId table, const ops::Heads& heads, st
 }
 
 ValueId Builder::attention(ValueId packed, ops::Attention attention, double dropout, const std::string& name) {
+  if (options_.cache_slots > 0) return cached_attention(packed, attention, name);
   std::vector<ValueId> inputs{packed};
   attention.segmented = options_.segmented;
   if (attention.segmented) inputs.push_back(segments());
@@ -111,6 +112,19 @@ ValueId Builder::attention(ValueId packed, ops::Attention attention, double drop
     inputs.push_back(graph_.scalars);
   }
   return apply(attention, std::move(inputs), name);
+}
+
+// What is generated is one document, so segments do not matter.
+ValueId Builder::cached_attention(ValueId packed, const ops::Attention& attention, const std::string& name) {
+  PLIMSOLL_CHECK(options_.purpose == Purpose::infer && attention.causal, "{} cannot go through a cache", name);
+  const TensorType& type = graph_.values[packed].type;
+  const ops::Heads& heads = attention.heads;
+  const ValueId cache = graph_.add_value({.name = name + ".cache",
+                                          .type = {type.dtype, {type.shape[0], 2 * heads.kv, options_.cache_slots, heads.dim}},
+                                          .role = Role::state,
+                                          .block = block_,
+                                          .init = zeros()});
+  return apply(ops::CachedAttention{.heads = heads, .window = attention.window}, {packed, positions(), cache}, name);
 }
 
 ValueId Builder::dropout(ValueId x, double rate, const std::string& name) {
@@ -124,6 +138,7 @@ ValueId Builder::residual(ValueId x, ValueId branch, double rate, const std::str
 }
 
 void Builder::head(ValueId x, ValueId weight, ValueId bias) {
+  if (!options_.logits) return;
   std::vector<ValueId> inputs{x, weight};
   if (bias.valid()) inputs.push_back(bias);
   const ValueId logits = apply(ops::Linear{.bias = bias.valid()}, std::move(inputs), "logits");

@@ -8,7 +8,7 @@
 //   ...
 //   build.loss(x, head_weight);
 //
-// The same calls make the training, the evaluation and the inference graph.
+// The same calls make the training, the evaluation and the inference graph, with or without a cache of keys and values.
 #pragma once
 
 #include <span>
@@ -28,6 +28,8 @@ struct BuildOptions {
   model::Precision precision = model::Precision::f32;
   model::MicroBatch micro_batch;
   bool segmented = false;
+  std::int64_t cache_slots = 0;  // > 0: attention goes through a cache of so many positions; inference only
+  bool logits = true;            // false: an inference graph ends before the head, all that it gives is the cache
 };
 
 inline Init normal(double std) { return {.kind = Init::Kind::normal, .std = std}; }
@@ -84,6 +86,7 @@ class Builder {
  private:
   ValueId input(const std::string& name);
   ValueId samples() { return input("samples"); }
+  ValueId cached_attention(ValueId packed, const ops::Attention& attention, const std::string& name);
   ValueId apply(const ops::Op& op, std::vector<ValueId> inputs, std::string_view name);
   bool training() const { return options_.purpose == Purpose::train; }
   base::DType compute_dtype() const;

@@ -26,7 +26,7 @@ enum class Role : std::uint8_t {
   constant,   // written once: rotary tables
   parameter,  // in the element type the model computes with
   master,     // a parameter in f32, where the model computes in less
-  state,      // of the optimizer
+  state,      // of the optimizer; the keys and values of a text so far
   scalars,    // the block of step scalars
   computed,   // the result of an operator
 };

@@ -42,8 +42,9 @@ BuildOptions options_for(Purpose purpose, const model::Training& training) {
   return {.purpose = purpose, .precision = training.precision, .micro_batch = training.micro_batch, .segmented = training.segmented};
 }
 
-Graph forward_graph(Purpose purpose, const WriteForward& forward, const model::Training& training) {
-  Builder build(options_for(purpose, training));
+Graph forward_graph(const BuildOptions& options, const WriteForward& forward, const model::Training& training) {
+  const Purpose purpose = options.purpose;
+  Builder build(options);
   forward(build);
   Graph graph = std::move(build).finish();
   verify(graph, "building");
@@ -66,7 +67,7 @@ WriteForward writer_of(const model::Model& model) {
 }  // namespace
 
 Graph training_graph(const WriteForward& forward, const model::Training& training) {
-  Graph graph = forward_graph(Purpose::train, forward, training);
+  Graph graph = forward_graph(options_for(Purpose::train, training), forward, training);
   differentiate(graph, training.accumulates);
   append_update(graph, training);
   graph.results.clear();  // what a step tells is in its scalars
@@ -76,7 +77,7 @@ Graph training_graph(const WriteForward& forward, const model::Training& trainin
 }
 
 Graph evaluation_graph(const WriteForward& forward, const model::Training& training) {
-  Graph graph = forward_graph(Purpose::evaluate, forward, training);
+  Graph graph = forward_graph(options_for(Purpose::evaluate, training), forward, training);
   graph.results.clear();  // the sum of the losses is in the scalars
   remove_unused(graph);
   verify(graph, "removing what is not used");
@@ -84,7 +85,17 @@ Graph evaluation_graph(const WriteForward& forward, const model::Training& train
 }
 
 Graph inference_graph(const WriteForward& forward, const model::Training& training) {
-  Graph graph = forward_graph(Purpose::infer, forward, training);
+  Graph graph = forward_graph(options_for(Purpose::infer, training), forward, training);
+  remove_unused(graph);
+  verify(graph, "removing what is not used");
+  return graph;
+}
+
+Graph continuation_graph(const WriteForward& forward, const model::Training& training, const Continuation& continuation) {
+  BuildOptions options = options_for(Purpose::infer, training);
+  options.cache_slots = continuation.slots;
+  options.logits = continuation.logits;
+  Graph graph = forward_graph(options, forward, training);
   remove_unused(graph);
   verify(graph, "removing what is not used");
   return graph;

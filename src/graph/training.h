@@ -22,6 +22,14 @@ Graph evaluation_graph(const model::Model& model, const model::Training& trainin
 Graph inference_graph(const WriteForward& forward, const model::Training& training);
 Graph inference_graph(const model::Model& model, const model::Training& training);
 
+// The next tokens of a text: training.micro_batch tokens behind those in a cache of `slots` positions, which they join.
+// Without logits the graph ends where the last of them is in the cache: what reads a prompt.
+struct Continuation {
+  std::int64_t slots = 1;
+  bool logits = true;
+};
+Graph continuation_graph(const WriteForward& forward, const model::Training& training, const Continuation& continuation);
+
 // Values that the forward pass makes and the backward pass reads: what must be stored, recomputed or moved.
 std::vector<ValueId> saved_values(const Graph& graph);
 

@@ -66,7 +66,34 @@ Work attention_grad_work(const Op& op, Types inputs, Types outputs) {
   return {10.0 * visible_pairs(attention, inputs[1].shape) * static_cast<double>(attention.heads.dim), bytes_of(inputs, outputs)};
 }
 
+std::vector<TensorType> infer_cached_attention(const Op& op, Types inputs) {
+  const Heads& heads = std::get<CachedAttention>(op).heads;
+  expect(inputs.size() == 3 && inputs[0].shape.rank() == 3 && inputs[0].shape[2] == heads.packed_width(), op, inputs,
+         "packed heads (B, T, (H+2G)*D), positions, cache");
+  const Shape& packed = inputs[0].shape;
+  expect(inputs[1] == TensorType{DType::i32, Shape{packed[0], packed[1]}}, op, inputs, "i32 positions (B, T)");
+  const Shape& cache = inputs[2].shape;
+  expect(inputs[2].dtype == inputs[0].dtype && cache.rank() == 4 && cache == Shape{packed[0], 2 * heads.kv, cache[2], heads.dim}, op,
+         inputs, "a cache (B, 2G, S, D) of the same element type");
+  return {{inputs[0].dtype, Shape{packed[0], packed[1], heads.query * heads.dim}}, inputs[2]};
+}
+
+// As much as there may be to look at: how far the text has come is known only when it runs.
+Work cached_attention_work(const Op& op, Types inputs, Types outputs) {
+  const auto& attention = std::get<CachedAttention>(op);
+  const Shape& cache = inputs[2].shape;
+  const std::int64_t seen = attention.window > 0 ? std::min(attention.window, cache[2]) : cache[2];
+  const double flops = 4.0 * static_cast<double>(outputs[0].shape.elements()) * static_cast<double>(seen);
+  return {flops, bytes_of(inputs, outputs.first(1))};
+}
+
 }  // namespace
+
+Definition define(const CachedAttention&) {
+  return {.infer = infer_cached_attention, .work = cached_attention_work, .aliases = [](const Op&) {
+            return std::vector<Alias>{{.output = 1, .input = 2, .required = true}};
+          }};
+}
 
 Definition define(const Attention&) { return {.infer = infer_attention, .work = attention_work, .adjoint = attention_adjoint}; }
 

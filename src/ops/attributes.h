@@ -287,6 +287,20 @@ struct AttentionGrad {
   bool operator==(const AttentionGrad&) const = default;
 };
 
+// Attention over all positions so far, for generating text token by token. (packed (B, T, (H+2G)*D), positions (B, T) i32,
+// cache (B, 2G, S, D)) -> (out (B, T, H*D), cache in place). For each key-value head in turn the cache holds its S keys,
+// then its S values. First the key and value of every row go to slot positions[row], later rows over earlier ones;
+// then each query sees the slots j <= its position and, if window > 0, j > position - window. Positions are in [0, S).
+struct CachedAttention {
+  Heads heads;
+  std::int64_t window = 0;
+  PLIMSOLL_OP("cached_attention") {
+    visit("heads", self.heads);
+    visit("window", self.window);
+  }
+  bool operator==(const CachedAttention&) const = default;
+};
+
 // ---- loss.cpp
 
 // (logits (.., V), targets (..) i32) -> (losses (rows) f32, lse (rows) f32). A target < 0 is not counted: loss 0.

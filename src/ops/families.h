@@ -26,6 +26,7 @@ Definition define(const QkNormGrad&);
 Definition define(const Rope&);
 Definition define(const Attention&);
 Definition define(const AttentionGrad&);
+Definition define(const CachedAttention&);
 Definition define(const CrossEntropy&);
 Definition define(const CrossEntropyGrad&);
 Definition define(const HeadLoss&);

@@ -10,7 +10,7 @@
 namespace plimsoll::ops {
 
 using Op = std::variant<Embed, EmbedGrad, Linear, LinearGradInput, LinearGradWeight, BiasGrad, Activation, ActivationGrad, Gate, GateGrad,
-                        Add, Cast, Dropout, Residual, Norm, NormGrad, QkNorm, QkNormGrad, Rope, Attention, AttentionGrad, CrossEntropy,
+                        Add, Cast, Dropout, Residual, Norm, NormGrad, QkNorm, QkNormGrad, Rope, Attention, AttentionGrad, CachedAttention, CrossEntropy,
                         CrossEntropyGrad, HeadLoss, BeginStep, SumLoss, SquaredNorm, PrepareUpdate, FinishStep, AdamUpdate, SgdUpdate,
                         MergeScalars, Collective, View, OwnShard, Pad, Accumulate>;
 

@@ -9,10 +9,8 @@
 #include "checkpoint/retention.h"
 #include "checkpoint/save.h"
 #include "config/config.h"
-#include "formats/file_dtype.h"
 #include "train/initialise.h"
 #include "train/setup.h"
-#include "train/weights.h"
 
 namespace plimsoll::train {
 
@@ -64,15 +62,6 @@ checkpoint::Identity identity_of(const config::Run& run) {
           .config = fmt::format("{:016x}", base::hash_name(fixed))};
 }
 
-formats::FileDType file_dtype_of(base::DType dtype) {
-  switch (dtype) {
-    case base::DType::f32: return formats::FileDType::f32;
-    case base::DType::bf16: return formats::FileDType::bf16;
-    case base::DType::f16: return formats::FileDType::f16;
-    default: base::bad_input("a parameter is stored as {}; expected f32, bf16 or f16", base::name_of(dtype));
-  }
-}
-
 }  // namespace
 
 Checkpoints::Checkpoints(io::FileSystem& file_system, const config::Run& run, std::string folder)
@@ -113,26 +102,6 @@ void Checkpoints::forget() {
   for (std::int64_t step : checkpoint::list_steps(file_system_, folder_)) {
     checkpoint::discard(file_system_, folder_ + "/" + checkpoint::step_name(step));
   }
-}
-
-void load_weights(io::FileSystem& file_system, const std::string& folder, Session& session) {
-  const checkpoint::Search search = checkpoint::newest_valid(file_system, folder);
-  if (!search.found) {
-    base::bad_input("{}: found no valid checkpoint{}; train the run first (plimsoll train)", folder,
-                    search.problems.empty() ? "" : " (" + search.problems.front() + ")");
-  }
-  const checkpoint::Checkpoint& found = *search.found;
-  write_parameters(session, [&](const ParameterInfo& info, std::span<float> out) {
-    const checkpoint::TensorRecord* record = found.manifest.find(info.name);
-    if (record == nullptr || record->shape != dims_of(info.shape)) {
-      base::bad_input("{}: found {} for parameter {}, expected shape {}; the checkpoint is of another model", found.path.string(),
-                      record == nullptr ? "nothing" : "another shape", info.name, base::to_string(info.shape));
-    }
-    std::vector<std::byte> stored(static_cast<std::size_t>(record->bytes()));
-    const checkpoint::TensorTarget target{.name = info.name, .dtype = record->dtype, .shape = record->shape, .data = stored};
-    checkpoint::load(file_system, found, std::span(&target, 1), checkpoint::Unclaimed::ignore);
-    formats::read_f32(file_dtype_of(record->dtype), stored, 0, out);
-  });
 }
 
 }  // namespace plimsoll::train

@@ -37,7 +37,4 @@ class Checkpoints {
   std::string folder_;
 };
 
-// The newest checkpoint's weights into any session of the same model; bad_input when there is none.
-void load_weights(io::FileSystem& file_system, const std::string& folder, Session& session);
-
 }  // namespace plimsoll::train

@@ -1,95 +1,99 @@
 #include "train/generate.h"
 
 #include <algorithm>
-#include <cmath>
 #include <numeric>
 
 #include "base/error.h"
-#include "base/random.h"
 
 namespace plimsoll::train {
 
 namespace {
 
-// Tokens that may be drawn, likeliest first, with their probabilities.
-struct Candidates {
-  std::vector<std::int32_t> tokens;
-  std::vector<double> weights;
-};
-
-Candidates candidates_of(std::span<const float> logits, const Sampling& sampling) {
-  Candidates candidates;
-  candidates.tokens.resize(logits.size());
-  std::iota(candidates.tokens.begin(), candidates.tokens.end(), 0);
-  std::stable_sort(candidates.tokens.begin(), candidates.tokens.end(), [&](std::int32_t a, std::int32_t b) {
-    return logits[static_cast<std::size_t>(a)] > logits[static_cast<std::size_t>(b)];
-  });
-  if (sampling.top_k > 0 && sampling.top_k < static_cast<std::int64_t>(candidates.tokens.size())) {
-    candidates.tokens.resize(static_cast<std::size_t>(sampling.top_k));
-  }
-  const double highest = logits[static_cast<std::size_t>(candidates.tokens.front())];
-  double total = 0.0;
-  for (std::int32_t token : candidates.tokens) {
-    candidates.weights.push_back(std::exp((logits[static_cast<std::size_t>(token)] - highest) / sampling.temperature));
-    total += candidates.weights.back();
-  }
-  // The smallest set whose probability reaches top_p; the likeliest is always in it.
-  double kept = 0.0;
-  std::size_t count = 0;
-  while (count < candidates.weights.size() && (count == 0 || kept < sampling.top_p * total)) kept += candidates.weights[count++];
-  candidates.tokens.resize(count);
-  candidates.weights.resize(count);
-  return candidates;
-}
-
-void read_row(const Session& session, std::int64_t row, std::span<float> out) {
-  const std::string name = program_buffer("infer", "logits", 0);
-  const base::DType dtype = session.buffers().buffer(name).type.dtype;
-  const auto first = static_cast<std::size_t>(row) * out.size();
-  for (std::size_t index = 0; index < out.size(); ++index) {
-    switch (dtype) {
-      case base::DType::f32: out[index] = session.buffers().view<float>(name)[first + index]; break;
-      case base::DType::bf16: out[index] = base::f32_from_bf16(session.buffers().view<std::uint16_t>(name)[first + index]); break;
-      case base::DType::f16: out[index] = base::f32_from_f16(session.buffers().view<std::uint16_t>(name)[first + index]); break;
-      default: PLIMSOLL_CHECK(false, "logits in {}", base::name_of(dtype));
-    }
+void read_row(const Session& session, std::string_view program, std::int64_t row, std::vector<float>& out) {
+  const std::string name = program_buffer(program, "logits", 0);
+  const base::TensorType& type = session.buffers().buffer(name).type;
+  const std::int64_t width = type.shape[-1];
+  out.resize(static_cast<std::size_t>(width));
+  const std::byte* from = session.buffers().bytes(name) + row * width * base::size_of(type.dtype);
+  const auto* words = reinterpret_cast<const std::uint16_t*>(from);
+  switch (type.dtype) {
+    case base::DType::f32: std::copy_n(reinterpret_cast<const float*>(from), width, out.begin()); return;
+    case base::DType::bf16: std::transform(words, words + width, out.begin(), base::f32_from_bf16); return;
+    case base::DType::f16: std::transform(words, words + width, out.begin(), base::f32_from_f16); return;
+    default: PLIMSOLL_CHECK(false, "logits in {}", base::name_of(type.dtype));
   }
 }
 
 }  // namespace
 
-std::int32_t sample_token(std::span<const float> logits, const Sampling& sampling, std::int64_t index) {
-  if (sampling.temperature <= 0.0) return static_cast<std::int32_t>(std::max_element(logits.begin(), logits.end()) - logits.begin());
-  const Candidates candidates = candidates_of(logits, sampling);
-  const double total = std::accumulate(candidates.weights.begin(), candidates.weights.end(), 0.0);
-  const auto draw = static_cast<std::uint64_t>(index);
-  const base::RandomBlock bits = base::philox({static_cast<std::uint32_t>(draw), static_cast<std::uint32_t>(draw >> 32), 0, 0},
-                                              base::random_key(sampling.seed, base::hash_name("generate")));
-  double left = (static_cast<double>(bits[0]) + 0.5) * 0x1p-32 * total;
-  for (std::size_t place = 0; place < candidates.tokens.size(); ++place) {
-    left -= candidates.weights[place];
-    if (left < 0.0) return candidates.tokens[place];
-  }
-  return candidates.tokens.back();
+std::int64_t forgotten_tokens(std::int64_t length, std::int64_t slots) {
+  if (length <= slots) return 0;
+  const std::int64_t half = std::max<std::int64_t>(1, slots / 2);
+  return (length - slots + half - 1) / half * half;
 }
 
-void generate(Session& session, std::vector<std::int32_t> text, std::int64_t count, const Sampling& sampling,
-              const std::function<bool(std::int32_t)>& on_token) {
-  const std::span<std::int32_t> tokens = session.input("infer", "tokens", 0);
-  const std::span<std::int32_t> positions = session.input("infer", "positions", 0);
-  const std::span<std::int32_t> segments = session.input("infer", "segments", 0);
-  const base::Shape& shape = session.buffers().buffer(program_buffer("infer", "logits", 0)).type.shape;
-  const auto length = static_cast<std::int64_t>(tokens.size());
-  std::vector<float> logits(static_cast<std::size_t>(shape[-1]));
-  for (std::int64_t made = 0; made < count; ++made) {
-    const auto filled = std::min<std::int64_t>(length, static_cast<std::int64_t>(text.size()));
+CachedNextToken::CachedNextToken(Session& session) : session_(session), slots_(0) {
+  for (const plan::Buffer& buffer : session.executor().rank_class().buffers) {
+    if (buffer.kind == plan::BufferKind::state && buffer.name.ends_with(".cache")) slots_ = buffer.type.shape[2];
+  }
+  PLIMSOLL_CHECK(slots_ > 0, "the session has no cache of keys and values");
+}
+
+// All but the last token, which goes through the decode program. Rows behind the end of the text are computed as well;
+// what they leave in the cache lies behind every position that is read before it is written again.
+void CachedNextToken::read_prompt(std::span<const std::int32_t> window) {
+  const std::int64_t wanted = std::ssize(window) - 1;
+  while (filled_ < wanted) {
+    const std::span<std::int32_t> tokens = session_.input("prefill", "tokens", 0);
+    const std::span<std::int32_t> positions = session_.input("prefill", "positions", 0);
+    const std::int64_t rows = std::min(std::ssize(tokens), wanted - filled_);
     std::fill(tokens.begin(), tokens.end(), 0);
-    std::copy(text.end() - filled, text.end(), tokens.begin());
-    for (std::size_t place = 0; place < positions.size(); ++place) positions[place] = static_cast<std::int32_t>(place);
-    std::fill(segments.begin(), segments.end(), 0);
-    session.infer();
-    read_row(session, filled - 1, logits);
-    text.push_back(sample_token(logits, sampling, made));
+    std::copy_n(window.begin() + filled_, rows, tokens.begin());
+    for (std::int64_t row = 0; row < std::ssize(positions); ++row) {
+      positions[static_cast<std::size_t>(row)] = static_cast<std::int32_t>(std::min(filled_ + row, slots_ - 1));
+    }
+    session_.prefill();
+    filled_ += rows;
+  }
+}
+
+std::span<const float> CachedNextToken::logits(std::span<const std::int32_t> text) {
+  PLIMSOLL_CHECK(!text.empty(), "nothing to continue");
+  const std::int64_t forgotten = forgotten_tokens(std::ssize(text), slots_);
+  if (forgotten != forgotten_) filled_ = 0;
+  forgotten_ = forgotten;
+  const std::span<const std::int32_t> window = text.subspan(static_cast<std::size_t>(forgotten));
+  read_prompt(window);
+  session_.input("decode", "tokens", 0)[0] = window.back();
+  session_.input("decode", "positions", 0)[0] = static_cast<std::int32_t>(window.size() - 1);
+  session_.decode();
+  filled_ = std::ssize(window);
+  read_row(session_, "decode", 0, logits_);
+  return logits_;
+}
+
+WholeNextToken::WholeNextToken(Session& session) : session_(session) {}
+
+std::span<const float> WholeNextToken::logits(std::span<const std::int32_t> text) {
+  PLIMSOLL_CHECK(!text.empty(), "nothing to continue");
+  const std::span<std::int32_t> tokens = session_.input("infer", "tokens", 0);
+  const std::span<std::int32_t> positions = session_.input("infer", "positions", 0);
+  const std::span<std::int32_t> segments = session_.input("infer", "segments", 0);
+  const std::span<const std::int32_t> window =
+      text.subspan(static_cast<std::size_t>(forgotten_tokens(std::ssize(text), std::ssize(tokens))));
+  std::fill(tokens.begin(), tokens.end(), 0);
+  std::copy(window.begin(), window.end(), tokens.begin());
+  std::iota(positions.begin(), positions.end(), 0);
+  std::fill(segments.begin(), segments.end(), 0);
+  session_.infer();
+  read_row(session_, "infer", std::ssize(window) - 1, logits_);
+  return logits_;
+}
+
+void generate(NextToken& next, std::vector<std::int32_t> text, std::int64_t count, const Sampling& sampling,
+              const std::function<bool(std::int32_t)>& on_token) {
+  for (std::int64_t made = 0; made < count; ++made) {
+    text.push_back(sample_token(next.logits(text), sampling, made));
     if (!on_token(text.back())) return;
   }
 }

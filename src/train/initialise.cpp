@@ -66,19 +66,28 @@ void fill(std::byte* where, const graph::Value& value, const std::string& name, 
 
 }  // namespace
 
-void initialise(const graph::Graph& graph, executor::Executor& executor, std::uint64_t seed) {
+std::vector<float> initial_values(const graph::Graph& graph, const graph::Parameter& parameter, std::uint64_t seed) {
+  graph::Value value = graph.values[parameter.weight];
+  value.type.dtype = DType::f32;
+  std::vector<float> values(static_cast<std::size_t>(value.type.shape.elements()));
+  fill(reinterpret_cast<std::byte*>(values.data()), value, parameter.name, seed);
+  return values;
+}
+
+void initialise(const graph::Graph& graph, executor::Executor& executor, const InitialValues& with) {
   const Buffers buffers(executor);
   for (const graph::Value& value : graph.values) {
     if (value.role == Role::computed || value.role == Role::input || value.role == Role::master || !buffers.has(value.name)) continue;
-    fill(buffers.bytes(value.name), value, value.name, seed);
+    if (value.role == Role::parameter && !with.parameters) continue;
+    fill(buffers.bytes(value.name), value, value.name, with.seed);
   }
   // A master draws what its parameter would have drawn, unrounded.
   for (const graph::Parameter& parameter : graph.parameters) {
-    if (parameter.master == parameter.weight) continue;
+    if (parameter.master == parameter.weight || !with.parameters) continue;
     const graph::Value& master = graph.values[parameter.master];
-    fill(buffers.bytes(master.name), master, parameter.name, seed);
+    fill(buffers.bytes(master.name), master, parameter.name, with.seed);
   }
-  refresh_copies(graph, executor);
+  if (with.parameters) refresh_copies(graph, executor);
   if (graph.scalars.valid()) *reinterpret_cast<ops::StepScalars*>(buffers.bytes("scalars")) = ops::StepScalars{};
 }
 

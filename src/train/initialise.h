@@ -2,14 +2,23 @@
 #pragma once
 
 #include <cstdint>
+#include <vector>
 
 #include "executor/core/executor.h"
 #include "graph/graph.h"
 
 namespace plimsoll::train {
 
+struct InitialValues {
+  std::uint64_t seed = 1;
+  bool parameters = true;  // false: they come from elsewhere
+};
+
 // Weights are drawn by (seed, parameter name, element), so they do not depend on the strategy; states start at zero.
-void initialise(const graph::Graph& graph, executor::Executor& executor, std::uint64_t seed);
+void initialise(const graph::Graph& graph, executor::Executor& executor, const InitialValues& with);
+
+// What one parameter starts with, in f32.
+std::vector<float> initial_values(const graph::Graph& graph, const graph::Parameter& parameter, std::uint64_t seed);
 
 // The weights a model computes with, from their f32 masters (after loading a checkpoint or a model file).
 void refresh_copies(const graph::Graph& graph, executor::Executor& executor);

@@ -17,10 +17,14 @@ struct Graphs {
   std::optional<graph::Graph> train;
   std::optional<graph::Graph> evaluate;
   std::optional<graph::Graph> infer;
+  std::optional<graph::Graph> decode;
+  std::optional<graph::Graph> prefill;
 
   const graph::Graph& first() const {
-    if (train) return *train;
-    return evaluate ? *evaluate : *infer;
+    for (const auto* graph : {&train, &evaluate, &infer, &decode}) {
+      if (*graph) return **graph;
+    }
+    PLIMSOLL_CHECK(false, "a session without programs");
   }
 };
 
@@ -38,6 +42,13 @@ Graphs graphs_of(const SessionOptions& options) {
     shape.micro_batch = *options.infer;
     graphs.infer = graph::inference_graph(options.forward, shape);
   }
+  if (options.decode) {
+    model::Training shape = options.training;
+    shape.micro_batch = {1, 1};
+    graphs.decode = graph::continuation_graph(options.forward, shape, {.slots = options.decode->slots});
+    shape.micro_batch = {1, options.decode->prompt_rows};
+    graphs.prefill = graph::continuation_graph(options.forward, shape, {.slots = options.decode->slots, .logits = false});
+  }
   return graphs;
 }
 
@@ -49,6 +60,8 @@ plan::Plan lower_graphs(const SessionOptions& options, const Graphs& graphs) {
   if (graphs.train) inputs.programs.push_back({"train", *graphs.train, options.micro_batches});
   if (graphs.evaluate) inputs.programs.push_back({"evaluate", *graphs.evaluate, 1});
   if (graphs.infer) inputs.programs.push_back({"infer", *graphs.infer, 1});
+  if (graphs.decode) inputs.programs.push_back({"decode", *graphs.decode, 1});
+  if (graphs.prefill) inputs.programs.push_back({"prefill", *graphs.prefill, 1});
   plan::Plan plan = lowering::lower(inputs);
 #ifdef PLIMSOLL_VERIFY
   plan::verify(plan, "lowering");
@@ -65,8 +78,10 @@ struct Session::State {
         plan(lower_graphs(options, graphs)),
         executor(executor::make_cpu_executor(plan, 0)),
         buffers(*executor) {
-    for (const auto& graph : {&graphs.infer, &graphs.evaluate, &graphs.train}) {
-      if (*graph) initialise(**graph, *executor, options.seed);
+    for (const auto& graph : {&graphs.prefill, &graphs.decode, &graphs.infer, &graphs.evaluate, &graphs.train}) {
+      if (!*graph) continue;
+      const bool draws = options.draw_parameters && &**graph == &graphs.first();
+      initialise(**graph, *executor, {.seed = options.seed, .parameters = draws});
     }
     if (options.train && options.training.precision == model::Precision::fp16) {
       auto& scalars = *reinterpret_cast<ops::StepScalars*>(buffers.bytes("scalars"));
@@ -94,6 +109,7 @@ Session::Session(Session&&) noexcept = default;
 
 const plan::Plan& Session::plan() const { return state_->plan; }
 const graph::Graph& Session::graph() const { return state_->graphs.first(); }
+std::uint64_t Session::seed() const { return state_->options.seed; }
 executor::Executor& Session::executor() { return *state_->executor; }
 const Buffers& Session::buffers() const { return state_->buffers; }
 
@@ -128,5 +144,7 @@ double Session::evaluate() {
 }
 
 void Session::infer() { state_->executor->run("infer"); }
+void Session::prefill() { state_->executor->run("prefill"); }
+void Session::decode() { state_->executor->run("decode"); }
 
 }  // namespace plimsoll::train

@@ -20,6 +20,12 @@
 
 namespace plimsoll::train {
 
+// Generating with a cache: how many positions it has, and how many tokens of a prompt are read at a time.
+struct Decoding {
+  std::int64_t slots = 1;
+  std::int64_t prompt_rows = 1;
+};
+
 struct SessionOptions {
   graph::WriteForward forward;  // the model's forward pass; see forward_of
   std::string name;             // of the model, for people
@@ -27,10 +33,12 @@ struct SessionOptions {
   std::int32_t micro_batches = 1;
   int threads = 0;  // 0: as many as there are cores
   std::uint64_t seed = 1;
-  bool train = true;  // which programs to plan
+  bool draw_parameters = true;  // false: whoever makes the session writes every parameter before it runs
+  bool train = true;            // which programs to plan
   bool evaluate = false;
   bool keep_gradients = false;                  // until the end of the train program, for whoever wants to look at them
   std::optional<model::MicroBatch> infer = {};  // the shape of the inference program, where there is one
+  std::optional<Decoding> decode = {};          // programs that continue a text by a cache of keys and values
 };
 
 graph::WriteForward forward_of(const model::Model& model);
@@ -60,6 +68,7 @@ class Session {
 
   const plan::Plan& plan() const;
   const graph::Graph& graph() const;  // of the first program
+  std::uint64_t seed() const;
   executor::Executor& executor();
   const Buffers& buffers() const;
 
@@ -74,6 +83,9 @@ class Session {
   double evaluate();
   // Runs the inference program; logits (rows, vocab) in the compute type.
   void infer();
+  // Runs the program that puts a piece of a prompt, or one token, into the cache; the latter gives its logits (1, vocab).
+  void prefill();
+  void decode();
 
  private:
   struct State;

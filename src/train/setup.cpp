@@ -77,9 +77,10 @@ SessionOptions session_options(const config::Run& run, const Programs& programs)
           .micro_batches = static_cast<std::int32_t>(run.micro_batches()),
           .threads = static_cast<int>(run.threads),
           .seed = static_cast<std::uint64_t>(run.seed),
+          .draw_parameters = programs.draw_parameters,
           .train = programs.train,
           .evaluate = programs.evaluate,
-          .infer = programs.infer};
+          .decode = programs.decode};
 }
 
 std::string describe(const config::Run& run) {

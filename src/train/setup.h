@@ -15,7 +15,8 @@ namespace plimsoll::train {
 struct Programs {
   bool train = true;
   bool evaluate = false;
-  std::optional<model::MicroBatch> infer = {};
+  std::optional<Decoding> decode = {};
+  bool draw_parameters = true;
 };
 
 // not_legal when the strategy, precision or device of the run cannot be had.

@@ -12,7 +12,8 @@ namespace plimsoll::train {
 namespace {
 
 Session make_session(const config::Run& run) {
-  const SessionOptions options = session_options(run, {.train = true, .evaluate = !run.data.valid.empty()});
+  const SessionOptions options =
+      session_options(run, {.train = true, .evaluate = !run.data.valid.empty(), .draw_parameters = run.model_path.empty()});
   require_fit(plan_session(options), capacity_of(run));
   return Session(options);
 }

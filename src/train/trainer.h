@@ -30,6 +30,7 @@ struct Progress {
 
 class Trainer {
  public:
+  // A run that names a model folder starts without weights: whoever makes its trainer loads them.
   Trainer(const config::Run& run, TrainContext context);
   ~Trainer();
   Trainer(const Trainer&) = delete;

@@ -1,4 +1,4 @@
-// packed_gemm against sums in double: every element type, order and extra, odd sizes and sizes around the blocking,
+// packed_gemm and few_rows_gemm against sums in double: every element type, order and extra, odd sizes and sizes around the blocking,
 // on every instruction set the machine has; and the promise that threads do not change a bit.
 #include <cmath>
 #include <cstring>
@@ -10,6 +10,7 @@
 #include <gtest/gtest.h>
 
 #include "kernels/cpu/elements.h"
+#include "kernels/cpu/few_rows.h"
 #include "kernels/cpu/gemm_blocking.h"
 #include "kernels/cpu/packed_gemm.h"
 #include "kernels_gemm/targets.h"
@@ -110,23 +111,24 @@ struct Problem {
     if (test.activation != ActivationKind::none) gemm.activated = activated.data();
   }
 
-  void run(int threads) {
-    const auto bytes = static_cast<std::size_t>(packed_gemm_workspace({gemm.m, gemm.n, gemm.k, gemm.c_dtype}, threads));
+  void run(int threads, bool few = false) {
+    const GemmSize size{gemm.m, gemm.n, gemm.k, gemm.c_dtype};
+    const auto bytes = static_cast<std::size_t>(few ? few_rows_workspace(size) : packed_gemm_workspace(size, threads));
     constexpr std::size_t kGuard = 256;
     auto* memory = static_cast<std::byte*>(std::aligned_alloc(64, (bytes + kGuard + 63) / 64 * 64));
     // NaN everywhere: a kernel that reads scratch it has not written shows.
     std::memset(memory, 0xFF, bytes);
     std::memset(memory + bytes, 0x77, kGuard);
-    packed_gemm(gemm, memory, threads);
+    few ? few_rows_gemm(gemm, memory, threads) : packed_gemm(gemm, memory, threads);
     for (std::size_t i = 0; i < kGuard; ++i) ASSERT_EQ(memory[bytes + i], std::byte{0x77}) << "wrote behind its workspace";
     std::free(memory);
   }
 };
 
-void check(const Case& test, std::mt19937& random, int threads) {
+void check(const Case& test, std::mt19937& random, int threads, bool few = false) {
   SCOPED_TRACE(describe(test));
   Problem problem(test, random);
-  problem.run(threads);
+  problem.run(threads, few);
   const auto at = [](const Values& v, const MatrixView& view, std::int64_t i, std::int64_t j) {
     return view.transposed ? v.at(j * view.stride + i) : v.at(i * view.stride + j);
   };
@@ -190,6 +192,20 @@ TEST(PackedGemm, AgreesWithDoubleBeyondItsBlocks) {
     }
     check(test, random, 2);
   }
+}
+
+TEST(FewRows, AgreesWithDouble) {
+  on_every_target([] {
+    std::mt19937 random(10);
+    for (int round = 0; round < 60 && !testing::Test::HasFatalFailure(); ++round) {
+      Case test = random_case(random, 150);
+      test.m = 1 + round % kFewRows;
+      test.a_transposed = test.accumulate = false;
+      test.b_transposed = true;
+      test.pad = 0;
+      check(test, random, 1 + round % 3, true);
+    }
+  });
 }
 
 TEST(PackedGemm, GivesTheSameBitsForAnyNumberOfThreads) {

@@ -198,6 +198,13 @@ Case attention_grad_case(const ops::Attention& forward, std::int64_t batch, std:
   return test;
 }
 
+Case cached_attention_case(const ops::CachedAttention& op, std::int64_t batch, std::int64_t length, std::int64_t slots, DType dtype) {
+  return {op,
+          {{{dtype, Shape{batch, length, op.heads.packed_width()}}},
+           {{DType::i32, Shape{batch, length}}, Integers{.low = 0, .high = slots}},
+           {{dtype, Shape{batch, 2 * op.heads.kv, slots, op.heads.dim}}}}};
+}
+
 Case cross_entropy_case(const Shape& logits, DType dtype) {
   return {ops::CrossEntropy{}, {{{dtype, logits}, Reals{.deviation = 3.0}}, targets_input(without_last(logits), logits[-1])}, {0}, {0}};
 }

@@ -33,6 +33,7 @@ Case qk_norm_grad_case(const ops::QkNormGrad& op, std::int64_t batch, std::int64
 Case rope_case(const ops::Rope& op, std::int64_t batch, std::int64_t length, DType dtype);
 Case attention_case(const ops::Attention& op, std::int64_t batch, std::int64_t length, DType dtype);
 Case attention_grad_case(const ops::Attention& forward, std::int64_t batch, std::int64_t length, DType dtype);
+Case cached_attention_case(const ops::CachedAttention& op, std::int64_t batch, std::int64_t length, std::int64_t slots, DType dtype);
 Case cross_entropy_case(const Shape& logits, DType dtype);
 Case cross_entropy_grad_case(const Shape& logits, DType dtype);
 Case head_loss_case(const ops::HeadLoss& op, const Shape& x, std::int64_t vocabulary, DType dtype);

@@ -175,6 +175,26 @@ void add_attention(std::vector<Case>& cases) {
   }
 }
 
+void add_cached_attention(std::vector<Case>& cases) {
+  Pick pick("cached_attention");
+  struct Size {
+    ops::Heads heads;
+    std::int64_t batch;
+    std::int64_t length;
+    std::int64_t slots;
+  };
+  const std::vector<Size> sizes{{{1, 1, 4}, 1, 1, 1},    {{2, 2, 7}, 2, 5, 9},
+                                {{4, 2, 16}, 2, 1, 33},  {{6, 1, pick(3, 30)}, 2, pick(1, 9), pick(40, 90)},
+                                {{4, 4, 64}, 1, 3, 150}, {{3, 1, 80}, 1, 20, 50}};
+  for (const DType dtype : kTypes) {
+    for (const Size& size : sizes) {
+      for (const std::int64_t window : {0, 1, 20}) {
+        cases.push_back(cached_attention_case({.heads = size.heads, .window = window}, size.batch, size.length, size.slots, dtype));
+      }
+    }
+  }
+}
+
 void add_loss(std::vector<Case>& cases) {
   Pick pick("loss");
   const std::vector<Shape> logits{Shape{1, 1}, Shape{2, 3, 5}, Shape{2, 7, 33}, Shape{pick(2, 9), pick(500, 1500)}};
@@ -251,8 +271,8 @@ void add_optimizers(std::vector<Case>& cases) {
 
 std::vector<Case> test_cases() {
   std::vector<Case> cases;
-  for (const auto family : {add_embedding, add_linear, add_elementwise, add_dropout, add_norm, add_rope, add_attention, add_loss,
-                            add_scalars, add_optimizers}) {
+  for (const auto family : {add_embedding, add_linear, add_elementwise, add_dropout, add_norm, add_rope, add_attention,
+                            add_cached_attention, add_loss, add_scalars, add_optimizers}) {
     family(cases);
   }
   const std::size_t plain = cases.size();

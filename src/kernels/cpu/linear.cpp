@@ -1,9 +1,11 @@
-// Linear layers and their gradients, each one GEMM: packed, or oneDNN's for bf16 where the CPU has bf16 arithmetic.
+// Linear layers and their gradients, each one GEMM: packed, or oneDNN's for bf16 where the CPU has bf16 arithmetic, or
+// straight from memory for a few rows.
 // Column sums for bias gradients.
 #include <algorithm>
 #include <array>
 
 #include "kernels/cpu/convert.h"
+#include "kernels/cpu/few_rows.h"
 #include "kernels/cpu/onednn_gemm.h"
 #include "kernels/cpu/packed_gemm.h"
 #include "kernels/cpu/row_blocks.h"
@@ -16,7 +18,7 @@ namespace plimsoll::kernels::cpu {
 namespace {
 
 // y (rows, N) = x (rows, K) w^T (N, K)
-void run_linear(const Call& call) {
+PackedGemm linear_problem(const Call& call) {
   const auto& op = std::get<ops::Linear>(call.op);
   const base::Shape& x = call.inputs[0].type.shape;
   const base::Shape& w = call.inputs[1].type.shape;
@@ -36,13 +38,26 @@ void run_linear(const Call& call) {
     gemm.activation = op.activation;
     gemm.activated = call.outputs[0].data;
   }
-  packed_gemm(gemm, call.workspace, call.threads);
+  return gemm;
 }
 
-std::int64_t linear_workspace(const ops::KernelQuery& query) {
+void run_linear(const Call& call) { packed_gemm(linear_problem(call), call.workspace, call.threads); }
+
+GemmSize linear_size(const ops::KernelQuery& query) {
   const base::Shape& w = query.inputs[1].shape;
-  return packed_gemm_workspace({.m = query.inputs[0].shape.rows(), .n = w[0], .k = w[1], .c_dtype = query.outputs[0].dtype}, query.threads);
+  return {.m = query.inputs[0].shape.rows(), .n = w[0], .k = w[1], .c_dtype = query.outputs[0].dtype};
 }
+
+std::int64_t linear_workspace(const ops::KernelQuery& query) { return packed_gemm_workspace(linear_size(query), query.threads); }
+
+std::optional<std::string> refuse_many_rows(const ops::KernelQuery& query) {
+  if (query.inputs[0].shape.rows() > kFewRows) return fmt::format("more than {} rows", kFewRows);
+  return refuse_other_floats(query);
+}
+
+std::int64_t few_rows_bytes(const ops::KernelQuery& query) { return few_rows_workspace(linear_size(query)); }
+
+void run_few_rows(const Call& call) { few_rows_gemm(linear_problem(call), call.workspace, call.threads); }
 
 // dx (rows, K) = dy (rows, N) w (N, K)
 void run_grad_input(const Call& call) {
@@ -184,6 +199,7 @@ constexpr Kernel by_onednn(std::string_view op, std::string_view name) {
 }
 
 constexpr std::array kKernels{
+    Kernel{.op = "linear", .name = "linear.few_rows", .refusal = refuse_many_rows, .workspace = few_rows_bytes, .run = run_few_rows},
     by_onednn("linear", "linear.onednn"),
     by_onednn("linear_grad_input", "linear_grad_input.onednn"),
     by_onednn("linear_grad_weight", "linear_grad_weight.onednn"),

@@ -9,8 +9,9 @@ namespace plimsoll::kernels::cpu {
 const std::vector<Kernel>& kernels() {
   static const std::vector<Kernel> table = [] {
     std::vector<Kernel> all;
-    for (const auto family : {linear_kernels, loss_kernels, norm_kernels, elementwise_kernels, dropout_kernels, embedding_kernels,
-                              rope_kernels, attention_kernels, optimizer_kernels, scalar_kernels, reference_kernels}) {
+    for (const auto family :
+         {linear_kernels, loss_kernels, norm_kernels, elementwise_kernels, dropout_kernels, embedding_kernels, rope_kernels,
+          attention_kernels, cached_attention_kernels, optimizer_kernels, scalar_kernels, reference_kernels}) {
       const std::span<const Kernel> rows = family();
       all.insert(all.end(), rows.begin(), rows.end());
     }

@@ -41,6 +41,8 @@ Results compute(const ops::Rope& op, Operands operands);
 // attention.cpp
 Results compute(const ops::Attention& op, Operands operands);
 Results compute(const ops::AttentionGrad& op, Operands operands);
+// cached_attention.cpp
+Results compute(const ops::CachedAttention& op, Operands operands);
 // loss.cpp
 Results compute(const ops::CrossEntropy& op, Operands operands);
 Results compute(const ops::CrossEntropyGrad& op, Operands operands);

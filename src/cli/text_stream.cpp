@@ -1,0 +1,82 @@
+#include "cli/text_stream.h"
+
+#include <algorithm>
+#include <array>
+#include <cstddef>
+#include <cstdint>
+
+namespace plimsoll::cli {
+
+namespace {
+
+struct Character {
+  std::size_t bytes = 1;
+  bool good = false;
+  bool unfinished = false;  // a longer text might make it good
+};
+
+// How many bytes follow a lead byte, and the range of the first of them; later ones are 80..BF.
+struct Lead {
+  std::size_t following = 0;
+  std::uint8_t low = 0x80;
+  std::uint8_t high = 0xBF;
+};
+
+Lead lead_of(std::uint8_t byte) {
+  if (byte >= 0xC2 && byte <= 0xDF) return {1};
+  if (byte == 0xE0) return {2, 0xA0, 0xBF};
+  if (byte == 0xED) return {2, 0x80, 0x9F};
+  if (byte >= 0xE1 && byte <= 0xEF) return {2};
+  if (byte == 0xF0) return {3, 0x90, 0xBF};
+  if (byte >= 0xF1 && byte <= 0xF3) return {3};
+  if (byte == 0xF4) return {3, 0x80, 0x8F};
+  return {};
+}
+
+Character first_character(std::string_view text) {
+  const auto byte_at = [&](std::size_t index) { return static_cast<std::uint8_t>(text[index]); };
+  if (byte_at(0) < 0x80) return {.bytes = 1, .good = true};
+  const Lead lead = lead_of(byte_at(0));
+  if (lead.following == 0) return {};
+  for (std::size_t index = 1; index <= lead.following; ++index) {
+    if (index >= text.size()) return {.bytes = text.size(), .unfinished = true};
+    const std::uint8_t low = index == 1 ? lead.low : 0x80;
+    const std::uint8_t high = index == 1 ? lead.high : 0xBF;
+    if (byte_at(index) < low || byte_at(index) > high) return {};
+  }
+  return {.bytes = lead.following + 1, .good = true};
+}
+
+}  // namespace
+
+std::string TextStream::push(std::string_view bytes) {
+  kept_ += bytes;
+  // Only the last three bytes can be the beginning of a character that is not yet whole.
+  constexpr std::size_t kLongestBeginning = 3;
+  std::size_t ready = kept_.size();
+  for (std::size_t back = 1; back <= std::min(kLongestBeginning, kept_.size()); ++back) {
+    const std::size_t at = kept_.size() - back;
+    if (first_character(std::string_view(kept_).substr(at)).unfinished) ready = at;
+  }
+  const std::string shown = kept_.substr(0, ready);
+  kept_.erase(0, ready);
+  return shown;
+}
+
+std::string TextStream::finish() {
+  std::string rest;
+  rest.swap(kept_);
+  return rest;
+}
+
+std::string with_replacements(std::string_view bytes) {
+  std::string text;
+  while (!bytes.empty()) {
+    const Character character = first_character(bytes);
+    text += character.good ? bytes.substr(0, character.bytes) : std::string_view("\xEF\xBF\xBD");
+    bytes.remove_prefix(character.good ? character.bytes : 1);
+  }
+  return text;
+}
+
+}  // namespace plimsoll::cli

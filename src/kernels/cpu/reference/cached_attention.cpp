@@ -1,0 +1,85 @@
+// Attention over a cache of keys and values, one query at a time, as ops/attributes.h defines it.
+#include <algorithm>
+#include <cmath>
+
+#include "kernels/cpu/reference/compute.h"
+
+namespace plimsoll::kernels::cpu::reference {
+
+namespace {
+
+// The operands and where things lie in them.
+struct Problem {
+  const ops::Heads& heads;
+  std::int64_t length;  // T
+  std::int64_t slots;   // S
+
+  std::int64_t row(std::int64_t sample, std::int64_t t) const { return (sample * length + t) * heads.packed_width(); }
+  std::int64_t slot(std::int64_t sample, std::int64_t kv_head, bool value, std::int64_t position) const {
+    return (((sample * heads.kv + kv_head) * 2 + (value ? 1 : 0)) * slots + position) * heads.dim;
+  }
+};
+
+void store_rows(const Problem& problem, const RefTensor& packed, const RefTensor& positions, RefTensor& cache) {
+  for (std::int64_t sample = 0; sample < packed.shape[0]; ++sample) {
+    for (std::int64_t t = 0; t < problem.length; ++t) {
+      const std::int64_t position = integer(positions[sample * problem.length + t]);
+      PLIMSOLL_CHECK(position >= 0 && position < problem.slots, "position {} of {}", position, problem.slots);
+      for (std::int64_t kv_head = 0; kv_head < problem.heads.kv; ++kv_head) {
+        const std::int64_t row = problem.row(sample, t);
+        for (std::int64_t d = 0; d < problem.heads.dim; ++d) {
+          cache[problem.slot(sample, kv_head, false, position) + d] = packed[row + problem.heads.key_offset(kv_head) + d];
+          cache[problem.slot(sample, kv_head, true, position) + d] = packed[row + problem.heads.value_offset(kv_head) + d];
+        }
+      }
+    }
+  }
+}
+
+double dot(const double* a, const double* b, std::int64_t count) {
+  double sum = 0.0;
+  for (std::int64_t d = 0; d < count; ++d) sum += a[d] * b[d];
+  return sum;
+}
+
+// out = softmax(query . keys / sqrt(D)) values over the slots [first, last].
+void attend(const double* query, const double* keys, const double* values, std::int64_t first, std::int64_t last, std::int64_t dim,
+            double* out) {
+  std::vector<double> scores;
+  for (std::int64_t j = first; j <= last; ++j) scores.push_back(dot(query, keys + j * dim, dim) / std::sqrt(static_cast<double>(dim)));
+  const double largest = *std::max_element(scores.begin(), scores.end());
+  double sum = 0.0;
+  for (double& score : scores) sum += score = std::exp(score - largest);
+  for (std::int64_t j = first; j <= last; ++j) {
+    const double probability = scores[static_cast<std::size_t>(j - first)] / sum;
+    for (std::int64_t d = 0; d < dim; ++d) out[d] += probability * values[j * dim + d];
+  }
+}
+
+}  // namespace
+
+Results compute(const ops::CachedAttention& op, Operands operands) {
+  const RefTensor& packed = tensor(operands[0]);
+  const RefTensor& positions = tensor(operands[1]);
+  RefTensor cache = tensor(operands[2]);
+  const ops::Heads& heads = op.heads;
+  const Problem problem{heads, packed.shape[1], cache.shape[2]};
+  store_rows(problem, packed, positions, cache);
+  RefTensor out(base::Shape{packed.shape[0], packed.shape[1], heads.query * heads.dim});
+  for (std::int64_t sample = 0; sample < packed.shape[0]; ++sample) {
+    for (std::int64_t t = 0; t < problem.length; ++t) {
+      const std::int64_t position = integer(positions[sample * problem.length + t]);
+      const std::int64_t first = op.window > 0 ? std::max<std::int64_t>(0, position - op.window + 1) : 0;
+      for (std::int64_t head = 0; head < heads.query; ++head) {
+        const std::int64_t kv_head = head / heads.per_group();
+        attend(&packed.values[static_cast<std::size_t>(problem.row(sample, t) + heads.query_offset(head))],
+               &cache.values[static_cast<std::size_t>(problem.slot(sample, kv_head, false, 0))],
+               &cache.values[static_cast<std::size_t>(problem.slot(sample, kv_head, true, 0))], first, position, heads.dim,
+               &out.values[static_cast<std::size_t>(((sample * problem.length + t) * heads.query + head) * heads.dim)]);
+      }
+    }
+  }
+  return {std::move(out), std::move(cache)};
+}
+
+}  // namespace plimsoll::kernels::cpu::reference
