@@ -124,4 +124,10 @@ void Group::receive(Output data, int from, int tag) {
   do_receive({.count = static_cast<std::int64_t>(data.size()), .other = from, .tag = tag, .operation = Operation::receive}, data);
 }
 
+void Group::check_length(const Call& call, std::size_t found) const {
+  if (found == static_cast<std::size_t>(call.bytes())) return;
+  base::fail(base::ErrorKind::other, "group '{}': rank {} sent {} bytes with tag {}, rank {} expects {}", name_,
+             members_[static_cast<std::size_t>(call.other)], found, call.tag, members_[static_cast<std::size_t>(rank_)], call.bytes());
+}
+
 }  // namespace plimsoll::collectives

@@ -98,6 +98,9 @@ class Group {
   virtual void do_send(const Call& call, Input data) = 0;
   virtual void do_receive(const Call& call, Output data) = 0;
 
+  // Throws when a message that came for `call` has another length than was expected.
+  void check_length(const Call& call, std::size_t found) const;
+
  private:
   Call next_call(Operation operation, base::DType dtype, std::size_t bytes);
 

@@ -257,7 +257,7 @@ std::uint64_t run_cases(Transport& transport, const CaseOptions& options) {
   return runner.digest();
 }
 
-std::uint64_t run_random(Transport& transport, int calls, std::uint64_t seed) {
+std::uint64_t run_random(Transport& transport, int calls, std::uint64_t seed, std::uint64_t below) {
   // All ranks draw the same numbers. Even and odd ranks form groups of their own, in reversed order.
   std::vector<int> mine;
   for (int rank = transport.size() - 1; rank >= 0; --rank) {
@@ -269,7 +269,7 @@ std::uint64_t run_random(Transport& transport, int calls, std::uint64_t seed) {
   std::mt19937_64 random(seed);
   for (int call = 0; call < calls; ++call) {
     const std::uint64_t pick = random();
-    const auto length = static_cast<std::int64_t>(random() % 3000);
+    const auto length = static_cast<std::int64_t>(random() % below);
     Runner& runner = runners[pick % 2];
     const int members = pick % 2 == 0 ? world->size() : half->size();
     const DType dtype = kReducible[(pick >> 8) % 3];

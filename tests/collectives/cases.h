@@ -23,8 +23,8 @@ struct CaseOptions {
 };
 
 std::uint64_t run_cases(Transport& transport, const CaseOptions& options);
-// `calls` random operations of random sizes on the whole world and on random sub-groups.
-std::uint64_t run_random(Transport& transport, int calls, std::uint64_t seed);
+// `calls` random operations of random lengths below `below` on the whole world and on random sub-groups.
+std::uint64_t run_random(Transport& transport, int calls, std::uint64_t seed, std::uint64_t below = 3000);
 // Messages: tags out of order, rings, a pipeline whose sends run ahead.
 void run_messages(Transport& transport);
 

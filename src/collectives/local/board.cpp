@@ -33,7 +33,7 @@ void relax() {
 
 std::size_t Board::bytes(int members) {
   const auto count = static_cast<std::size_t>(members);
-  return sizeof(Head) + count * sizeof(Slot) + rounded_to_line(count * count * 2 * sizeof(std::int64_t));
+  return sizeof(Head) + count * sizeof(Slot) + rounded_to_line(count * count * 4 * sizeof(std::int64_t));
 }
 
 Board::Board(std::byte* memory, const Seat& seat)
@@ -59,8 +59,8 @@ Call Board::read(const Pinned& pinned) {
 
 void Board::open(const Call& call, Counts counts, Counts wanted) {
   current_ = call;
-  pin(call, slot(seat_.member).call);
-  std::int64_t* own = counts_ + static_cast<std::ptrdiff_t>(seat_.member) * 2 * static_cast<std::ptrdiff_t>(size_);
+  pin(call, slot(seat_.member).call[turn()]);
+  std::int64_t* own = counts_at(seat_.member);
   std::copy(counts.begin(), counts.end(), own);
   std::copy(wanted.begin(), wanted.end(), own + size_);
   arrive(call, true);
@@ -68,13 +68,11 @@ void Board::open(const Call& call, Counts counts, Counts wanted) {
   if (!counts.empty()) compare_counts(call);
 }
 
-void Board::close() { arrive(current_, seat_.close_gives_up); }
-
 void Board::arrive(const Call& call, bool may_give_up) {
   slot(seat_.member).arrivals.fetch_add(1, std::memory_order_relaxed);
   std::uint32_t state = head_->state.load(std::memory_order_acquire);
   for (;;) {
-    if ((state & kBroken) != 0) fail_lost(call, late_text(absent()));
+    if ((state & kBroken) != 0) fail_lost(call, why_broken());
     const bool last = (state & kArrivals) + 1 == size_;
     const std::uint32_t next = last ? (generation_of(state) + 1) << 16 : state + 1;
     if (!head_->state.compare_exchange_weak(state, next, std::memory_order_acq_rel, std::memory_order_acquire)) continue;
@@ -97,7 +95,7 @@ void Board::wait(std::uint32_t generation, const Call& call, bool may_give_up) {
     if (may_give_up) {
       const std::vector<int> late = absent();
       std::optional<std::string> why = seat_.watch->lost(late);
-      if (!why && (state & kBroken) != 0) why = late_text(late);
+      if (!why && (state & kBroken) != 0) why = why_broken();
       const double waited = std::chrono::duration<double>(Clock::now() - start).count();
       if (!why && waited > seat_.limits.progress) {
         why = fmt::format("{} within the limit of {:g} s", late_text(late), seat_.limits.progress);
@@ -121,6 +119,12 @@ bool Board::give_up(std::uint32_t generation) {
   return false;
 }
 
+// Somebody gave up: for a loss that we can see as well, or for lack of patience.
+std::string Board::why_broken() const {
+  const std::vector<int> late = absent();
+  return seat_.watch->lost(late).value_or(late_text(late));
+}
+
 std::vector<int> Board::absent() const {
   const std::uint64_t own = slot(seat_.member).arrivals.load(std::memory_order_relaxed);
   std::vector<int> ranks;
@@ -130,12 +134,18 @@ std::vector<int> Board::absent() const {
   return ranks;
 }
 
+Call Board::last_call(const Slot& slot) const {
+  const Call one = read(slot.call[0]);
+  const Call two = read(slot.call[1]);
+  return one.sequence > two.sequence ? one : two;
+}
+
 std::string Board::late_text(const std::vector<int>& late) const {
   if (late.empty()) return "another member gave up waiting";
   std::vector<std::string> texts;
   for (const int rank : late) {
     const auto member = std::find(seat_.members.begin(), seat_.members.end(), rank) - seat_.members.begin();
-    texts.push_back(fmt::format("rank {} (its last call here: {})", rank, to_text(read(slots_[member].call))));
+    texts.push_back(fmt::format("rank {} (its last call here: {})", rank, to_text(last_call(slots_[member]))));
   }
   return fmt::format("{} did not come", fmt::join(texts, ", "));
 }
@@ -149,7 +159,7 @@ void Board::fail_lost(const Call& call, const std::string& clause) const {
 void Board::compare(const Call& call) const {
   std::vector<Call> calls;
   calls.reserve(size_);
-  for (std::size_t i = 0; i < size_; ++i) calls.push_back(read(slots_[i].call));
+  for (std::size_t i = 0; i < size_; ++i) calls.push_back(read(slots_[i].call[turn()]));
   const auto same = [&](const Call& other) { return other.same_as(calls.front()); };
   if (std::all_of(calls.begin(), calls.end(), same)) return;
   // Name whoever differs from most of the others.

@@ -38,7 +38,9 @@ class Board {
 
   // Counts are compared too, if there are any. In all_to_all, part p of a member's `counts` must be part `member` of p's `wanted`.
   void open(const Call& call, Counts counts = {}, Counts wanted = {});
-  void close();
+  // A meeting in between: all have done what comes before it.
+  void sync() { arrive(current_, seat_.close_gives_up); }
+  void close() { sync(); }
 
   // What a member shows the others: valid between open() and close().
   struct Shown {
@@ -47,8 +49,8 @@ class Board {
   };
   void show(const Shown& shown) { slot(seat_.member).shown = shown; }
   const Shown& shown(int member) const { return slot(member).shown; }
-  Counts counts(int member) const { return {counts_ + static_cast<std::ptrdiff_t>(member) * 2 * size_, size_}; }
-  Counts wanted(int member) const { return {counts_ + (static_cast<std::ptrdiff_t>(member) * 2 + 1) * size_, size_}; }
+  Counts counts(int member) const { return {counts_at(member), size_}; }
+  Counts wanted(int member) const { return {counts_at(member) + size_, size_}; }
 
   // Bytes that went from one member to another: both sides' counters.
   void count(int from, int to, std::int64_t bytes);
@@ -62,9 +64,10 @@ class Board {
   using Pinned = std::array<std::atomic<std::uint64_t>, sizeof(Call) / 8>;
   static_assert(sizeof(Call) % 8 == 0);
 
+  // Calls and counts are kept twice, for even and odd calls: a member may pin up its next call while another still compares this one.
   struct alignas(64) Slot {
     std::atomic<std::uint64_t> arrivals;  // at half meetings
-    Pinned call;
+    std::array<Pinned, 2> call;
     Shown shown;
     std::atomic<std::int64_t> sent;
     std::atomic<std::int64_t> received;
@@ -74,12 +77,16 @@ class Board {
   };
 
   Slot& slot(int member) const { return slots_[member]; }
+  std::size_t turn() const { return current_.sequence % 2; }
+  std::int64_t* counts_at(int member) const { return counts_ + (static_cast<std::size_t>(member) * 2 + turn()) * 2 * size_; }
+  Call last_call(const Slot& slot) const;
   static void pin(const Call& call, Pinned& pinned);
   static Call read(const Pinned& pinned);
 
   void arrive(const Call& call, bool may_give_up);
   void wait(std::uint32_t generation, const Call& call, bool may_give_up);
   bool give_up(std::uint32_t generation);
+  std::string why_broken() const;
   std::vector<int> absent() const;
   [[noreturn]] void fail_lost(const Call& call, const std::string& clause) const;
   std::string late_text(const std::vector<int>& late) const;

@@ -1,6 +1,5 @@
 #include "collectives/local/thread_group.h"
 
-#include <chrono>
 #include <cstring>
 #include <new>
 #include <numeric>
@@ -8,6 +7,7 @@
 
 #include "base/error.h"
 #include "collectives/fold.h"
+#include "collectives/local/patience.h"
 
 namespace plimsoll::collectives::local {
 
@@ -127,36 +127,19 @@ void ThreadGroup::do_all_to_all(const Call& call, Input in, Counts in_counts, Ou
   board_.close();
 }
 
-// A second half would tell nobody anything: all have come, and nobody shows anything.
-void ThreadGroup::do_barrier(const Call& call) {
-  board_.open(call);
-  board_.close();
-}
+void ThreadGroup::do_barrier(const Call& call) { board_.open(call); }
 
 void ThreadGroup::do_send(const Call& call, Input data) {
-  if (const auto why = watch_->lost({})) base::fail(base::ErrorKind::peer_lost, "{} in group '{}': {}", to_text(call), name(), *why);
+  Patience(*this, call, *watch_, limits_).look();
   meeting_->boxes[static_cast<std::size_t>(call.other)].put(rank(), call.tag, data);
   board_.count_sent(call.bytes());
 }
 
 void ThreadGroup::do_receive(const Call& call, Output data) {
-  const int sender[] = {members()[static_cast<std::size_t>(call.other)]};
-  const auto start = std::chrono::steady_clock::now();
-  const auto look = [&] {
-    std::optional<std::string> why = watch_->lost(sender);
-    const std::chrono::duration<double> waited = std::chrono::steady_clock::now() - start;
-    if (!why && waited.count() > limits_.progress) {
-      why = fmt::format("rank {} sent nothing within the limit of {:g} s", sender[0], limits_.progress);
-    }
-    if (why)
-      base::fail(base::ErrorKind::peer_lost, "rank {} waited in vain in {} of group '{}': {}", members()[static_cast<std::size_t>(rank())],
-                 to_text(call), name(), *why);
-  };
-  const std::size_t found = meeting_->boxes[static_cast<std::size_t>(rank())].take(call.other, call.tag, data, look);
-  if (found != data.size()) {
-    base::fail(base::ErrorKind::other, "group '{}': rank {} sent {} bytes with tag {}, rank {} expects {}", name(), sender[0], found,
-               call.tag, members()[static_cast<std::size_t>(rank())], data.size());
-  }
+  const Patience patience(*this, call, *watch_, limits_);
+  Mailbox& box = meeting_->boxes[static_cast<std::size_t>(rank())];
+  const std::size_t found = box.take(call.other, call.tag, data, [&] { patience.look(); });
+  check_length(call, found);
   board_.count_received(call.bytes());
 }
 
