@@ -82,13 +82,17 @@ Struck strike(int ranks, int victim, int signal, const Limits& limits, int delay
   options.started = [&](int, int process) { struck.processes.push_back(process); };
   options.say = [&](const std::string& text) { struck.said += text; };
   std::atomic<std::int64_t> at{0};
-  std::jthread nemesis([&] {
-    while (!tests::all_ready(folder.path(), ranks)) std::this_thread::sleep_for(std::chrono::milliseconds(5));
+  std::jthread nemesis([&](const std::stop_token& over) {
+    while (!tests::all_ready(folder.path(), ranks)) {
+      if (over.stop_requested()) return;
+      std::this_thread::sleep_for(std::chrono::milliseconds(5));
+    }
     std::this_thread::sleep_for(std::chrono::milliseconds(delay_ms));
     at = tests::steady_milliseconds();
-    kill(struck.processes[static_cast<std::size_t>(victim)], signal);
+    kill(tests::process_of(folder.path(), victim), signal);
   });
   struck.code = local::supervise(options);
+  nemesis.request_stop();
   nemesis.join();
   struck.at = at;
   for (int rank = 0; rank < ranks; ++rank) struck.ends.push_back(end_of(folder.path(), rank));
@@ -167,9 +171,8 @@ TEST(Processes, NoRankOutlivesItsSupervisor) {
   const pid_t supervisor = fork();
   if (supervisor == 0) _exit(local::supervise(options_for(3, folder, "loop")));
   while (!tests::all_ready(folder.path(), 3)) std::this_thread::sleep_for(std::chrono::milliseconds(5));
-  std::vector<pid_t> processes(3);
-  for (int rank = 0; rank < 3; ++rank)
-    std::ifstream(folder.path() / ("ready-" + std::to_string(rank))) >> processes[static_cast<std::size_t>(rank)];
+  std::vector<pid_t> processes;
+  for (int rank = 0; rank < 3; ++rank) processes.push_back(tests::process_of(folder.path(), rank));
   kill(supervisor, SIGKILL);
   waitpid(supervisor, nullptr, 0);
   const auto gone = [](pid_t process) {

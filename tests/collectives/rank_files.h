@@ -28,9 +28,17 @@ inline RankEnd end_of(const std::filesystem::path& folder, int rank) {
   return end;
 }
 
+// The process of a rank that is well under way; 0 before that.
+inline int process_of(const std::filesystem::path& folder, int rank) {
+  std::ifstream file(folder / ("ready-" + std::to_string(rank)));
+  int process = 0;
+  file >> process;
+  return file.good() ? process : 0;  // good: the line's end was written too
+}
+
 inline bool all_ready(const std::filesystem::path& folder, int ranks) {
   for (int rank = 0; rank < ranks; ++rank) {
-    if (!std::filesystem::exists(folder / ("ready-" + std::to_string(rank)))) return false;
+    if (process_of(folder, rank) == 0) return false;
   }
   return true;
 }

@@ -18,7 +18,7 @@ namespace plimsoll::collectives::local {
 namespace {
 
 // Addresses, not memory.
-constexpr std::size_t kBytes = std::size_t{1} << 40;
+constexpr std::size_t kBytes = std::size_t{1} << 36;
 constexpr std::size_t kPage = 4096;
 
 std::size_t rounded_to_page(std::size_t bytes) { return (bytes + kPage - 1) / kPage * kPage; }
