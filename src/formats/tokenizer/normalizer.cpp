@@ -1,0 +1,228 @@
+#include "formats/tokenizer/normalizer.h"
+
+#include <algorithm>
+
+#include "base/error.h"
+#include "formats/tokenizer/byte_level.h"
+#include "formats/tokenizer/json_parts.h"
+#include "formats/tokenizer/unicode.h"
+#include "formats/tokenizer/utf8.h"
+
+namespace plimsoll::formats::tokenizer {
+
+namespace {
+
+using base::Json;
+
+template <typename Action>
+void for_each_character(std::string_view text, Action action) {
+  for (std::size_t at = 0; at < text.size();) {
+    const Character character = decode_at(text.data() + at);
+    action(character.code, text.substr(at, character.length));
+    at += character.length;
+  }
+}
+
+std::string without(std::string_view text, std::uint16_t traits) {
+  std::string out;
+  out.reserve(text.size());
+  const CharacterTable& table = CharacterTable::get();
+  for_each_character(text, [&](std::uint32_t code, std::string_view bytes) {
+    if (!table.is(code, traits)) out += bytes;
+  });
+  return out;
+}
+
+std::string lower(std::string text) {
+  if (is_ascii(text)) {
+    for (char& c : text) c = c >= 'A' && c <= 'Z' ? static_cast<char>(c + 32) : c;
+    return text;
+  }
+  std::string out;
+  out.reserve(text.size());
+  for_each_character(text, [&](std::uint32_t code, std::string_view) { append_lower(out, code); });
+  return out;
+}
+
+class Form final : public Normalizer {
+ public:
+  explicit Form(NormalForm form) : form_(form) {}
+  std::string apply(std::string text) const override { return normalise(form_, text); }
+
+ private:
+  NormalForm form_;
+};
+
+class Lowercase final : public Normalizer {
+  std::string apply(std::string text) const override { return lower(std::move(text)); }
+};
+
+class StripAccents final : public Normalizer {
+  std::string apply(std::string text) const override { return is_ascii(text) ? text : without(text, trait::kAccent); }
+};
+
+class ByteLevel final : public Normalizer {
+  std::string apply(std::string text) const override { return bytes_to_characters(text); }
+};
+
+class Prepend final : public Normalizer {
+ public:
+  explicit Prepend(std::string text) : prefix_(std::move(text)) {}
+  std::string apply(std::string text) const override { return text.empty() ? text : prefix_ + text; }
+
+ private:
+  std::string prefix_;
+};
+
+class Replace final : public Normalizer {
+ public:
+  Replace(std::unique_ptr<Pattern> pattern, std::string content) : pattern_(std::move(pattern)), content_(std::move(content)) {}
+
+  std::string apply(std::string text) const override {
+    std::vector<Range> matches;
+    pattern_->find(text, matches);
+    if (matches.empty()) return text;
+    std::string out;
+    out.reserve(text.size());
+    std::size_t end = 0;
+    for (const Range& match : matches) {
+      out.append(text, end, match.begin - end).append(content_);
+      end = match.end;
+    }
+    return out.append(text, end);
+  }
+
+ private:
+  std::unique_ptr<Pattern> pattern_;
+  std::string content_;
+};
+
+class Strip final : public Normalizer {
+ public:
+  Strip(bool left, bool right) : left_(left), right_(right) {}
+
+  std::string apply(std::string text) const override {
+    const CharacterTable& table = CharacterTable::get();
+    std::size_t begin = text.size();
+    std::size_t end = 0;
+    std::size_t at = 0;
+    for_each_character(text, [&](std::uint32_t code, std::string_view bytes) {
+      if (!table.is(code, trait::kSpace)) {
+        begin = std::min(begin, at);
+        end = at + bytes.size();
+      }
+      at += bytes.size();
+    });
+    if (!left_) begin = 0;
+    if (!right_) end = text.size();
+    return begin < end ? text.substr(begin, end - begin) : std::string();
+  }
+
+ private:
+  bool left_;
+  bool right_;
+};
+
+class Bert final : public Normalizer {
+ public:
+  explicit Bert(const Json& json)
+      : clean_(flag(json, "clean_text", true)),
+        chinese_(flag(json, "handle_chinese_chars", true)),
+        lowercase_(flag(json, "lowercase", true)) {
+    strip_accents_ = flag(json, "strip_accents", lowercase_);
+  }
+
+  std::string apply(std::string text) const override {
+    if (clean_) text = clean(text);
+    if (chinese_ && !is_ascii(text)) text = space_out_ideographs(text);
+    if (strip_accents_ && !is_ascii(text)) text = without(normalise(NormalForm::nfd, text), trait::kBertMark);
+    return lowercase_ ? lower(std::move(text)) : text;
+  }
+
+ private:
+  static std::string clean(std::string_view text) {
+    const CharacterTable& table = CharacterTable::get();
+    std::string out;
+    out.reserve(text.size());
+    for_each_character(text, [&](std::uint32_t code, std::string_view bytes) {
+      const std::uint16_t traits = table.traits(code);
+      if ((traits & trait::kBertControl) != 0) return;
+      if ((traits & trait::kSpace) != 0) {
+        out += ' ';
+      } else {
+        out += bytes;
+      }
+    });
+    return out;
+  }
+
+  static bool is_ideograph(std::uint32_t code) {
+    return (code >= 0x4E00 && code <= 0x9FFF) || (code >= 0x3400 && code <= 0x4DBF) || (code >= 0x20000 && code <= 0x2A6DF) ||
+           (code >= 0x2A700 && code <= 0x2B73F) || (code >= 0x2B740 && code <= 0x2B81F) || (code >= 0x2B920 && code <= 0x2CEAF) ||
+           (code >= 0xF900 && code <= 0xFAFF) || (code >= 0x2F800 && code <= 0x2FA1F);
+  }
+
+  static std::string space_out_ideographs(std::string_view text) {
+    std::string out;
+    out.reserve(text.size());
+    for_each_character(text, [&](std::uint32_t code, std::string_view bytes) {
+      const bool ideograph = is_ideograph(code);
+      if (ideograph) out += ' ';
+      out += bytes;
+      if (ideograph) out += ' ';
+    });
+    return out;
+  }
+
+  bool clean_;
+  bool chinese_;
+  bool lowercase_;
+  bool strip_accents_ = false;
+};
+
+void read_into(const Json& json, Normalizers& out) {
+  if (json.is_null()) return;
+  const std::string& type = type_of(json);
+  if (type == "Sequence") {
+    for (const Json& step : json.at("normalizers").as_array()) read_into(step, out);
+  } else if (type == "NFC") {
+    out.push_back(std::make_unique<Form>(NormalForm::nfc));
+  } else if (type == "NFD") {
+    out.push_back(std::make_unique<Form>(NormalForm::nfd));
+  } else if (type == "NFKC") {
+    out.push_back(std::make_unique<Form>(NormalForm::nfkc));
+  } else if (type == "NFKD") {
+    out.push_back(std::make_unique<Form>(NormalForm::nfkd));
+  } else if (type == "Lowercase") {
+    out.push_back(std::make_unique<Lowercase>());
+  } else if (type == "StripAccents") {
+    out.push_back(std::make_unique<StripAccents>());
+  } else if (type == "ByteLevel") {
+    out.push_back(std::make_unique<ByteLevel>());
+  } else if (type == "Prepend") {
+    out.push_back(std::make_unique<Prepend>(json.at("prepend").as_string()));
+  } else if (type == "Replace") {
+    out.push_back(std::make_unique<Replace>(read_pattern(json.at("pattern")), json.at("content").as_string()));
+  } else if (type == "Strip") {
+    out.push_back(std::make_unique<Strip>(flag(json, "strip_left", true), flag(json, "strip_right", true)));
+  } else if (type == "BertNormalizer") {
+    out.push_back(std::make_unique<Bert>(json));
+  } else {
+    unsupported(json, "normalizer", type);
+  }
+}
+
+}  // namespace
+
+Normalizers read_normalizers(const Json& json) {
+  Normalizers normalizers;
+  read_into(json, normalizers);
+  return normalizers;
+}
+
+std::string apply(const Normalizers& normalizers, std::string text) {
+  for (const auto& normalizer : normalizers) text = normalizer->apply(std::move(text));
+  return text;
+}
+
+}  // namespace plimsoll::formats::tokenizer

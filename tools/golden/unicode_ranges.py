@@ -1,0 +1,106 @@
+"""Writes src/formats/tokenizer/unicode_ranges.inc: what the `tokenizers` package takes characters for, where that is not what
+Debian's utf8proc says.
+
+    oracle/bin/python tools/golden/unicode_ranges.py
+
+The package asks three tables of different ages: its regular expressions a new one, BERT's parts a very old one. All of it can be
+found by asking the package about every character, so that nothing here depends on knowing its sources.
+"""
+
+import pathlib
+import unicodedata
+
+from tokenizers import Regex, normalizers, pre_tokenizers
+
+OUT = pathlib.Path(__file__).resolve().parents[2] / "src" / "formats" / "tokenizer" / "unicode_ranges.inc"
+CODES = [code for code in range(0x110000) if not 0xD800 <= code < 0xE000]
+CATEGORIES = "Lu Ll Lt Lm Lo Mn Mc Me Nd Nl No Pc Pd Ps Pe Pi Pf Po Sm Sc Sk So Zs Zl Zp Cc Cf Co".split()
+ASCII_PUNCTUATION = {ord(c) for c in "!\"#$%&'()*+,-./:;<=>?@[\\]^_`{|}~"}
+BERT_PARTS = ("clean_text", "handle_chinese_chars", "strip_accents", "lowercase")
+
+
+def chunks(size=4096):
+    for begin in range(0, len(CODES), size):
+        yield CODES[begin:begin + size]
+
+
+def kept(pre_tokenizer):
+    """The characters that a splitter leaves in the text."""
+    found = set()
+    for chunk in chunks():
+        for word, _ in pre_tokenizer.pre_tokenize_str("".join(map(chr, chunk))):
+            found.update(map(ord, word))
+    return found
+
+
+def digits():
+    found, splitter = set(), pre_tokenizers.Digits(individual_digits=True)
+    for chunk in chunks():
+        for word, _ in splitter.pre_tokenize_str("".join(f"a{chr(code)}a" for code in chunk)):
+            if len(word) == 1 and word != "a":
+                found.add(ord(word))
+    return found
+
+
+def vanishing(normalizer):
+    return {code for code in CODES if normalizer.normalize_str(chr(code)) == ""}
+
+
+def bert(part):
+    return normalizers.BertNormalizer(**{name: name == part for name in BERT_PARTS})
+
+
+def ranges(items):
+    """Runs of neighbouring codes with the same value: (first, last, value)."""
+    runs = []
+    for code, value in items:
+        if runs and runs[-1][1] == code - 1 and runs[-1][2] == value:
+            runs[-1][1] = code
+        else:
+            runs.append([code, code, value])
+    return runs
+
+
+def table(name, element, comment, rows):
+    lines = [f"// {comment}", f"constexpr {element} {name}[] = {{"]
+    line = "   "
+    for row in rows:
+        if len(line) + len(row) > 135:
+            lines.append(line)
+            line = "   "
+        line += f" {row},"
+    return "\n".join([*lines, line, "};", ""])
+
+
+def toggles(name, comment, found, expected):
+    rows = [f"{{0x{first:X}, 0x{last:X}}}" for first, last, _ in ranges((code, True) for code in sorted(found ^ expected))]
+    return table(name, "CodeRange", comment, rows)
+
+
+def main():
+    category = {}
+    for name in CATEGORIES:
+        for code in kept(pre_tokenizers.Split(Regex(rf"\p{{{name}}}"), "removed", invert=True)):
+            category[code] = name
+    of = lambda *names: {code for code, name in category.items() if name in names or name[0] in names}
+    newer = [(code, category.get(code, "Cn")) for code in CODES if category.get(code, "Cn") != unicodedata.category(chr(code))]
+    lower = {code: normalizers.Lowercase().normalize_str(chr(code)) for code in CODES}
+    lower = [(code, ord(low) - code) for code, low in lower.items() if len(low) == 1 and low != chr(code).lower()]
+    parts = [
+        "// Made by tools/golden/unicode_ranges.py; included by unicode.cpp and regex.cpp.",
+        table("kNewerCategories", "CategoryRange", "Categories given after Unicode 14, which is the age of Debian's PCRE2.",
+              [f'{{0x{a:X}, 0x{b:X}, "{name}"}}' for a, b, name in ranges(newer)]),
+        table("kNewerLower", "LowerRange", "Lower case since then: what to add.", [f"{{0x{a:X}, 0x{b:X}, {d}}}" for a, b, d in ranges(lower)]),
+        toggles("kPunctuationToggles", "Where Punctuation and BertPreTokenizer differ from P and the marks of ASCII.",
+                set(CODES) - kept(pre_tokenizers.Punctuation("removed")), of("P") | ASCII_PUNCTUATION),
+        toggles("kNumericToggles", "Where Digits differs from N.", digits(), of("N")),
+        toggles("kBertMarkToggles", "Where BertNormalizer's strip_accents differs from Mn.", vanishing(bert("strip_accents")), of("Mn")),
+        toggles("kAccentToggles", "Where StripAccents differs from M.", vanishing(normalizers.StripAccents()), of("M")),
+        toggles("kBertControlToggles", "Where BertNormalizer's clean_text differs from Cc, Cf and Co.",
+                vanishing(bert("clean_text")), of("Cc", "Cf", "Co")),
+    ]
+    OUT.write_text("\n".join(parts))
+    print(f"{OUT}: {len(newer)} categories, {len(lower)} lower cases")
+
+
+main()
