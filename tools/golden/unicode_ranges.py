@@ -46,6 +46,12 @@ def vanishing(normalizer):
     return {code for code in CODES if normalizer.normalize_str(chr(code)) == ""}
 
 
+def kept_whole():
+    package = normalizers.NFKD()
+    cyrillic = set(range(0x1E030, 0x1E06E))  # of Unicode 15, which utf8proc knows and this Python may not
+    return cyrillic | {code for code in CODES if unicodedata.normalize("NFKD", chr(code)) != chr(code) and package.normalize_str(chr(code)) == chr(code)}
+
+
 def bert(part):
     return normalizers.BertNormalizer(**{name: name == part for name in BERT_PARTS})
 
@@ -98,6 +104,7 @@ def main():
         toggles("kAccentToggles", "Where StripAccents differs from M.", vanishing(normalizers.StripAccents()), of("M")),
         toggles("kBertControlToggles", "Where BertNormalizer's clean_text differs from Cc, Cf and Co.",
                 vanishing(bert("clean_text")), of("Cc", "Cf", "Co")),
+        toggles("kKept", "What the package does not decompose.", kept_whole(), set()),
     ]
     OUT.write_text("\n".join(parts))
     print(f"{OUT}: {len(newer)} categories, {len(lower)} lower cases")

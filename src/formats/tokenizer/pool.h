@@ -27,7 +27,9 @@ class Pool {
     std::unique_ptr<T> item_;
   };
 
-  Lease take() {
+  // `make` is asked when none is free.
+  template <typename Make>
+  Lease take(Make make) {
     std::unique_ptr<T> item;
     {
       const std::lock_guard lock(mutex_);
@@ -36,7 +38,10 @@ class Pool {
         free_.pop_back();
       }
     }
-    return Lease(*this, item ? std::move(item) : std::make_unique<T>());
+    return Lease(*this, item ? std::move(item) : make());
+  }
+  Lease take() {
+    return take([] { return std::make_unique<T>(); });
   }
 
  private:

@@ -6,6 +6,7 @@
 #include <array>
 
 #include "base/error.h"
+#include "formats/tokenizer/pool.h"
 #include "formats/tokenizer/unicode.h"
 #include "formats/tokenizer/utf8.h"
 
@@ -135,8 +136,10 @@ class Rewriter {
     return set;
   }
 
+  // Besides letters, marks, digits and connectors: numbers that are letters, circled letters, and the fractions of Latin-1.
   static std::string word() {
-    return property("L") + property("M") + property("Nd") + property("Pc") + R"(\x{b2}\x{b3}\x{b9}\x{bc}-\x{be})";
+    return property("L") + property("M") + property("Nd") + property("Nl") + property("Pc") +
+           R"(\x{b2}\x{b3}\x{b9}\x{bc}-\x{be}\x{24b6}-\x{24e9}\x{1f130}-\x{1f149}\x{1f150}-\x{1f169}\x{1f170}-\x{1f189})";
   }
 
   const std::string& text_;
@@ -165,8 +168,26 @@ std::string message_of(int code) {
 
 }  // namespace
 
+// What one thread needs to match; costly enough to be kept.
+struct Matcher {
+  explicit Matcher(const pcre2_code* code)
+      : data(pcre2_match_data_create_from_pattern(code, nullptr)),
+        context(pcre2_match_context_create(nullptr)),
+        stack(pcre2_jit_stack_create(32 << 10, 8 << 20, nullptr)) {
+    pcre2_jit_stack_assign(context.get(), nullptr, stack.get());
+    pcre2_set_heap_limit(context.get(), 64 << 10);  // KiB
+  }
+
+  Owned<pcre2_match_data> data;
+  Owned<pcre2_match_context> context;
+  Owned<pcre2_jit_stack> stack;
+};
+
 struct Regex::Program {
+  explicit Program(Owned<pcre2_code> owned) : code(std::move(owned)) {}
+
   Owned<pcre2_code> code;
+  Pool<Matcher> matchers = {};
 };
 
 Regex::Regex(const std::string& expression, const std::string& where) : where_(where) {
@@ -179,7 +200,7 @@ Regex::Regex(const std::string& expression, const std::string& where) : where_(w
   pcre2_code* code = pcre2_compile(reinterpret_cast<PCRE2_SPTR>(rewritten.data()), rewritten.size(),
                                    PCRE2_UTF | PCRE2_UCP | PCRE2_MULTILINE | PCRE2_NEVER_BACKSLASH_C, &error, &offset, context.get());
   if (code == nullptr) base::bad_input("{}: the pattern {} cannot be run: {}", where, expression.substr(0, 200), message_of(error));
-  program_ = std::make_unique<const Program>(Program{Owned<pcre2_code>(code)});
+  program_ = std::make_unique<Program>(Owned<pcre2_code>(code));
   pcre2_jit_compile(code, PCRE2_JIT_COMPLETE);  // without it matching is slower and gives the same
 }
 
@@ -187,16 +208,13 @@ Regex::~Regex() = default;
 
 void Regex::find(std::string_view text, std::vector<Range>& matches) const {
   const pcre2_code* code = program_->code.get();
-  const Owned<pcre2_match_data> data(pcre2_match_data_create_from_pattern(code, nullptr));
-  const Owned<pcre2_match_context> context(pcre2_match_context_create(nullptr));
-  const Owned<pcre2_jit_stack> stack(pcre2_jit_stack_create(32 << 10, 8 << 20, nullptr));
-  pcre2_jit_stack_assign(context.get(), nullptr, stack.get());
-  pcre2_set_heap_limit(context.get(), 64 << 10);  // KiB
-  const PCRE2_SIZE* found = pcre2_get_ovector_pointer(data.get());
+  const Pool<Matcher>::Lease lease = program_->matchers.take([code] { return std::make_unique<Matcher>(code); });
+  const Matcher& matcher = *lease;
+  const PCRE2_SIZE* found = pcre2_get_ovector_pointer(matcher.data.get());
   std::size_t last_end = std::string_view::npos;
   for (std::size_t at = 0; at <= text.size();) {
-    const int result =
-        pcre2_match(code, reinterpret_cast<PCRE2_SPTR>(text.data()), text.size(), at, PCRE2_NO_UTF_CHECK, data.get(), context.get());
+    const int result = pcre2_match(code, reinterpret_cast<PCRE2_SPTR>(text.data()), text.size(), at, PCRE2_NO_UTF_CHECK, matcher.data.get(),
+                                   matcher.context.get());
     if (result == PCRE2_ERROR_NOMATCH) return;
     if (result < 0)
       base::bad_input("{}: the pattern cannot be matched against a text of {} bytes: {}", where_, text.size(), message_of(result));

@@ -22,7 +22,7 @@ class Regex final : public Pattern {
  private:
   struct Program;
 
-  std::unique_ptr<const Program> program_;
+  std::unique_ptr<Program> program_;
   std::string where_;
 };
 

@@ -78,6 +78,18 @@ bool is_normal_by_range(NormalForm form, std::string_view text) {
   return std::all_of(text.begin(), text.end(), [](char byte) { return static_cast<std::uint8_t>(byte) < 0xCC; });
 }
 
+void append_normal(std::string& out, NormalForm form, std::string_view text) {
+  int options = UTF8PROC_STABLE;
+  options |= form == NormalForm::nfc || form == NormalForm::nfkc ? UTF8PROC_COMPOSE : UTF8PROC_DECOMPOSE;
+  if (form == NormalForm::nfkc || form == NormalForm::nfkd) options |= UTF8PROC_COMPAT;
+  utf8proc_uint8_t* result = nullptr;
+  const utf8proc_ssize_t size = utf8proc_map(reinterpret_cast<const utf8proc_uint8_t*>(text.data()), std::ssize(text), &result,
+                                             static_cast<utf8proc_option_t>(options));
+  const std::unique_ptr<utf8proc_uint8_t, decltype(&std::free)> keeper(result, &std::free);
+  if (size < 0) base::bad_input("a text of {} bytes cannot be normalised: {}", text.size(), utf8proc_errmsg(size));
+  out.append(reinterpret_cast<const char*>(result), static_cast<std::size_t>(size));
+}
+
 }  // namespace
 
 std::string_view category_of(std::uint32_t code) {
@@ -115,15 +127,20 @@ const CharacterTable& CharacterTable::get() {
 
 std::string normalise(NormalForm form, std::string_view text) {
   if (is_normal_by_range(form, text)) return std::string(text);
-  int options = UTF8PROC_STABLE;
-  options |= form == NormalForm::nfc || form == NormalForm::nfkc ? UTF8PROC_COMPOSE : UTF8PROC_DECOMPOSE;
-  if (form == NormalForm::nfkc || form == NormalForm::nfkd) options |= UTF8PROC_COMPAT;
-  utf8proc_uint8_t* result = nullptr;
-  const utf8proc_ssize_t size = utf8proc_map(reinterpret_cast<const utf8proc_uint8_t*>(text.data()), std::ssize(text), &result,
-                                             static_cast<utf8proc_option_t>(options));
-  const std::unique_ptr<utf8proc_uint8_t, decltype(&std::free)> keeper(result, &std::free);
-  if (size < 0) base::bad_input("a text of {} bytes cannot be normalised: {}", text.size(), utf8proc_errmsg(size));
-  return {reinterpret_cast<const char*>(result), static_cast<std::size_t>(size)};
+  std::string out;
+  out.reserve(text.size());
+  std::size_t begin = 0;
+  for (std::size_t at = 0; at < text.size();) {
+    const Character character = decode_at(text.data() + at);
+    if (character.code >= 0x300 && find_range<CodeRange>(kKept, character.code) != nullptr) {
+      append_normal(out, form, text.substr(begin, at - begin));
+      out += text.substr(at, character.length);
+      begin = at + character.length;
+    }
+    at += character.length;
+  }
+  append_normal(out, form, text.substr(begin));
+  return out;
 }
 
 void append_lower(std::string& out, std::uint32_t code) {

@@ -1,0 +1,125 @@
+// What a tokenizer.json may say and what is refused, by name.
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include "formats_tokenizer/golden_cases.h"
+#include "formats_tokens/token_bytes.h"
+
+namespace plimsoll::formats::tokenizer {
+namespace {
+
+using ::testing::AllOf;
+using ::testing::ElementsAre;
+using ::testing::HasSubstr;
+
+constexpr std::string_view kModel = R"("model": {"type": "BPE", "vocab": {"a": 0, "b": 1, "ab": 2, "▁": 3}, "merges": ["a b"]})";
+
+std::shared_ptr<const Tokenizer> with(const std::string& parts) {
+  return parse_tokenizer(fmt::format("{{{}{}}}", parts.empty() ? "" : parts + ", ", kModel), "t.json");
+}
+
+TEST(JsonTokenizer, UnsupportedPartsAreRefusedByName) {
+  EXPECT_THAT(refusal([] { with(R"("normalizer": {"type": "Precompiled"})"); }),
+              AllOf(HasSubstr("normalizer"), HasSubstr("Precompiled"), HasSubstr("t.json:1")));
+  EXPECT_THAT(refusal([] { with(R"("normalizer": {"type": "Sequence", "normalizers": [{"type": "Nmt"}]})"); }), HasSubstr("Nmt"));
+  EXPECT_THAT(refusal([] { with(R"("pre_tokenizer": {"type": "UnicodeScripts"})"); }),
+              AllOf(HasSubstr("pre-tokenizer"), HasSubstr("UnicodeScripts")));
+  EXPECT_THAT(refusal([] { with(R"("decoder": {"type": "CTC"})"); }), AllOf(HasSubstr("decoder"), HasSubstr("CTC")));
+  EXPECT_THAT(refusal([] { with(R"("post_processor": {"type": "Fancy"})"); }), AllOf(HasSubstr("post-processor"), HasSubstr("Fancy")));
+  EXPECT_THAT(refusal([] { parse_tokenizer(R"({"model": {"type": "Unigram", "vocab": []}})", "u.json"); }),
+              AllOf(HasSubstr("model"), HasSubstr("Unigram")));
+  EXPECT_THAT(refusal([] { parse_tokenizer(R"({"model": {"type": "BPE", "dropout": 0.1, "vocab": {"a": 0}, "merges": []}})", "d.json"); }),
+              HasSubstr("dropout"));
+}
+
+TEST(JsonTokenizer, WrongVocabulariesAreRefused) {
+  const auto model = [](const std::string& inner) {
+    return refusal([&] { parse_tokenizer(fmt::format(R"({{"model": {{"type": "BPE", {}}}}})", inner), "v.json"); });
+  };
+  EXPECT_THAT(model(R"("vocab": {"a": 0, "b": 0}, "merges": [])"), HasSubstr("id 0 a second time"));
+  EXPECT_THAT(model(R"("vocab": {"a": -1}, "merges": [])"), HasSubstr("expected an id"));
+  EXPECT_THAT(model(R"("vocab": {"a": 999999999}, "merges": [])"), HasSubstr("expected an id"));
+  EXPECT_THAT(model(R"("vocab": {"a": 0}, "merges": ["a b"])"), HasSubstr("\"b\""));
+  EXPECT_THAT(model(R"("vocab": {"a": 0, "b": 1}, "merges": ["a b"])"), HasSubstr("\"ab\""));
+  EXPECT_THAT(model(R"("vocab": {"a": 0}, "merges": ["a"])"), HasSubstr("two tokens"));
+  EXPECT_THAT(model(R"("vocab": {"a": 0}, "merges": [], "unk_token": "<unk>")"), HasSubstr("<unk>"));
+  EXPECT_THAT(model(R"("vocab": {}, "merges": [])"), HasSubstr("at least one token"));
+  EXPECT_THAT(refusal([] { parse_tokenizer(R"({"model_type": "bert"})", "config.json"); }), HasSubstr("without a \"model\""));
+  EXPECT_THAT(refusal([] { parse_tokenizer(" \n", "e.json"); }), HasSubstr("empty"));
+}
+
+TEST(JsonTokenizer, AddedTokensMustAgreeWithTheVocabulary) {
+  const auto added = [](const std::string& token) { return refusal([&] { with(fmt::format(R"("added_tokens": [{}])", token)); }); };
+  EXPECT_THAT(added(R"({"id": 7, "content": "ab"})"), AllOf(HasSubstr("id 7"), HasSubstr("as 2")));
+  EXPECT_THAT(added(R"({"id": 1, "content": "<s>"})"), HasSubstr("\"b\""));
+  EXPECT_THAT(added(R"({"id": 5, "content": "<s>"}, {"id": 5, "content": "</s>"})"), HasSubstr("two added tokens"));
+  EXPECT_EQ(with(R"("added_tokens": [{"id": 9, "content": "<s>"}])")->vocab(), 10);
+}
+
+TEST(JsonTokenizer, AddedTokensAreFoundBeforeAnythingElse) {
+  const auto tokenizer = with(R"("added_tokens": [{"id": 4, "content": "<s>", "special": true, "normalized": false},
+                                                  {"id": 5, "content": "<s>>", "normalized": false, "lstrip": true, "rstrip": true},
+                                                  {"id": 6, "content": "zz", "single_word": true, "normalized": false}])");
+  EXPECT_THAT(tokenizer->encode("ab<s>a"), ElementsAre(2, 4, 0));
+  EXPECT_THAT(tokenizer->encode("a<s>>b"), ElementsAre(0, 5, 1));  // the longest
+  EXPECT_THAT(tokenizer->encode("a \n<s>>\t b"), ElementsAre(0, 5, 1));
+  EXPECT_THAT(tokenizer->encode("a zz b"), ElementsAre(0, 6, 1));
+  EXPECT_THAT(tokenizer->encode("azz zzb"), ElementsAre(0, 1));
+}
+
+TEST(JsonTokenizer, MergesMayBePairs) {
+  const auto tokenizer = parse_tokenizer(
+      R"({"model": {"type": "BPE", "vocab": {"a": 0, " b": 1, "a b": 2, " ": 3, "b": 4}, "merges": [[" ", "b"], ["a", " b"]]}})", "p.json");
+  EXPECT_THAT(tokenizer->encode("a b"), ElementsAre(2));
+  EXPECT_EQ(tokenizer->decode(std::vector<std::int32_t>{2, 4}), "a b b");
+}
+
+TEST(JsonTokenizer, UnknownCharacters) {
+  const auto with_unknown = [](const std::string& flags) {
+    return parse_tokenizer(
+        fmt::format(
+            R"({{"model": {{"type": "BPE", "vocab": {{"a": 0, "<unk>": 1, "<0xC3>": 2, "<0xA9>": 3}}, "merges": [], "unk_token": "<unk>", {}}}}})",
+            flags),
+        "u.json");
+  };
+  EXPECT_THAT(with_unknown(R"("fuse_unk": false)")->encode("xyaz"), ElementsAre(1, 1, 0, 1));
+  EXPECT_THAT(with_unknown(R"("fuse_unk": true)")->encode("xyaz"), ElementsAre(1, 0, 1));
+  EXPECT_THAT(with_unknown(R"("byte_fallback": true)")->encode("\xC3\xA9"), ElementsAre(2, 3));
+  EXPECT_THAT(with(R"("decoder": null)")->encode("xay"), ElementsAre(0));  // without a token for them they are dropped
+}
+
+TEST(JsonTokenizer, TextThatIsNotUtf8IsRepaired) {
+  const auto tokenizer = open_golden("gpt2");
+  EXPECT_EQ(tokenizer->encode("a\xFFz"), tokenizer->encode("a\xEF\xBF\xBDz"));
+  EXPECT_EQ(tokenizer->encode("a\xE2\x82"), tokenizer->encode("a\xEF\xBF\xBD"));
+}
+
+TEST(JsonTokenizer, KnowsItsTokens) {
+  const auto gpt2 = open_golden("gpt2");
+  EXPECT_EQ(gpt2->token_id("<|endoftext|>"), 0);
+  EXPECT_EQ(gpt2->end_of_text(), 0);
+  EXPECT_EQ(gpt2->token_id("no such token"), std::nullopt);
+  EXPECT_THAT(open_golden("llama3")->before(), ElementsAre(0));
+  EXPECT_THAT(open_golden("bert-uncased")->before(), ElementsAre(2));
+  EXPECT_THAT(open_golden("bert-uncased")->after(), ElementsAre(3));
+  EXPECT_THAT(gpt2->describe(), AllOf(HasSubstr("BPE"), HasSubstr("420 tokens")));
+}
+
+TEST(JsonTokenizer, DecodingLeavesSpecialTokensOut) {
+  const auto tokenizer = open_golden("gpt2");
+  std::vector<std::int32_t> ids = tokenizer->encode("Hello");
+  ids.push_back(0);
+  EXPECT_EQ(tokenizer->decode(ids), "Hello");
+  EXPECT_EQ(tokenizer->decode(ids, true), "Hello<|endoftext|>");
+}
+
+TEST(OpenTokenizer, NamesWhatIsMissing) {
+  io::PosixFileSystem disk;
+  EXPECT_EQ(open_tokenizer(disk, "bytes")->vocab(), 256);
+  EXPECT_THAT(open_tokenizer(disk, "bytes")->encode("a\xFF"), ElementsAre(97, 255));
+  EXPECT_THAT(refusal([&] { open_tokenizer(disk, "/nowhere/tokenizer.json"); }), HasSubstr("/nowhere/tokenizer.json"));
+  EXPECT_EQ(open_tokenizer(disk, (kGolden / "gpt2").string())->vocab(), 420);  // a folder: the tokenizer in it
+}
+
+}  // namespace
+}  // namespace plimsoll::formats::tokenizer

@@ -1,0 +1,115 @@
+// The patterns that are scanned by hand against the same expressions run by PCRE2, and the rewriting of expressions.
+#include "formats/tokenizer/pattern.h"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <random>
+
+#include "formats/tokenizer/regex.h"
+#include "formats/tokenizer/utf8.h"
+#include "formats_tokenizer/golden_cases.h"
+#include "formats_tokens/token_bytes.h"
+
+namespace plimsoll::formats::tokenizer {
+namespace {
+
+using ::testing::ElementsAre;
+using ::testing::HasSubstr;
+
+constexpr std::array<const char*, 3> kByHand{
+    R"('s|'t|'re|'ve|'m|'ll|'d| ?\p{L}+| ?\p{N}+| ?[^\s\p{L}\p{N}]+|\s+(?!\S)|\s+)",
+    R"((?i:'s|'t|'re|'ve|'m|'ll|'d)|[^\r\n\p{L}\p{N}]?\p{L}+|\p{N}{1,3}| ?[^\s\p{L}\p{N}]+[\r\n]*|\s*[\r\n]+|\s+(?!\S)|\s+)",
+    R"((?i:'s|'t|'re|'ve|'m|'ll|'d)|[^\r\n\p{L}\p{N}]?\p{L}+|\p{N}| ?[^\s\p{L}\p{N}]+[\r\n]*|\s*[\r\n]+|\s+(?!\S)|\s+)"};
+
+std::vector<Range> found(const Pattern& pattern, std::string_view text) {
+  std::vector<Range> matches;
+  pattern.find(text, matches);
+  return matches;
+}
+
+TEST(Patterns, ByHandAndByPcreAgree) {
+  std::mt19937 random(8);
+  const std::vector<std::string> atoms{" ",
+                                       " ",
+                                       "\n",
+                                       "\r",
+                                       "\t",
+                                       "'",
+                                       "s",
+                                       "S",
+                                       "t",
+                                       "re",
+                                       "LL",
+                                       "a",
+                                       "Z",
+                                       "1",
+                                       "23",
+                                       ".",
+                                       "!?",
+                                       "\xC3\xA9",
+                                       "\xC5\xBF",
+                                       "\xE3\x80\x80",
+                                       "\xC2\xA0",
+                                       "\xE6\x97\xA5",
+                                       "\xF0\x9F\x98\x80",
+                                       "\xCC\x81",
+                                       "\xC2\xB2",
+                                       "\xD9\xA3",
+                                       "_",
+                                       "\x85",
+                                       "\0"};
+  std::vector<std::string> texts = golden_texts();
+  for (int i = 0; i < 3000; ++i) {
+    std::string text;
+    for (std::size_t n = random() % 12; n > 0; --n) text += atoms[random() % atoms.size()];
+    texts.push_back(valid_utf8(text) ? text : repair_utf8(text));
+  }
+  for (const char* expression : kByHand) {
+    const auto by_hand = regex_pattern(expression, "test");
+    ASSERT_TRUE(by_hand->covers());
+    const Regex by_pcre(expression, "test");
+    for (const std::string& text : texts) ASSERT_EQ(found(*by_hand, text), found(by_pcre, text)) << expression << "\n" << text;
+  }
+}
+
+TEST(Patterns, EmptyMatchesCut) {
+  const Regex before_capitals("(?=[A-Z])", "test");
+  EXPECT_THAT(found(before_capitals, "aBC"), ElementsAre(Range{1, 1}, Range{2, 2}));
+  const Regex anything("x*", "test");
+  EXPECT_THAT(found(anything, "xxa"), ElementsAre(Range{0, 2}, Range{3, 3}));
+}
+
+TEST(Patterns, LinesAndClassesAreRuby) {
+  EXPECT_EQ(found(Regex("^b$", "test"), "a\nb\nc").size(), 1u);
+  EXPECT_EQ(found(Regex(R"(\h+)", "test"), "zDEADz").size(), 1u);
+  EXPECT_EQ(found(Regex(R"(\S+)", "test"), "a\xE3\x80\x80z").size(), 2u);      // an ideographic space
+  EXPECT_EQ(found(Regex(R"(\s)", "test"), "\xE1\xA0\x8E").size(), 0u);         // U+180E has not been a space for long
+  EXPECT_EQ(found(Regex(R"(\w+)", "test"), "a\xCC\x81z").size(), 1u);          // marks belong to words
+  EXPECT_EQ(found(Regex(R"(\p{L})", "test"), "\xF0\xAE\xAF\xB0").size(), 1u);  // a letter of Unicode 15.1
+}
+
+TEST(Patterns, WhatPcreWouldReadOtherwiseIsRefused) {
+  const auto reason = [](const std::string& expression) { return refusal([&] { Regex(expression, "t.json:3:4"); }); };
+  EXPECT_THAT(reason("[a-z&&[^b]]"), HasSubstr("t.json:3:4"));
+  EXPECT_THAT(reason("[a[bc]]"), HasSubstr("class within a class"));
+  EXPECT_THAT(reason("(?m).*"), HasSubstr("option"));
+  EXPECT_THAT(reason("a{1,2}+"), HasSubstr("interval"));
+  EXPECT_THAT(reason(R"([\W])"), HasSubstr("negated"));
+  EXPECT_THAT(reason("(a"), HasSubstr("cannot be run"));
+  EXPECT_THAT(reason("[a"), HasSubstr("ends within"));
+  EXPECT_THAT(reason("a\\"), HasSubstr("backslash"));
+}
+
+TEST(Patterns, HopelessBacktrackingEnds) {
+  const Regex evil("(a+)+$", "test");
+  std::vector<Range> matches;
+  try {
+    evil.find(std::string(40, 'a') + "b", matches);
+  } catch (const base::Error& error) {
+    EXPECT_EQ(error.kind(), base::ErrorKind::bad_input);
+  }
+}
+
+}  // namespace
+}  // namespace plimsoll::formats::tokenizer
