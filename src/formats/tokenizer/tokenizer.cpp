@@ -74,9 +74,11 @@ std::string StreamDecoder::next(std::int32_t id) {
   const std::string text = tokenizer_->decode(all);
   const std::string told = tokenizer_->decode(all.first(told_ - begin_));
   if (text.size() <= told.size() || text.ends_with(kReplacement)) return {};
-  begin_ = told_;
+  std::string news = text.substr(told.size());
+  // White space alone is no good beginning: decoders may drop it there.
+  if (news.find_first_not_of(" \t\r\n") != std::string::npos) begin_ = told_;
   told_ = ids_.size();
-  return text.substr(told.size());
+  return news;
 }
 
 std::string StreamDecoder::finish() {
