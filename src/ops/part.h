@@ -34,4 +34,24 @@ inline ElementRange held_by(const Part& part, std::int64_t data_coordinate) {
   return {std::min(elements, data_coordinate * part.shard), std::min(elements, (data_coordinate + 1) * part.shard)};
 }
 
+// Calls visit(first element in the whole tensor, first element in what is held, how many) for every stretch that lies
+// together in both, in order.
+template <typename Visit>
+void for_each_run(const Part& part, std::int64_t data_coordinate, const Visit& visit) {
+  const ElementRange range = held_by(part, data_coordinate);
+  if (part.dim < 0) {
+    if (range.count() > 0) visit(range.begin, std::int64_t{0}, range.count());
+    return;
+  }
+  std::int64_t inner = 1;
+  for (int dim = part.dim + 1; dim < part.whole.rank(); ++dim) inner *= part.whole[dim];
+  const std::int64_t row = part.slice[part.dim] * inner;
+  const std::int64_t whole_row = part.whole[part.dim] * inner;
+  for (std::int64_t at = range.begin; at < range.end;) {
+    const std::int64_t count = std::min(range.end - at, row - at % row);
+    visit(at / row * whole_row + part.begin * inner + at % row, at - range.begin, count);
+    at += count;
+  }
+}
+
 }  // namespace plimsoll::ops

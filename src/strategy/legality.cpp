@@ -1,5 +1,7 @@
 #include "strategy/legality.h"
 
+#include <array>
+
 #include <fmt/format.h>
 #include <fmt/ranges.h>
 
@@ -31,11 +33,14 @@ std::vector<std::string> reasons_against(const Strategy& strategy) {
   const auto axis = [&](std::string_view name, std::int64_t degree) {
     against(degree != 1, fmt::format("\"{}\" is {}, but a plan for more than one rank cannot be made; use 1", name, degree));
   };
-  axis("data", strategy.data);
   axis("tensor", strategy.tensor);
   axis("pipe", strategy.pipe);
   axis("chunks", strategy.chunks);
-  against(strategy.zero != 0, fmt::format("\"zero\" is {}, but there is one rank and nothing to split over; use 0", strategy.zero));
+  against(
+      strategy.zero > 0 && strategy.reduce == Reduce::main,
+      fmt::format(
+          "\"reduce\" is \"main\", which brings whole gradients to one rank, but \"zero\" is {}; use \"zero\": 0 or \"reduce\": \"ring\"",
+          strategy.zero));
   against(strategy.sequence_parallel, "\"sequence_parallel\" is true, but the tensor axis has one rank; use false");
   against(strategy.partition != StagePartition::equal, "\"stages\" divides the blocks, but there is one stage; use \"equal\"");
   against(strategy.recompute != Recompute::none,
@@ -57,6 +62,12 @@ void require_legal(const Strategy& strategy) {
 
 std::string describe(const Strategy& strategy) {
   if (strategy.ranks() == 1 && strategy.recompute == Recompute::none) return "one rank, everything kept";
+  if (strategy.tensor == 1 && strategy.pipe == 1 && strategy.recompute == Recompute::none) {
+    constexpr std::array<std::string_view, 4> kSplit{"everything whole", "optimizer state in shards",
+                                                     "optimizer state and gradients in shards",
+                                                     "optimizer state, gradients and weights in shards"};
+    return fmt::format("{} data ranks, ZeRO {}: {}", strategy.data, strategy.zero, kSplit.at(static_cast<std::size_t>(strategy.zero)));
+  }
   return fmt::format("data {} x tensor {} x pipe {}, ZeRO {}, {}, recompute {}", strategy.data, strategy.tensor, strategy.pipe,
                      strategy.zero, strategy.schedule, name_of(strategy.recompute));
 }

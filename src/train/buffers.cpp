@@ -31,6 +31,12 @@ std::byte* Buffers::bytes(const std::string& name) const {
   return executor_.host_view(found->second);
 }
 
+ops::Part Buffers::part(const std::string& name) const {
+  const plan::Buffer& found = buffer(name);
+  if (found.part != ops::Part{}) return found.part;
+  return {.whole = found.type.shape, .slice = found.type.shape};
+}
+
 std::string program_buffer(std::string_view program, std::string_view value, std::int32_t micro_batch) {
   return fmt::format("{}/{}@{}", program, value, micro_batch);
 }

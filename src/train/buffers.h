@@ -22,6 +22,11 @@ class Buffers {
     return {reinterpret_cast<T*>(bytes(name)), static_cast<std::size_t>(found.bytes.count) / sizeof(T)};
   }
   std::byte* bytes(const std::string& name) const;
+  // Which part of which whole tensor the buffer holds; of one that is not shared, all of it.
+  ops::Part part(const std::string& name) const;
+  std::int64_t data_place() const { return executor_.data_place(); }
+  // The elements of a parameter, master or state that this rank holds, without padding.
+  ops::ElementRange held(const std::string& name) const { return ops::held_by(part(name), data_place()); }
 
  private:
   executor::Executor& executor_;

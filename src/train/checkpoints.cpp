@@ -74,7 +74,7 @@ Resumed Checkpoints::resume(Trainer& trainer) {
   Resumed resumed;
   resumed.problems = search.problems;
   if (!search.found) return resumed;
-  refresh_copies(trainer.session().graph(), trainer.session().executor());
+  trainer.session().refresh_weights();
   trainer.progress() = {.steps_done = search.found->manifest.step, .cursor = search.found->manifest.state.at("cursor").as_integer()};
   resumed.from = search.found->path.string();
   resumed.steps_done = search.found->manifest.step;

@@ -1,5 +1,6 @@
 #include "train/initialise.h"
 
+#include <algorithm>
 #include <cmath>
 #include <cstring>
 
@@ -24,19 +25,26 @@ void store(std::byte* where, DType dtype, std::int64_t index, float value) {
   }
 }
 
+// A stretch of a whole tensor's elements and where they go.
+struct Stretch {
+  std::byte* where = nullptr;
+  DType dtype = DType::f32;
+  std::int64_t first = 0;
+  std::int64_t count = 0;
+};
+
 // Elements 4j .. 4j+3 come from block j: words 0 and 1 give the first two, words 2 and 3 the others.
-void draw_normal(std::byte* where, const base::TensorType& type, double std, base::RandomKey key) {
-  const std::int64_t count = type.shape.elements();
+void draw_normal(const Stretch& to, double std, base::RandomKey key) {
+  const std::int64_t end = to.first + to.count;
 #pragma omp parallel for schedule(static)
-  for (std::int64_t block = 0; block < (count + 3) / 4; ++block) {
+  for (std::int64_t block = to.first / 4; block < (end + 3) / 4; ++block) {
     const auto index = static_cast<std::uint64_t>(block);
     const base::RandomBlock bits = base::philox({static_cast<std::uint32_t>(index), static_cast<std::uint32_t>(index >> 32), 0, 0}, key);
     const std::array<float, 2> low = base::normal_from_bits(bits[0], bits[1]);
     const std::array<float, 2> high = base::normal_from_bits(bits[2], bits[3]);
     const std::array<float, 4> values{low[0], low[1], high[0], high[1]};
-    for (std::int64_t lane = 0; lane < 4 && 4 * block + lane < count; ++lane) {
-      store(where, type.dtype, 4 * block + lane, static_cast<float>(std) * values[static_cast<std::size_t>(lane)]);
-    }
+    for (std::int64_t element = std::max(4 * block, to.first); element < std::min(4 * block + 4, end); ++element)
+      store(to.where, to.dtype, element - to.first, static_cast<float>(std) * values[static_cast<std::size_t>(element - 4 * block)]);
   }
 }
 
@@ -51,26 +59,38 @@ void write_rope_table(float* table, const base::Shape& shape, const std::vector<
   }
 }
 
-void fill(std::byte* where, const graph::Value& value, const std::string& name, std::uint64_t seed) {
-  const std::int64_t count = value.type.shape.elements();
-  switch (value.init.kind) {
+void fill(const Stretch& to, const Init& init, const std::string& name, std::uint64_t seed) {
+  switch (init.kind) {
     case Init::Kind::none:
-    case Init::Kind::zeros: std::memset(where, 0, static_cast<std::size_t>(value.type.bytes())); return;
+    case Init::Kind::zeros: std::memset(to.where, 0, static_cast<std::size_t>(to.count * base::size_of(to.dtype))); return;
     case Init::Kind::ones:
-      for (std::int64_t index = 0; index < count; ++index) store(where, value.type.dtype, index, 1.0f);
+      for (std::int64_t index = 0; index < to.count; ++index) store(to.where, to.dtype, index, 1.0f);
       return;
-    case Init::Kind::normal: draw_normal(where, value.type, value.init.std, base::random_key(seed, base::hash_name(name))); return;
-    case Init::Kind::rope: write_rope_table(reinterpret_cast<float*>(where), value.type.shape, value.init.frequencies); return;
+    case Init::Kind::normal: draw_normal(to, init.std, base::random_key(seed, base::hash_name(name))); return;
+    case Init::Kind::rope: PLIMSOLL_CHECK(false, "a rotary table in parts");
   }
+}
+
+// Fills what this rank holds of a value as the whole would be filled; padding is zero.
+void fill_held(const Buffers& buffers, const graph::Value& value, const std::string& drawn_as, std::uint64_t seed) {
+  const plan::Buffer& buffer = buffers.buffer(value.name);
+  std::byte* where = buffers.bytes(value.name);
+  if (value.init.kind == Init::Kind::rope)
+    return write_rope_table(reinterpret_cast<float*>(where), value.type.shape, value.init.frequencies);
+  std::memset(where, 0, static_cast<std::size_t>(buffer.bytes.count));
+  const std::int64_t size = base::size_of(buffer.type.dtype);
+  ops::for_each_run(buffers.part(value.name), buffers.data_place(), [&](std::int64_t whole, std::int64_t held, std::int64_t count) {
+    fill({where + held * size, buffer.type.dtype, whole, count}, value.init, drawn_as, seed);
+  });
 }
 
 }  // namespace
 
 std::vector<float> initial_values(const graph::Graph& graph, const graph::Parameter& parameter, std::uint64_t seed) {
-  graph::Value value = graph.values[parameter.weight];
-  value.type.dtype = DType::f32;
-  std::vector<float> values(static_cast<std::size_t>(value.type.shape.elements()));
-  fill(reinterpret_cast<std::byte*>(values.data()), value, parameter.name, seed);
+  const graph::Value& weight = graph.values[parameter.weight];
+  std::vector<float> values(static_cast<std::size_t>(weight.type.shape.elements()));
+  const Stretch all{reinterpret_cast<std::byte*>(values.data()), DType::f32, 0, weight.type.shape.elements()};
+  fill(all, weight.init, parameter.name, seed);
   return values;
 }
 
@@ -79,29 +99,38 @@ void initialise(const graph::Graph& graph, executor::Executor& executor, const I
   for (const graph::Value& value : graph.values) {
     if (value.role == Role::computed || value.role == Role::input || value.role == Role::master || !buffers.has(value.name)) continue;
     if (value.role == Role::parameter && !with.parameters) continue;
-    fill(buffers.bytes(value.name), value, value.name, with.seed);
+    fill_held(buffers, value, value.name, with.seed);
   }
   // A master draws what its parameter would have drawn, unrounded.
   for (const graph::Parameter& parameter : graph.parameters) {
     if (parameter.master == parameter.weight || !with.parameters) continue;
     const graph::Value& master = graph.values[parameter.master];
-    fill(buffers.bytes(master.name), master, parameter.name, with.seed);
+    fill_held(buffers, master, parameter.name, with.seed);
   }
-  if (with.parameters) refresh_copies(graph, executor);
   if (graph.scalars.valid()) *reinterpret_cast<ops::StepScalars*>(buffers.bytes("scalars")) = ops::StepScalars{};
 }
 
-void refresh_copies(const graph::Graph& graph, executor::Executor& executor) {
+void refresh_copies(const graph::Graph& graph, executor::Executor& executor, collectives::Group* data) {
   const Buffers buffers(executor);
   for (const graph::Parameter& parameter : graph.parameters) {
     if (parameter.master == parameter.weight) continue;
-    const graph::Value& weight = graph.values[parameter.weight];
-    const auto master = buffers.view<float>(graph.values[parameter.master].name);
-    std::byte* copy = buffers.bytes(weight.name);
+    const std::string& weight = graph.values[parameter.weight].name;
+    const std::string& master = graph.values[parameter.master].name;
+    const DType dtype = buffers.buffer(weight).type.dtype;
+    const ops::ElementRange from = buffers.held(master);
+    const ops::ElementRange to = buffers.held(weight);
+    const auto values = buffers.view<float>(master);
+    std::byte* copy = buffers.bytes(weight);
 #pragma omp parallel for schedule(static)
-    for (std::int64_t index = 0; index < weight.type.shape.elements(); ++index) {
-      store(copy, weight.type.dtype, index, master[static_cast<std::size_t>(index)]);
-    }
+    for (std::int64_t index = 0; index < from.count(); ++index)
+      store(copy, dtype, from.begin - to.begin + index, values[static_cast<std::size_t>(index)]);
+    const std::int64_t shard = buffers.part(master).shard;
+    if (shard == 0 || buffers.part(weight).shard != 0) continue;
+    // Each rank knows its own shard of a weight that all of them need whole.
+    const std::size_t bytes = static_cast<std::size_t>(shard * base::size_of(dtype));
+    const std::span<std::byte> whole{copy, bytes * static_cast<std::size_t>(data->size())};
+    const std::vector<std::int64_t> counts(static_cast<std::size_t>(data->size()), shard);
+    data->all_gather(whole.subspan(bytes * static_cast<std::size_t>(data->rank()), bytes), whole, counts, dtype);
   }
 }
 

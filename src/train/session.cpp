@@ -52,11 +52,19 @@ Graphs graphs_of(const SessionOptions& options) {
   return graphs;
 }
 
-int thread_count(int wanted) { return wanted > 0 ? wanted : std::max(1, static_cast<int>(std::thread::hardware_concurrency())); }
+// Ranks of one machine share its cores.
+int thread_count(const SessionOptions& options) {
+  if (options.threads > 0) return options.threads;
+  const auto cores = static_cast<int>(std::thread::hardware_concurrency());
+  return std::max(1, cores / static_cast<int>(options.strategy.ranks()));
+}
 
 plan::Plan lower_graphs(const SessionOptions& options, const Graphs& graphs) {
-  lowering::LoweringInputs inputs{
-      .model = options.name, .programs = {}, .strategy = {}, .choose = kernels::cpu::choose, .threads = thread_count(options.threads)};
+  lowering::LoweringInputs inputs{.model = options.name,
+                                  .programs = {},
+                                  .strategy = options.strategy,
+                                  .choose = kernels::cpu::choose,
+                                  .threads = thread_count(options)};
   if (graphs.train) inputs.programs.push_back({"train", *graphs.train, options.micro_batches});
   if (graphs.evaluate) inputs.programs.push_back({"evaluate", *graphs.evaluate, 1});
   if (graphs.infer) inputs.programs.push_back({"infer", *graphs.infer, 1});
@@ -76,8 +84,10 @@ struct Session::State {
       : options(std::move(given)),
         graphs(graphs_of(options)),
         plan(lower_graphs(options, graphs)),
-        executor(executor::make_cpu_executor(plan, 0)),
+        rank(options.transport == nullptr ? 0 : options.transport->rank()),
+        executor(executor::make_cpu_executor(plan, rank, options.transport)),
         buffers(*executor) {
+    if (plan.mesh.data > 1) data_group = options.transport->make_group(plan.mesh.group(ops::Axis::data, rank), "data, between steps");
     for (const auto& graph : {&graphs.prefill, &graphs.decode, &graphs.infer, &graphs.evaluate, &graphs.train}) {
       if (!*graph) continue;
       const bool draws = options.draw_parameters && &**graph == &graphs.first();
@@ -93,6 +103,8 @@ struct Session::State {
   SessionOptions options;
   Graphs graphs;
   plan::Plan plan;
+  std::int32_t rank;
+  std::unique_ptr<collectives::Group> data_group;
   std::unique_ptr<executor::Executor> executor;
   Buffers buffers;
 };
@@ -110,6 +122,9 @@ Session::Session(Session&&) noexcept = default;
 const plan::Plan& Session::plan() const { return state_->plan; }
 const graph::Graph& Session::graph() const { return state_->graphs.first(); }
 std::uint64_t Session::seed() const { return state_->options.seed; }
+std::int32_t Session::rank() const { return state_->rank; }
+collectives::Group* Session::data_group() { return state_->data_group.get(); }
+void Session::refresh_weights() { refresh_copies(graph(), executor(), data_group()); }
 executor::Executor& Session::executor() { return *state_->executor; }
 const Buffers& Session::buffers() const { return state_->buffers; }
 

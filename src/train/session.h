@@ -11,11 +11,13 @@
 #include <string>
 #include <string_view>
 
+#include "collectives/transport.h"
 #include "executor/core/executor.h"
 #include "graph/training.h"
 #include "model/model.h"
 #include "ops/step_scalars.h"
 #include "plan/plan.h"
+#include "strategy/strategy.h"
 #include "train/buffers.h"
 
 namespace plimsoll::train {
@@ -30,8 +32,10 @@ struct SessionOptions {
   graph::WriteForward forward;  // the model's forward pass; see forward_of
   std::string name;             // of the model, for people
   model::Training training;
-  std::int32_t micro_batches = 1;
-  int threads = 0;  // 0: as many as there are cores
+  std::int32_t micro_batches = 1;  // of each rank, in a step
+  strategy::Strategy strategy = {};
+  collectives::Transport* transport = nullptr;  // to the other ranks, where the strategy has several; outlives the session
+  int threads = 0;                              // of each rank; 0: the cores of the machine, dealt out evenly
   std::uint64_t seed = 1;
   bool draw_parameters = true;  // false: whoever makes the session writes every parameter before it runs
   bool train = true;            // which programs to plan
@@ -67,6 +71,7 @@ class Session {
   Session& operator=(Session&&) = delete;
 
   const plan::Plan& plan() const;
+  std::int32_t rank() const;
   const graph::Graph& graph() const;  // of the first program
   std::uint64_t seed() const;
   executor::Executor& executor();
@@ -77,6 +82,11 @@ class Session {
   // model does not read it.
   std::span<std::int32_t> input(std::string_view program, std::string_view value, std::int32_t micro_batch);
   ops::StepScalars& scalars();
+
+  // The ranks of the data axis, for what is done between programs; null when there is one.
+  collectives::Group* data_group();
+  // Weights in the compute type, from their masters; called by all ranks together.
+  void refresh_weights();
 
   StepResult step(const StepInputs& inputs, executor::Timeline* timeline = nullptr);
   // Sum of the losses of the evaluation program's micro-batch; nothing that training keeps is changed.

@@ -75,6 +75,8 @@ SessionOptions session_options(const config::Run& run, const Programs& programs)
           .name = describe(run),
           .training = training,
           .micro_batches = static_cast<std::int32_t>(run.micro_batches()),
+          .strategy = programs.train ? run.strategy : strategy::Strategy{},
+          .transport = programs.transport,
           .threads = static_cast<int>(run.threads),
           .seed = static_cast<std::uint64_t>(run.seed),
           .draw_parameters = programs.draw_parameters,

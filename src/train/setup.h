@@ -12,11 +12,13 @@
 
 namespace plimsoll::train {
 
+// What a session is for. Training follows the run's strategy; everything else is done by one rank.
 struct Programs {
   bool train = true;
   bool evaluate = false;
   std::optional<Decoding> decode = {};
   bool draw_parameters = true;
+  collectives::Transport* transport = nullptr;
 };
 
 // not_legal when the strategy, precision or device of the run cannot be had.

@@ -27,6 +27,10 @@ std::vector<float> to_f32(const std::byte* data, const base::TensorType& type) {
 
 void from_f32(std::span<const float> values, std::byte* data, DType dtype) {
   auto* words = reinterpret_cast<std::uint16_t*>(data);
+  if (dtype == DType::f32) {
+    std::copy(values.begin(), values.end(), reinterpret_cast<float*>(data));
+    return;
+  }
   for (std::size_t index = 0; index < values.size(); ++index) {
     words[index] = dtype == DType::bf16 ? base::bf16_from_f32(values[index]) : base::f16_from_f32(values[index]);
   }
@@ -51,24 +55,56 @@ std::vector<ParameterInfo> parameters_of(const Session& session) {
 
 void write_parameters(Session& session, const std::function<void(const ParameterInfo&, std::span<float>)>& fill) {
   const graph::Graph& graph = session.graph();
+  const Buffers& buffers = session.buffers();
   std::vector<float> staged;
   for (const graph::Parameter& parameter : graph.parameters) {
-    const graph::Value& master = graph.values[parameter.master];
-    const ParameterInfo info{parameter.name, master.type.shape};
-    if (master.type.dtype == DType::f32) {
-      fill(info, session.buffers().view<float>(master.name));
+    const std::string& master = graph.values[parameter.master].name;
+    const ops::Part part = buffers.part(master);
+    const ParameterInfo info{parameter.name, part.whole};
+    const DType dtype = buffers.buffer(master).type.dtype;
+    if (dtype == DType::f32 && part.slice == part.whole && part.shard == 0) {
+      fill(info, buffers.view<float>(master).first(static_cast<std::size_t>(part.whole.elements())));
       continue;
     }
-    staged.resize(static_cast<std::size_t>(master.type.shape.elements()));
+    staged.resize(static_cast<std::size_t>(part.whole.elements()));
     fill(info, staged);
-    from_f32(staged, session.buffers().bytes(master.name), master.type.dtype);
+    std::byte* bytes = buffers.bytes(master);
+    ops::for_each_run(part, buffers.data_place(), [&](std::int64_t whole, std::int64_t held, std::int64_t count) {
+      const std::span<const float> run =
+          std::span<const float>(staged).subspan(static_cast<std::size_t>(whole), static_cast<std::size_t>(count));
+      from_f32(run, bytes + held * base::size_of(dtype), dtype);
+    });
   }
-  refresh_copies(graph, session.executor());
+  session.refresh_weights();
 }
 
-std::vector<float> read_parameter(const Session& session, const std::string& name) {
-  const graph::Value& master = session.graph().values[find_parameter(session, name).master];
-  return to_f32(session.buffers().bytes(master.name), master.type);
+namespace {
+
+// Gives every rank of the data axis the whole of a tensor of which each holds a shard.
+std::vector<std::byte> gather_shards(Session& session, const std::string& buffer) {
+  const Buffers& buffers = session.buffers();
+  const plan::Buffer& known = buffers.buffer(buffer);
+  collectives::Group& group = *session.data_group();
+  const std::span<const std::byte> own{buffers.bytes(buffer), static_cast<std::size_t>(known.type.bytes())};
+  std::vector<std::byte> whole(own.size() * static_cast<std::size_t>(group.size()));
+  const std::vector<std::int64_t> counts(static_cast<std::size_t>(group.size()), known.type.shape.elements());
+  group.all_gather(own, whole, counts, known.type.dtype);
+  return whole;
+}
+
+std::vector<float> read_whole(Session& session, const std::string& buffer) {
+  const Buffers& buffers = session.buffers();
+  const ops::Part part = buffers.part(buffer);
+  const base::TensorType type{buffers.buffer(buffer).type.dtype, part.whole};
+  PLIMSOLL_CHECK(part.dim < 0, "{} is a slice", buffer);
+  if (part.shard == 0) return to_f32(buffers.bytes(buffer), type);
+  return to_f32(gather_shards(session, buffer).data(), type);
+}
+
+}  // namespace
+
+std::vector<float> read_parameter(Session& session, const std::string& name) {
+  return read_whole(session, session.graph().values[find_parameter(session, name).master].name);
 }
 
 std::vector<float> read_gradient(const Session& session, const std::string& name) {

@@ -20,6 +20,9 @@ class Executor {
   virtual std::byte* host_view(plan::BufferId buffer) = 0;
 
   virtual const plan::RankClass& rank_class() const = 0;
+
+  // Where on the data axis this rank sits: which shard is its own.
+  virtual std::int64_t data_place() const = 0;
 };
 
 }  // namespace plimsoll::executor

@@ -78,6 +78,7 @@ class CpuExecutor final : public Executor {
 
   std::byte* host_view(plan::BufferId buffer) override { return arena_.at(class_.buffers[buffer].offset); }
   const plan::RankClass& rank_class() const override { return class_; }
+  std::int64_t data_place() const override { return place_on_data_; }
 
  private:
   // One group for each axis with more than one rank. Collectives of an axis run on one stream, so one group is enough.

@@ -1,0 +1,167 @@
+#include "ranks/layouts.h"
+
+#include <mutex>
+
+#include "collectives/local/threads.h"
+#include "plan/verify.h"
+#include "train/weights.h"
+
+namespace plimsoll::ranks {
+
+namespace {
+
+constexpr std::int64_t kSequence = 12;
+
+// Passes everything on, and keeps the groups in sight, so that what they sent can be read.
+class Counting final : public collectives::Transport {
+ public:
+  explicit Counting(collectives::Transport& inner) : inner_(inner) {}
+  int rank() const override { return inner_.rank(); }
+  int size() const override { return inner_.size(); }
+  std::string description() const override { return inner_.description(); }
+  void abort(const std::string& reason) override { inner_.abort(reason); }
+  std::unique_ptr<collectives::Group> make_group(std::span<const int> ranks, std::string name) override {
+    std::unique_ptr<collectives::Group> group = inner_.make_group(ranks, name);
+    groups_[name] = group.get();
+    return group;
+  }
+  std::int64_t sent(const std::string& group) const { return groups_.at(group)->traffic().sent; }
+
+ private:
+  collectives::Transport& inner_;
+  std::map<std::string, collectives::Group*> groups_;
+};
+
+train::SessionOptions options_for(const Task& task, const Layout& layout) {
+  train::SessionOptions options{.forward = train::forward_of(task.model), .name = "small", .training = {}};
+  options.training.precision = task.precision;
+  options.training.micro_batch = {.samples = layout.micro, .sequence = kSequence};
+  options.training.optimizer.clip = task.clip;
+  options.training.optimizer.weight_decay = 0.1;
+  options.training.loss_scaling.initial = 64.0;
+  options.micro_batches = static_cast<std::int32_t>(task.samples / (layout.micro * layout.strategy.data));
+  options.training.accumulates = options.micro_batches > 1;
+  options.training.segmented = task.model.family == model::Family::bert;
+  options.strategy = layout.strategy;
+  options.threads = 1;
+  options.evaluate = true;
+  return options;
+}
+
+// Samples are the same for every layout: they depend on their number in the step alone.
+void fill(train::Session& session, std::string_view program, std::int32_t micro_batch, std::int64_t first, std::int64_t vocab,
+          std::uint32_t step) {
+  const auto input = [&](std::string_view name) { return session.input(program, name, micro_batch); };
+  const auto tokens = input("tokens");
+  const auto targets = input("targets");
+  const auto positions = input("positions");
+  const auto segments = input("segments");
+  const auto types = input("token_types");
+  const auto samples = input("samples");
+  for (std::size_t index = 0; index < tokens.size(); ++index) {
+    const std::int64_t sample = first + static_cast<std::int64_t>(index) / kSequence;
+    const std::int64_t place = static_cast<std::int64_t>(index) % kSequence;
+    const std::int64_t value = sample * 31 + place * (7 + sample % 3) + step;
+    tokens[index] = static_cast<std::int32_t>(value % vocab);
+    targets[index] = (sample + place) % 5 == 4 ? -1 : static_cast<std::int32_t>((value * 3 + 7) % vocab);
+    if (!positions.empty()) positions[index] = static_cast<std::int32_t>(place);
+    if (!segments.empty()) segments[index] = place < kSequence - sample % 3 ? 0 : -1;
+    if (!types.empty()) types[index] = static_cast<std::int32_t>(place % 2);
+  }
+  for (std::size_t index = 0; index < samples.size(); ++index)
+    samples[index] = static_cast<std::int32_t>(first + static_cast<std::int64_t>(index));
+}
+
+std::int64_t valid_targets(std::int64_t samples) {
+  std::int64_t valid = 0;
+  for (std::int64_t sample = 0; sample < samples; ++sample) {
+    for (std::int64_t place = 0; place < kSequence; ++place) valid += (sample + place) % 5 == 4 ? 0 : 1;
+  }
+  return valid;
+}
+
+void run_rank(const Task& task, const Layout& layout, Counting* transport, Outcome& outcome, std::mutex& mutex) {
+  train::SessionOptions options = options_for(task, layout);
+  options.transport = transport;
+  train::Session session(options);
+  plan::verify(session.plan(), "lowering");
+  const std::int64_t data_place = session.plan().mesh.place(ops::Axis::data, session.rank());
+  const std::int64_t own = layout.micro * options.micro_batches;
+  std::int64_t sent_before = 0;
+  std::int64_t sent = 0;
+  std::vector<double> losses;
+  std::vector<double> norms;
+  for (std::int32_t number = 1; number <= task.steps; ++number) {
+    for (std::int32_t micro_batch = 0; micro_batch < options.micro_batches; ++micro_batch)
+      fill(session, "train", micro_batch, data_place * own + micro_batch * layout.micro, task.model.vocab,
+           static_cast<std::uint32_t>(number));
+    const train::StepResult result =
+        session.step({.learning_rate = 1e-2f, .step = static_cast<std::uint32_t>(number), .valid_targets = valid_targets(task.samples)});
+    losses.push_back(result.loss);
+    norms.push_back(result.gradient_norm);
+    if (layout.strategy.data > 1) {
+      sent = transport->sent("data") - sent_before;
+      sent_before = transport->sent("data");
+    }
+  }
+  double evaluation = 0.0;
+  for (std::int32_t batch = 0; batch < options.micro_batches; ++batch) {
+    fill(session, "evaluate", 0, data_place * own + batch * layout.micro, task.model.vocab, 0);
+    evaluation += session.evaluate();
+  }
+  std::map<std::string, std::vector<float>> parameters;
+  for (const train::ParameterInfo& info : train::parameters_of(session)) parameters[info.name] = train::read_parameter(session, info.name);
+
+  const std::lock_guard lock(mutex);
+  const auto rank = static_cast<std::size_t>(session.rank());
+  if (layout.strategy.data > 1) {
+    outcome.sent[rank] = sent;
+    const plan::Program& program = *plan::find_program(session.executor().rank_class(), "train");
+    outcome.predicted[rank] = plan::wire_bytes(session.plan(), program, ops::Axis::data, static_cast<std::int32_t>(data_place)).count;
+  }
+  if (outcome.losses.empty()) {
+    outcome.losses = losses;
+    outcome.norms = norms;
+    outcome.parameters = std::move(parameters);
+    outcome.evaluation = evaluation;
+    outcome.arena = session.executor().rank_class().arena[0].count;
+    return;
+  }
+  // Whatever rank is asked, the answer is the same.
+  if (outcome.losses != losses || outcome.norms != norms || outcome.parameters != parameters || outcome.evaluation != evaluation)
+    throw std::runtime_error("ranks disagree about the state of the model");
+}
+
+}  // namespace
+
+model::Model small_model(model::Family family) {
+  model::Model model = model::family_defaults(family);
+  model.layers = 2;
+  model.width = 64;
+  model.heads = 4;
+  model.kv_heads = family == model::Family::llama ? 2 : 4;
+  model.head_dim = 16;
+  model.ffn = 104;
+  model.context = 16;
+  model.vocab = 101;
+  return model;
+}
+
+Outcome train(const Task& task, const Layout& layout) {
+  const auto ranks = static_cast<int>(layout.strategy.ranks());
+  Outcome outcome;
+  outcome.sent.resize(static_cast<std::size_t>(ranks));
+  outcome.predicted.resize(static_cast<std::size_t>(ranks));
+  std::mutex mutex;
+  if (ranks == 1) {
+    run_rank(task, layout, nullptr, outcome, mutex);
+    return outcome;
+  }
+  collectives::local::run_threads(ranks, [&](collectives::Transport& inner) {
+    Counting transport(inner);
+    run_rank(task, layout, &transport, outcome, mutex);
+  });
+  return outcome;
+}
+
+}  // namespace plimsoll::ranks

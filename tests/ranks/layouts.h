@@ -1,0 +1,41 @@
+// Small models trained on several thread ranks, with everything a comparison between layouts needs.
+#pragma once
+
+#include <cstdint>
+#include <map>
+#include <string>
+#include <vector>
+
+#include "model/model.h"
+#include "strategy/strategy.h"
+#include "train/session.h"
+
+namespace plimsoll::ranks {
+
+struct Layout {
+  strategy::Strategy strategy;
+  std::int64_t micro = 1;  // samples per micro-batch of a rank
+};
+
+struct Task {
+  model::Model model;
+  model::Precision precision = model::Precision::f32;
+  double clip = 1.0;
+  std::int64_t samples = 8;  // in a step, over all ranks
+  std::int32_t steps = 3;
+};
+
+struct Outcome {
+  std::vector<double> losses;
+  std::vector<double> norms;
+  std::map<std::string, std::vector<float>> parameters;  // whole, after the last step
+  double evaluation = 0.0;                               // sum of losses of the step's samples afterwards
+  std::vector<std::int64_t> sent;                        // bytes, by rank: what the train program sent on the data axis in a step
+  std::vector<std::int64_t> predicted;                   // the same from the plan
+  std::int64_t arena = 0;                                // bytes of rank 0
+};
+
+model::Model small_model(model::Family family);
+Outcome train(const Task& task, const Layout& layout);
+
+}  // namespace plimsoll::ranks
