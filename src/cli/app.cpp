@@ -22,12 +22,21 @@ void add_run_options(CLI::App& command, RunOptions& options) {
       ->type_name("FILE");
 }
 
+void add_ranks(CLI::App& command, RunOptions& options) {
+  command
+      .add_option("--ranks", options.ranks,
+                  "ranks on this machine, as threads of one process; without \"strategy.data\" they become its data ranks")
+      ->type_name("N")
+      ->check(CLI::Range(1, 4096));
+}
+
 void add_json(CLI::App& command, bool& json) { command.add_flag("--json", json, "machine-readable output"); }
 
 void add_train(CLI::App& app) {
   auto options = std::make_shared<TrainOptions>();
   CLI::App* command = app.add_subcommand("train", "train a model; resumes from the newest valid checkpoint in the run's folder");
   add_run_options(*command, options->run);
+  add_ranks(*command, options->run);
   command->add_option("--trace", options->trace, "write a Chrome trace of one step to this file")->type_name("FILE");
   command->add_flag("--fresh", options->fresh, "remove the run's checkpoints and start over");
   command->callback([options] { train_command(*options); });
@@ -37,6 +46,7 @@ void add_plan(CLI::App& app) {
   auto options = std::make_shared<PlanOptions>();
   CLI::App* command = app.add_subcommand("plan", "show how a run would be trained: what fits where, to the byte");
   add_run_options(*command, options->run);
+  add_ranks(*command, options->run);
   add_json(*command, options->run.json);
   command->add_option("--out", options->out, "store the plan in this file")->type_name("FILE");
   command->add_flag("--full", options->full, "print every procedure, buffer and call");

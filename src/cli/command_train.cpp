@@ -9,6 +9,7 @@
 #include "base/json.h"
 #include "cli/commands.h"
 #include "cli/common.h"
+#include "collectives/local/threads.h"
 #include "config/config.h"
 #include "io/files.h"
 #include "io/posix_file_system.h"
@@ -18,6 +19,7 @@
 #include "observe/tensorboard_file.h"
 #include "plan/file.h"
 #include "report/waterline_text.h"
+#include "strategy/legality.h"
 #include "train/checkpoints.h"
 #include "train/setup.h"
 #include "train/stored_model.h"
@@ -46,11 +48,13 @@ void write_trace(io::FileSystem& file_system, const std::string& path, const exe
   trace.name_process(0, "rank 0");
   trace.name_thread({0, 0}, "calls");
   trace.name_thread({0, 1}, "kernels");
+  trace.name_thread({0, 2}, "communication calls");
+  trace.name_thread({0, 3}, "collectives");
   for (const executor::TimelineEvent& event : timeline.events) {
     const bool is_call = event.kernel.empty();
     trace.write({.name = is_call ? event.name : event.kernel,
                  .category = is_call ? "call" : event.name,
-                 .lane = {0, is_call ? 0 : 1},
+                 .lane = {0, 2 * event.stream + (is_call ? 0 : 1)},
                  .begin = event.begin,
                  .seconds = event.end - event.begin,
                  .args = {{"micro_batch", base::Json(event.micro_batch)}}});
@@ -79,35 +83,50 @@ void say_where_it_starts(const train::Resumed& resumed) {
   if (resumed.from) fmt::print("resuming after step {} from {}, the newest valid checkpoint\n\n", resumed.steps_done, *resumed.from);
 }
 
-}  // namespace
-
-void train_command(const TrainOptions& options) {
+// What one rank does. The first rank speaks and writes for all; every rank holds, trains and saves its own part.
+void train_rank(const TrainOptions& options, const config::Run& run, collectives::Transport* transport) {
   io::PosixFileSystem file_system;
-  const config::Run run = read_run(file_system, options.run);
   std::optional<train::StoredModel> start;  // opened before any work, so that a bad folder is refused at once
   if (!run.model_path.empty()) start.emplace(train::StoredModel::open(file_system, {.model_folder = run.model_path}, run));
+  const bool speaks = transport == nullptr || transport->rank() == 0;
   const train::Capacity capacity = train::capacity_of(run);  // before the arena counts as memory in use
   const observe::SystemClock clock;
   observe::Observers observers;
-  train::Trainer trainer(run, {.file_system = file_system, .observer = observers, .clock = clock, .stop_wanted = stop_wanted});
+  train::Trainer trainer(
+      run, {.file_system = file_system, .observer = observers, .clock = clock, .stop_wanted = stop_wanted, .transport = transport});
   const observe::Terminal terminal = observe::detect_terminal(1);
-  if (!run.deepspeed.equation.empty()) fmt::print("{}\n\n", run.deepspeed.equation);
-  fmt::print("{}\n",
-             report::waterline_text(trainer.session().plan(), "train",
-                                    {.color = terminal.color, .width = 72, .capacity = capacity.device, .reserve = capacity.reserve}));
+  if (speaks) {
+    if (!run.deepspeed.equation.empty()) fmt::print("{}\n\n", run.deepspeed.equation);
+    fmt::print("{}\n",
+               report::waterline_text(trainer.session().plan(), "train",
+                                      {.color = terminal.color, .width = 72, .capacity = capacity.device, .reserve = capacity.reserve}));
+    io::make_directories(file_system, run.out);
+  }
 
-  io::make_directories(file_system, run.out);
   train::Checkpoints checkpoints(file_system, run, train::checkpoint_folder(run).string());
   if (options.fresh) {
-    checkpoints.forget();
+    if (speaks) checkpoints.forget();
   } else {
-    say_where_it_starts(checkpoints.resume(trainer));
+    const train::Resumed resumed = checkpoints.resume(trainer);
+    if (speaks) say_where_it_starts(resumed);
   }
-  if (start && trainer.progress().steps_done == 0) say_absent(run.model_path, train::load_weights(*start, trainer.session()));
+  if (start && trainer.progress().steps_done == 0) {
+    const auto absent = train::load_weights(*start, trainer.session());
+    if (speaks) say_absent(run.model_path, absent);
+  }
+
+  executor::Timeline timeline;
+  train::Trainer::Hooks hooks{.save =
+                                  [&](train::Trainer& at) {
+                                    const observe::CheckpointSaved saved = checkpoints.save(at);
+                                    if (speaks) observers.on(saved);
+                                  },
+                              .timeline = options.trace.empty() || !speaks ? nullptr : &timeline};
+  if (!speaks) return trainer.run(hooks);
+
   store_description(file_system, run, trainer.session().plan());
   const std::string metrics_path = run.out + "/metrics.jsonl";
   continue_metrics(file_system, metrics_path, trainer.progress().steps_done);
-
   observe::ProgressLine progress([](std::string_view text) { std::fwrite(text.data(), 1, text.size(), stdout), std::fflush(stdout); },
                                  clock, {.terminal = terminal});
   observe::MetricsFile metrics(io::appending_sink(file_system, metrics_path));
@@ -116,13 +135,21 @@ void train_command(const TrainOptions& options) {
   observers.add(progress);
   observers.add(metrics);
   observers.add(tensorboard);
+  trainer.run(hooks);
+  if (!options.trace.empty()) write_trace(file_system, options.trace, timeline);
+}
 
+}  // namespace
+
+void train_command(const TrainOptions& options) {
+  io::PosixFileSystem file_system;
+  const config::Run run = read_run(file_system, options.run);
+  const auto ranks = static_cast<int>(run.strategy_auto ? 1 : run.strategy.ranks());
   std::signal(SIGTERM, on_stop_signal);
   std::signal(SIGINT, on_stop_signal);
-  executor::Timeline timeline;
-  trainer.run(
-      {.save = [&](train::Trainer& at) { observers.on(checkpoints.save(at)); }, .timeline = options.trace.empty() ? nullptr : &timeline});
-  if (!options.trace.empty()) write_trace(file_system, options.trace, timeline);
+  if (ranks == 1) return train_rank(options, run, nullptr);
+  if (!run.strategy_auto) strategy::require_legal(run.strategy);  // before threads start
+  collectives::local::run_threads(ranks, [&](collectives::Transport& transport) { train_rank(options, run, &transport); });
 }
 
 }  // namespace plimsoll::cli

@@ -13,6 +13,7 @@ struct RunOptions {
   std::string file;
   std::vector<std::string> overrides;  // --set
   std::string deepspeed;               // a DeepSpeed file to take settings from
+  std::int64_t ranks = 0;              // 0: as many as the strategy has
   bool json = false;
 };
 

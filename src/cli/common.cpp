@@ -24,13 +24,35 @@ std::string run_text(io::FileSystem& file_system, const std::string& path, std::
   }
 }
 
+std::int64_t ranks_of(const config::Run& run) { return run.strategy_auto ? 1 : run.strategy.ranks(); }
+
+// The override that makes the strategy one of `ranks` ranks, where it leaves the data axis open.
+std::string data_ranks_for(const config::Run& run, std::int64_t ranks) {
+  if (run.strategy_auto) return fmt::format("strategy={{\"data\": {}}}", ranks);
+  const std::int64_t others = run.strategy.tensor * run.strategy.pipe;
+  if (run.given("strategy.data") || ranks % others != 0) {
+    base::not_legal(
+        "{}: found a strategy of data {} x tensor {} x pipe {} = {} ranks and --ranks {}; give --ranks {}, or a \"strategy\" of {} ranks",
+        run.where("strategy.data"), run.strategy.data, run.strategy.tensor, run.strategy.pipe, run.strategy.ranks(), ranks,
+        run.strategy.ranks(), ranks);
+  }
+  return fmt::format("strategy.data={}", ranks / others);
+}
+
 }  // namespace
 
 config::Run read_run(io::FileSystem& file_system, const RunOptions& options) {
   config::NamedText deepspeed{.name = options.deepspeed, .text = ""};
   if (!deepspeed.name.empty()) deepspeed.text = run_text(file_system, deepspeed.name, "a DeepSpeed configuration (see docs/deepspeed.md)");
-  config::Run run = config::parse_run(run_text(file_system, options.file, "a run file (see docs/run-file.md)"), options.file,
-                                      options.overrides, deepspeed);
+  const std::string text = run_text(file_system, options.file, "a run file (see docs/run-file.md)");
+  config::Run run = config::parse_run(text, options.file, options.overrides, deepspeed);
+  if (options.ranks > 0 && options.ranks != ranks_of(run)) {
+    if (const std::string settled = data_ranks_for(run, options.ranks); !settled.empty()) {
+      std::vector<std::string> overrides = options.overrides;
+      overrides.push_back(settled);
+      run = config::parse_run(text, options.file, overrides, deepspeed);
+    }
+  }
   if (const std::string warning = config::deepspeed_warning(run); !warning.empty()) fmt::print(stderr, "plimsoll: {}", warning);
   if (!run.model_path.empty()) config::resolve_model(run, formats::read_hf_config(file_system, run.model_path));
   return run;

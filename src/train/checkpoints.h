@@ -6,6 +6,7 @@
 #include <string>
 #include <vector>
 
+#include "checkpoint/load.h"
 #include "checkpoint/manifest.h"
 #include "config/run.h"
 #include "io/file_system.h"
@@ -31,6 +32,8 @@ class Checkpoints {
   void forget();
 
  private:
+  checkpoint::Search load_together(Session& session);
+
   io::FileSystem& file_system_;
   checkpoint::Identity identity_;
   std::int64_t keep_;

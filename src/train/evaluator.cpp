@@ -1,10 +1,23 @@
 #include "train/evaluator.h"
 
 #include <algorithm>
+#include <numeric>
 
 #include "train/setup.h"
+#include "train/together.h"
 
 namespace plimsoll::train {
+
+namespace {
+
+// A rank for which no batch is left takes part with one in which nothing counts.
+void leave_empty(const data::BatchView& view) {
+  for (const std::span<std::int32_t> input : {view.tokens, view.positions, view.segments, view.token_types, view.samples})
+    std::fill(input.begin(), input.end(), 0);
+  std::fill(view.targets.begin(), view.targets.end(), -1);
+}
+
+}  // namespace
 
 Evaluator::Evaluator(io::FileSystem& file_system, const config::Run& run)
     : run_(run), reader_(open_reader(file_system, run, run.data.valid, true)) {}
@@ -16,12 +29,22 @@ observe::Evaluation Evaluator::run(Session& session, const observe::Clock& clock
   const std::int64_t all = (samples + rows - 1) / rows;
   const std::int64_t batches = run_.eval.batches > 0 ? std::min(run_.eval.batches, all) : all;
   observe::Evaluation evaluation;
+  // Batches are dealt to the data ranks in turn; the sum that evaluate() gives is over all of them.
+  const plan::Mesh& mesh = session.plan().mesh;
+  const std::int64_t place = mesh.place(ops::Axis::data, session.rank());
   double loss_sum = 0.0;
-  for (std::int64_t batch = 0; batch < batches; ++batch) {
-    const data::SampleRange range{batch * rows, std::min(rows, samples - batch * rows)};
-    evaluation.tokens += reader_->read(range, batch_view(session, "evaluate", 0, run_));
+  for (std::int64_t first = 0; first < batches; first += mesh.data) {
+    const std::int64_t batch = first + place;
+    const data::BatchView view = batch_view(session, "evaluate", 0, run_);
+    if (batch < batches) {
+      evaluation.tokens += reader_->read({batch * rows, std::min(rows, samples - batch * rows)}, view);
+    } else {
+      leave_empty(view);
+    }
     loss_sum += session.evaluate();
   }
+  const std::vector<std::int64_t> tokens = tell_all(session.data_group(), evaluation.tokens);
+  evaluation.tokens = std::accumulate(tokens.begin(), tokens.end(), std::int64_t{0});
   evaluation.loss = loss_sum / static_cast<double>(std::max<std::int64_t>(1, evaluation.tokens));
   evaluation.seconds = clock.seconds() - start;
   return evaluation;

@@ -7,6 +7,7 @@
 #include "kernels/cpu/table.h"
 #include "lowering/lower.h"
 #include "plan/verify.h"
+#include "strategy/legality.h"
 #include "train/initialise.h"
 
 namespace plimsoll::train {
@@ -77,16 +78,28 @@ plan::Plan lower_graphs(const SessionOptions& options, const Graphs& graphs) {
   return plan;
 }
 
+// Before anything is planned or allocated.
+SessionOptions checked(SessionOptions options) {
+  const std::int64_t ranks = options.transport == nullptr ? 1 : options.transport->size();
+  if (options.strategy.ranks() != ranks) {
+    base::not_legal("the strategy has {} ranks ({}), but {} started; start as many ranks as the strategy has (plimsoll train --ranks {})",
+                    options.strategy.ranks(), strategy::describe(options.strategy), ranks == 1 ? "one was" : fmt::format("{} were", ranks),
+                    options.strategy.ranks());
+  }
+  return options;
+}
+
 }  // namespace
 
 struct Session::State {
   explicit State(SessionOptions given)
-      : options(std::move(given)),
+      : options(checked(std::move(given))),
         graphs(graphs_of(options)),
         plan(lower_graphs(options, graphs)),
         rank(options.transport == nullptr ? 0 : options.transport->rank()),
         executor(executor::make_cpu_executor(plan, rank, options.transport)),
         buffers(*executor) {
+    if (plan.mesh.ranks() > 1) world = options.transport->make_world("world");
     if (plan.mesh.data > 1) data_group = options.transport->make_group(plan.mesh.group(ops::Axis::data, rank), "data, between steps");
     for (const auto& graph : {&graphs.prefill, &graphs.decode, &graphs.infer, &graphs.evaluate, &graphs.train}) {
       if (!*graph) continue;
@@ -104,6 +117,7 @@ struct Session::State {
   Graphs graphs;
   plan::Plan plan;
   std::int32_t rank;
+  std::unique_ptr<collectives::Group> world;
   std::unique_ptr<collectives::Group> data_group;
   std::unique_ptr<executor::Executor> executor;
   Buffers buffers;
@@ -123,6 +137,7 @@ const plan::Plan& Session::plan() const { return state_->plan; }
 const graph::Graph& Session::graph() const { return state_->graphs.first(); }
 std::uint64_t Session::seed() const { return state_->options.seed; }
 std::int32_t Session::rank() const { return state_->rank; }
+collectives::Group* Session::world() { return state_->world.get(); }
 collectives::Group* Session::data_group() { return state_->data_group.get(); }
 void Session::refresh_weights() { refresh_copies(graph(), executor(), data_group()); }
 executor::Executor& Session::executor() { return *state_->executor; }

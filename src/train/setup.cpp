@@ -136,27 +136,30 @@ data::BatchView batch_view(Session& session, std::string_view program, std::int3
 
 Capacity capacity_of(const config::Run& run) {
   const base::Bytes reserve = memory_so_far() + kStillToCome;
-  if (run.limits.device.count > 0) return {run.limits.device, reserve, run.where("limits.device")};
+  if (run.limits.device.count > 0) return {run.limits.device, reserve, run.where("limits.device"), true};
   struct sysinfo machine{};
   sysinfo(&machine);
   const auto memory = static_cast<std::int64_t>(machine.totalram) * static_cast<std::int64_t>(machine.mem_unit);
-  return {base::Bytes{memory}, reserve, "the memory of this machine"};
+  return {base::Bytes{memory}, reserve, "the memory of this machine", false};
 }
 
 void require_fit(const plan::Plan& plan, const Capacity& capacity) {
   const plan::RankClass& rank_class = plan.classes.at(0);
   const base::Bytes arena = rank_class.arena[static_cast<std::size_t>(plan::Tier::device)];
-  if (arena + capacity.reserve <= capacity.device) return;
+  const base::Bytes needed = capacity.per_rank ? arena : base::Bytes{arena.count * plan.mesh.ranks()};
+  if (needed + capacity.reserve <= capacity.device) return;
   const plan::Waterline line = plan::waterline(rank_class, 0, plan::Tier::device);
   std::string table;
   for (const auto& [kind, bytes] : plan::by_kind(rank_class, 0, plan::Tier::device, line.peak_call)) {
     table += fmt::format("\n  {:<12} {:>10}", plan::name_of(kind), base::to_string(bytes));
   }
+  const std::string ranks = needed == arena ? "" : fmt::format(" x {} ranks", plan.mesh.ranks());
   base::not_legal(
-      "{}\ndoes not fit: it needs {} ({} of arena and {} beside it), and {} is {} - {} too much. At its fullest moment the arena holds:{}\n"
+      "{}\ndoes not fit: it needs {} ({} of arena{} and {} beside it), and {} is {} - {} too much. At its fullest moment the arena "
+      "holds:{}\n"
       "Use a smaller \"batch.micro\" or \"batch.sequence\", \"precision\": \"bf16\", or a smaller model.",
-      plan.model, base::to_string(arena + capacity.reserve), base::to_string(arena), base::to_string(capacity.reserve), capacity.origin,
-      base::to_string(capacity.device), base::to_string(arena + capacity.reserve - capacity.device), table);
+      plan.model, base::to_string(needed + capacity.reserve), base::to_string(arena), ranks, base::to_string(capacity.reserve),
+      capacity.origin, base::to_string(capacity.device), base::to_string(needed + capacity.reserve - capacity.device), table);
 }
 
 }  // namespace plimsoll::train

@@ -36,9 +36,10 @@ data::BatchView batch_view(Session& session, std::string_view program, std::int3
 
 // What the machine and the run's limits allow.
 struct Capacity {
-  base::Bytes device;   // memory the arenas and the reserve may take
-  base::Bytes reserve;  // beside the arenas: program, libraries, buffers of the data reader
-  std::string origin;   // "limits.device", "memory of this machine"
+  base::Bytes device;    // memory the arenas and the reserve may take
+  base::Bytes reserve;   // beside the arenas: program, libraries, buffers of the data reader
+  std::string origin;    // "limits.device", "memory of this machine"
+  bool per_rank = true;  // else all ranks share it
 };
 
 Capacity capacity_of(const config::Run& run);

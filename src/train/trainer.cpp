@@ -1,19 +1,22 @@
 #include "train/trainer.h"
 
+#include <algorithm>
+#include <numeric>
 #include <optional>
 
 #include "data/batch_share.h"
 #include "train/evaluator.h"
 #include "train/lr_schedule.h"
 #include "train/setup.h"
+#include "train/together.h"
 
 namespace plimsoll::train {
 
 namespace {
 
-Session make_session(const config::Run& run) {
-  const SessionOptions options =
-      session_options(run, {.train = true, .evaluate = !run.data.valid.empty(), .draw_parameters = run.model_path.empty()});
+Session make_session(const config::Run& run, collectives::Transport* transport) {
+  const SessionOptions options = session_options(
+      run, {.train = true, .evaluate = !run.data.valid.empty(), .draw_parameters = run.model_path.empty(), .transport = transport});
   require_fit(plan_session(options), capacity_of(run));
   return Session(options);
 }
@@ -25,7 +28,7 @@ struct Trainer::State {
       : run(given),
         context(where),
         train_reader(open_reader(where.file_system, given, given.data.train, false)),
-        session(make_session(given)) {
+        session(make_session(given, where.transport)) {
     if (!given.data.valid.empty()) evaluator.emplace(where.file_system, given);
   }
 
@@ -47,12 +50,16 @@ observe::StepDone Trainer::step(executor::Timeline* timeline) {
   State& state = *state_;
   const config::Run& run = state.run;
   const double start = state.context.clock.seconds();
-  const data::BatchShare share{.global = run.batch.global, .micro = run.batch.micro};
+  const plan::Mesh& mesh = state.session.plan().mesh;
+  const data::BatchShare share{
+      .global = run.batch.global, .micro = run.batch.micro, .ranks = mesh.data, .rank = mesh.place(ops::Axis::data, state.session.rank())};
   std::int64_t valid_targets = 0;
   for (std::int32_t micro_batch = 0; micro_batch < share.micro_batches(); ++micro_batch) {
     const data::SampleRange range = data::range_of(share, state.progress.cursor, micro_batch);
     valid_targets += state.train_reader->read(range, batch_view(state.session, "train", micro_batch, run));
   }
+  const std::vector<std::int64_t> everybodys = tell_all(state.session.data_group(), valid_targets);
+  valid_targets = std::accumulate(everybodys.begin(), everybodys.end(), std::int64_t{0});
   const std::int64_t number = state.progress.steps_done + 1;
   const double rate = learning_rate(run, number);
   const StepResult result = state.session.step(
@@ -76,7 +83,12 @@ void Trainer::run(const Hooks& hooks) {
       observe::RunStarted{.first_step = state.progress.steps_done + 1, .last_step = run.steps, .name = describe(run)});
   const std::int64_t first = state.progress.steps_done;
   std::int64_t saved = first;
-  while (state.progress.steps_done < run.steps && !state.context.stop_wanted.load()) {
+  // A signal reaches ranks at different moments, and they must stop after the same step.
+  const auto stop_wanted = [&] {
+    const std::vector<std::int64_t> wishes = tell_all(state.session.world(), state.context.stop_wanted.load() ? 1 : 0);
+    return std::any_of(wishes.begin(), wishes.end(), [](std::int64_t wish) { return wish != 0; });
+  };
+  while (state.progress.steps_done < run.steps && !stop_wanted()) {
     const std::int64_t number = state.progress.steps_done - first + 1;
     const bool traced = number == 2 || (number == 1 && state.progress.steps_done + 1 == run.steps);
     observe::StepDone done = step(traced ? hooks.timeline : nullptr);

@@ -1,4 +1,5 @@
-// The training loop of one rank: read, step, report, evaluate; everything that is not in a program.
+// The training loop of one rank: read, step, report, evaluate; everything that is not in a program. With several ranks
+// each runs this loop and they move from step to step together.
 #pragma once
 
 #include <atomic>
@@ -17,7 +18,8 @@ struct TrainContext {
   io::FileSystem& file_system;
   observe::Observer& observer;
   const observe::Clock& clock;
-  const std::atomic<bool>& stop_wanted;  // finish the step in hand, save and return
+  const std::atomic<bool>& stop_wanted;         // finish the step in hand, save and return
+  collectives::Transport* transport = nullptr;  // to the other ranks of the run's strategy
 };
 
 // What a resumed run must know beside the session's buffers.
