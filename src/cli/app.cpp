@@ -94,6 +94,23 @@ void add_generate(CLI::App& app) {
   command->callback([options] { generate_command(*options); });
 }
 
+void add_model_files(CLI::App& app) {
+  const auto add = [&](const char* name, const char* description, const char* from, void (*run)(const ModelFileOptions&)) {
+    auto options = std::make_shared<ModelFileOptions>();
+    CLI::App* command = app.add_subcommand(name, description);
+    command->add_option("from", options->run.file, from)->required();
+    command->add_option("to", options->to, "a new folder, or an empty one")->required();
+    command->add_option("--dtype", options->dtype, "f32, bf16 or fp16; as stored unless given")
+        ->check(CLI::IsMember({"f32", "bf16", "fp16"}));
+    command->add_option("--max-shard", options->max_shard, "split larger weights over files of this size")->capture_default_str();
+    add_json(*command, options->run.json);
+    command->callback([options, run] { run(*options); });
+  };
+  add("import", "check a Hugging Face folder and write it as one that training starts from", "a folder with config.json and safetensors",
+      import_command);
+  add("export", "write a trained model as a Hugging Face folder", "run file, run folder, checkpoint or model folder", export_command);
+}
+
 void add_inspect(CLI::App& app) {
   auto options = std::make_shared<InspectOptions>();
   CLI::App* command = app.add_subcommand("inspect", "a plan, a checkpoint, a model file or a token file in words");
@@ -142,6 +159,7 @@ std::unique_ptr<CLI::App> make_app() {
   add_explain(*app);
   add_eval(*app);
   add_generate(*app);
+  add_model_files(*app);
   add_inspect(*app);
   add_helpers(*app);
   return app;

@@ -3,6 +3,7 @@
 #include "base/error.h"
 #include "base/json.h"
 #include "cli/commands.h"
+#include "cli/inspect_model.h"
 #include "formats/token_file.h"
 #include "io/files.h"
 #include "io/posix_file_system.h"
@@ -65,8 +66,9 @@ bool starts_like_json(io::FileSystem& file_system, const std::string& path) {
 void inspect_command(const InspectOptions& options) {
   io::PosixFileSystem file_system;
   const auto status = file_system.status(options.path);
-  if (!status) base::bad_input("{}: there is nothing of that name; expected a plan or a token file", options.path);
-  if (status->kind == io::EntryKind::directory) base::bad_input("{}: this is a folder; expected a plan or a token file", options.path);
+  if (!status) base::bad_input("{}: there is nothing of that name; expected a plan, a checkpoint, a model or a token file", options.path);
+  if (status->kind == io::EntryKind::directory) return inspect_folder(file_system, options);
+  if (looks_like_safetensors(file_system, options.path)) return inspect_safetensors(file_system, options);
   if (starts_like_json(file_system, options.path)) return inspect_plan(file_system, options);
   inspect_tokens(file_system, options);
 }

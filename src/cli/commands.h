@@ -41,6 +41,13 @@ struct GenerateOptions {
   bool ignore_end = false;
 };
 
+struct ModelFileOptions {
+  RunOptions run;     // its file may be a folder
+  std::string to;     // a new folder
+  std::string dtype;  // empty: as stored
+  std::string max_shard = "5GB";
+};
+
 struct InspectOptions {
   std::string path;
   std::string other;  // a second plan to compare with
@@ -52,6 +59,8 @@ void plan_command(const PlanOptions& options);
 void explain_command(const RunOptions& options);
 void eval_command(const RunOptions& options);
 void generate_command(const GenerateOptions& options);
+void import_command(const ModelFileOptions& options);
+void export_command(const ModelFileOptions& options);
 void inspect_command(const InspectOptions& options);
 
 }  // namespace plimsoll::cli

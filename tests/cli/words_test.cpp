@@ -22,7 +22,8 @@ class Words : public testing::Test {
   RunFolder folder_;
 };
 
-const std::vector<std::string> kCommands{"train", "plan", "explain", "eval", "generate", "inspect", "completion", "manual"};
+const std::vector<std::string> kCommands{"train",  "plan",   "explain", "eval",       "generate",
+                                         "import", "export", "inspect", "completion", "manual"};
 
 TEST_F(Words, PlanAsJson) {
   const base::Json plan = base::parse_json(output({"plan", "run.json", "--json", "--out", "plan.json"}), "plan", {.strict = true});

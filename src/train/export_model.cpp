@@ -1,0 +1,72 @@
+#include "train/export_model.h"
+
+#include <algorithm>
+
+#include "base/error.h"
+#include "formats/hf_config.h"
+#include "graph/training.h"
+#include "train/initialise.h"
+
+namespace plimsoll::train {
+
+namespace {
+
+// The one type of a folder's floating tensors; f32 where they have several, which holds them all.
+formats::FileDType stored_dtype(const StoredModel& stored) {
+  if (stored.folder() == nullptr) return formats::FileDType::f32;
+  std::optional<formats::FileDType> common;
+  for (const formats::Safetensors& file : stored.folder()->weights().files()) {
+    for (const formats::TensorView& tensor : file.tensors()) {
+      if (!formats::converts_from_f32(tensor.dtype)) continue;
+      if (common && *common != tensor.dtype) return formats::FileDType::f32;
+      common = tensor.dtype;
+    }
+  }
+  return common.value_or(formats::FileDType::f32);
+}
+
+// Our parameters, one at a time.
+class Provider {
+ public:
+  Provider(const StoredModel& stored, const config::Run& run)
+      : stored_(stored), run_(run), graph_(graph::inference_graph(run.model, model::Training{})) {}
+
+  std::span<const float> operator()(std::string_view name) {
+    const auto found = std::find_if(graph_.parameters.begin(), graph_.parameters.end(),
+                                    [&](const graph::Parameter& parameter) { return parameter.name == name; });
+    PLIMSOLL_CHECK(found != graph_.parameters.end(), "the graph has no parameter {}", name);
+    if (stored_.folder() != nullptr && !stored_.holds(name)) {
+      drawn_.emplace_back(name);
+      values_ = initial_values(graph_, *found, static_cast<std::uint64_t>(run_.seed));
+      return values_;
+    }
+    const base::Shape& shape = graph_.values[found->weight].type.shape;
+    values_.resize(static_cast<std::size_t>(shape.elements()));
+    stored_.load(found->name, shape, values_);
+    return values_;
+  }
+
+  std::vector<std::string> drawn() const { return drawn_; }
+
+ private:
+  const StoredModel& stored_;
+  const config::Run& run_;
+  graph::Graph graph_;
+  std::vector<float> values_;
+  std::vector<std::string> drawn_;
+};
+
+}  // namespace
+
+Exported export_model(io::FileSystem& file_system, const StoredModel& stored, const config::Run& run, const ExportRequest& request) {
+  const io::Path from = stored.folder() != nullptr ? io::Path(stored.origin()) : io::Path(run.model_path);
+  Exported exported{.dtype = request.dtype.value_or(stored_dtype(stored)), .parameters = model::parameter_count(run.model)};
+  formats::HfExport to{.model = run.model, .dtype = exported.dtype, .max_shard_bytes = request.max_shard_bytes, .companions = from};
+  if (!from.empty()) to.config = formats::read_hf_config_json(file_system, from);
+  Provider provider(stored, run);
+  formats::export_hf(file_system, request.folder, to, [&](std::string_view name) { return provider(name); });
+  exported.drawn = provider.drawn();
+  return exported;
+}
+
+}  // namespace plimsoll::train
