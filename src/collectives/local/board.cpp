@@ -8,6 +8,7 @@
 #include <fmt/ranges.h>
 
 #include "base/error.h"
+#include "collectives/compare.h"
 
 namespace plimsoll::collectives::local {
 
@@ -64,8 +65,13 @@ void Board::open(const Call& call, Counts counts, Counts wanted) {
   std::copy(counts.begin(), counts.end(), own);
   std::copy(wanted.begin(), wanted.end(), own + size_);
   arrive(call, true);
-  compare(call);
-  if (!counts.empty()) compare_counts(call);
+  std::vector<Call> calls;
+  calls.reserve(size_);
+  for (std::size_t i = 0; i < size_; ++i) calls.push_back(read(slots_[i].call[turn()]));
+  compare_calls(seat_.group, seat_.members, calls);
+  if (counts.empty()) return;
+  compare_counts(seat_.group, seat_.members, call,
+                 {[this](int member) { return this->counts(member); }, [this](int member) { return this->wanted(member); }});
 }
 
 void Board::arrive(const Call& call, bool may_give_up) {
@@ -153,44 +159,6 @@ std::string Board::late_text(const std::vector<int>& late) const {
 void Board::fail_lost(const Call& call, const std::string& clause) const {
   base::fail(base::ErrorKind::peer_lost, "rank {} waited in vain in {} of group '{}': {}",
              seat_.members[static_cast<std::size_t>(seat_.member)], to_text(call), seat_.group, clause);
-}
-
-// All members see the same calls and counts, so all of them find the same fault, or none.
-void Board::compare(const Call& call) const {
-  std::vector<Call> calls;
-  calls.reserve(size_);
-  for (std::size_t i = 0; i < size_; ++i) calls.push_back(read(slots_[i].call[turn()]));
-  const auto same = [&](const Call& other) { return other.same_as(calls.front()); };
-  if (std::all_of(calls.begin(), calls.end(), same)) return;
-  // Name whoever differs from most of the others.
-  const auto fellows = [&](const Call& one) {
-    return std::count_if(calls.begin(), calls.end(), [&](const Call& c) { return c.same_as(one); });
-  };
-  const auto less = [&](const Call& a, const Call& b) { return fellows(a) < fellows(b); };
-  const Call usual = *std::max_element(calls.begin(), calls.end(), less);
-  std::vector<std::string> odd;
-  for (std::size_t i = 0; i < size_; ++i) {
-    if (!calls[i].same_as(usual)) odd.push_back(fmt::format("rank {} asks for {}", seat_.members[i], to_text(calls[i])));
-  }
-  const std::size_t example =
-      static_cast<std::size_t>(std::find_if(calls.begin(), calls.end(), [&](const Call& c) { return c.same_as(usual); }) - calls.begin());
-  base::fail(base::ErrorKind::other, "group '{}': {}, while rank {} asks for {}; all members must make the same calls in the same order",
-             seat_.group, fmt::join(odd, ", "), seat_.members[example], to_text(call.same_as(usual) ? call : usual));
-}
-
-void Board::compare_counts(const Call& call) const {
-  for (std::size_t i = 0; i < size_; ++i) {
-    for (std::size_t j = 0; j < size_; ++j) {
-      const bool exchange = call.operation == Operation::all_to_all;
-      const std::int64_t found = counts(static_cast<int>(i))[j];
-      const std::int64_t expected = exchange ? wanted(static_cast<int>(j))[i] : counts(0)[j];
-      if (found == expected) continue;
-      const std::string other = exchange ? fmt::format("rank {} expects {}", seat_.members[j], expected)
-                                         : fmt::format("for rank {} {}", seat_.members[0], expected);
-      base::fail(base::ErrorKind::other, "group '{}', {}: the part of rank {} has {} elements for rank {}, but {}", seat_.group,
-                 to_text(call), seat_.members[j], found, seat_.members[i], other);
-    }
-  }
 }
 
 void Board::count(int from, int to, std::int64_t bytes) {

@@ -90,8 +90,6 @@ class Board {
   std::vector<int> absent() const;
   [[noreturn]] void fail_lost(const Call& call, const std::string& clause) const;
   std::string late_text(const std::vector<int>& late) const;
-  void compare(const Call& call) const;
-  void compare_counts(const Call& call) const;
 
   Seat seat_;
   std::size_t size_;
