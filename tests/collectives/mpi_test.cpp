@@ -1,4 +1,4 @@
-// Ranks under mpirun: the same bits as threads, and failures named as far as the launcher allows. Where MPI is missing, the refusal.
+// Ranks under mpirun: the same bits as threads, and failures named as far as the launcher allows.
 #include "collectives/mpi/mpi.h"
 
 #include <gtest/gtest.h>
@@ -8,7 +8,6 @@
 
 #include <fmt/format.h>
 
-#include "base/error.h"
 #include "collectives/cases.h"
 #include "collectives/local/threads.h"
 #include "collectives/rank_files.h"
@@ -82,12 +81,6 @@ TEST_F(Mpi, ARankThatFailsOrEndsOrDiffersIsNamed) {
     EXPECT_EQ(end.code, fault.code) << fault.mode << ": " << end.text;
     for (const std::string& word : fault.words) EXPECT_TRUE(holds(end.text, {word})) << fault.mode << ": " << end.text;
   }
-}
-
-TEST(MpiMissing, IsAReasonAndARefusal) {
-  if (!mpi::why_missing()) GTEST_SKIP() << "MPI is here";
-  EXPECT_TRUE(holds(*mpi::why_missing(), {"built without MPI", "--ranks"}));
-  EXPECT_THROW(mpi::join(), base::Error);
 }
 
 TEST(MpiLauncher, IsKnownByItsVariables) {
