@@ -143,10 +143,12 @@ Part write_part(io::FileSystem& file_system, const io::Path& folder, const SaveR
   DataFileWriter file(file_system, folder / temporary_name(request.step) / data_name(writer), request.block_bytes);
   Part part{.writer = writer, .file = {}, .tensors = {}};
   for (const TensorSource& piece : pieces) {
+    if (request.was_read && !part.tensors.empty()) request.was_read(part.tensors.size());
     const std::int64_t offset = file.append(piece.data);
     part.tensors.push_back(record_of(piece));
     if (!piece.data.empty()) part.tensors.back().pieces.push_back({writer, offset, piece.begin, std::ssize(piece.data)});
   }
+  if (request.was_read) request.was_read(pieces.size());
   part.file = file.finish();
   return part;
 }

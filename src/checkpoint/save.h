@@ -13,6 +13,7 @@
 #pragma once
 
 #include <cstddef>
+#include <functional>
 #include <span>
 #include <string>
 #include <vector>
@@ -23,7 +24,7 @@
 
 namespace plimsoll::checkpoint {
 
-// A tensor, or the part of it that starts at byte `begin`. Must not change until the save is over.
+// A tensor, or the part of it that starts at byte `begin`. Must not change until it was read (SaveRequest::was_read) or the save is over.
 struct TensorSource {
   std::string name;
   base::DType dtype = base::DType::f32;
@@ -38,6 +39,7 @@ struct SaveRequest {
   base::Json state = base::Json::object();
   std::int64_t keep = 2;  // how many to keep, this one included; at least 2
   std::int64_t block_bytes = kBlockBytes;
+  std::function<void(std::size_t count)> was_read = {};  // the first `count` tensors may change from now on
 };
 
 struct SaveResult {

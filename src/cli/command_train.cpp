@@ -103,6 +103,7 @@ void train_rank(const TrainOptions& options, const config::Run& run, collectives
     io::make_directories(file_system, run.out);
   }
 
+  std::shared_ptr<io::File> metrics_file;  // outlives the saves, which sync it
   train::Checkpoints checkpoints(file_system, run, train::checkpoint_folder(run).string());
   if (options.fresh) {
     if (speaks) checkpoints.forget();
@@ -116,12 +117,14 @@ void train_rank(const TrainOptions& options, const config::Run& run, collectives
   }
 
   executor::Timeline timeline;
-  train::Trainer::Hooks hooks{.save =
-                                  [&](train::Trainer& at) {
-                                    const observe::CheckpointSaved saved = checkpoints.save(at);
-                                    if (speaks) observers.on(saved);
-                                  },
-                              .timeline = options.trace.empty() || !speaks ? nullptr : &timeline};
+  // The loss log up to a checkpoint is on the medium before the checkpoint is: a run resumed from it has the same log.
+  const train::SaveContext saving{.observer = observers, .stop_wanted = stop_wanted, .make_durable = [&metrics_file] {
+                                    if (metrics_file) metrics_file->sync();
+                                  }};
+  const train::Trainer::Hooks hooks{.save = [&](train::Trainer& at) { checkpoints.save(at, saving); },
+                                    .poll = [&](train::Trainer& at) { checkpoints.poll(at, saving); },
+                                    .settle = [&](train::Trainer& at) { checkpoints.settle(at, saving); },
+                                    .timeline = options.trace.empty() || !speaks ? nullptr : &timeline};
   if (!speaks) return trainer.run(hooks);
 
   store_description(file_system, run, trainer.session().plan());
@@ -129,7 +132,9 @@ void train_rank(const TrainOptions& options, const config::Run& run, collectives
   continue_metrics(file_system, metrics_path, trainer.progress().steps_done);
   observe::ProgressLine progress([](std::string_view text) { std::fwrite(text.data(), 1, text.size(), stdout), std::fflush(stdout); },
                                  clock, {.terminal = terminal});
-  observe::MetricsFile metrics(io::appending_sink(file_system, metrics_path));
+  metrics_file = std::make_shared<io::File>(file_system, metrics_path, io::OpenMode::append);
+  file_system.sync_directory(run.out);
+  observe::MetricsFile metrics(io::appending_sink(metrics_file));
   observe::TensorboardFile tensorboard(
       io::appending_sink(file_system, run.out + "/" + observe::event_file_name(clock.unix_seconds(), host_name())), clock);
   observers.add(progress);
@@ -144,6 +149,7 @@ void train_rank(const TrainOptions& options, const config::Run& run, collectives
 void train_command(const TrainOptions& options) {
   io::PosixFileSystem file_system;
   const config::Run run = read_run(file_system, options.run);
+  if (!options.trace.empty()) write_trace(file_system, options.trace, {});  // a bad path is told now, not after the run
   const auto ranks = static_cast<int>(run.strategy_auto ? 1 : run.strategy.ranks());
   std::signal(SIGTERM, on_stop_signal);
   std::signal(SIGINT, on_stop_signal);

@@ -52,6 +52,11 @@ struct Choices<LrScheduleType> {
 };
 
 template <>
+struct Choices<OnFullDisk> {
+  static constexpr std::array<Choice<OnFullDisk>, 2> kTable{{{"stop", OnFullDisk::stop}, {"retry", OnFullDisk::retry}}};
+};
+
+template <>
 struct Choices<WarmupShape> {
   static constexpr std::array<Choice<WarmupShape>, 2> kTable{{{"linear", WarmupShape::linear}, {"log", WarmupShape::log}}};
 };

@@ -21,6 +21,7 @@ namespace plimsoll::config {
 enum class Device { automatic, cpu, cuda };
 enum class Transport { automatic, local, mpi, nccl };
 enum class LrScheduleType { constant, linear, cosine, wsd, points };
+enum class OnFullDisk { stop, retry };
 enum class WarmupShape { linear, log };
 
 struct Data {
@@ -83,7 +84,10 @@ struct Eval {
 
 struct Checkpoint {
   std::int64_t every = 100;  // 0 = at the end only
-  std::int64_t keep = 2;
+  std::int64_t keep = 2;     // never less: there must be one to fall back to
+  bool async = true;         // written beside training
+  OnFullDisk on_full_disk = OnFullDisk::stop;
+  double retry_seconds = 10.0;
 
   bool operator==(const Checkpoint&) const = default;
 };

@@ -111,8 +111,11 @@ std::vector<Path> expand_glob(FileSystem& file_system, const std::string& patter
 }
 
 std::function<void(std::string_view)> appending_sink(FileSystem& file_system, const Path& path) {
-  auto file = std::make_shared<File>(file_system, path, OpenMode::append);
-  return [file](std::string_view text) { file->append(as_bytes(text)); };
+  return appending_sink(std::make_shared<File>(file_system, path, OpenMode::append));
+}
+
+std::function<void(std::string_view)> appending_sink(std::shared_ptr<File> file) {
+  return [file = std::move(file)](std::string_view text) { file->append(as_bytes(text)); };
 }
 
 }  // namespace plimsoll::io

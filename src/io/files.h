@@ -3,6 +3,7 @@
 
 #include <cstdint>
 #include <functional>
+#include <memory>
 #include <string>
 #include <string_view>
 #include <vector>
@@ -30,5 +31,6 @@ std::vector<Path> expand_glob(FileSystem& file_system, const std::string& patter
 
 // A sink for log lines: each call is one append, so that a line is in the file whole or not at all.
 std::function<void(std::string_view)> appending_sink(FileSystem& file_system, const Path& path);
+std::function<void(std::string_view)> appending_sink(std::shared_ptr<File> file);
 
 }  // namespace plimsoll::io

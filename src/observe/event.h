@@ -45,6 +45,7 @@ struct CheckpointSaved {
   std::int64_t step = 0;
   std::string path;
   double seconds = 0.0;
+  std::optional<double> stalled = {};  // how much of it training waited for, where it went on meanwhile
 };
 
 // Something to tell the user that belongs to no step.

@@ -45,7 +45,8 @@ void ProgressLine::on(const Event& event) {
   } else if (const auto* done = std::get_if<StepDone>(&event)) {
     step(*done);
   } else if (const auto* saved = std::get_if<CheckpointSaved>(&event)) {
-    tell(fmt::format("saved {} ({:.2f} s)", saved->path, saved->seconds));
+    const std::string stalled = saved->stalled ? fmt::format(", training waited {:.3f} s", *saved->stalled) : std::string();
+    tell(fmt::format("saved {} ({:.2f} s{})", saved->path, saved->seconds, stalled));
   } else if (const auto* notice = std::get_if<Notice>(&event)) {
     tell(notice->level == Notice::Level::warning ? paint(kYellow, "warning: ") + notice->text : notice->text);
   } else {

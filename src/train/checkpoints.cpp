@@ -1,7 +1,8 @@
 #include "train/checkpoints.h"
 
+#include <algorithm>
 #include <chrono>
-#include <map>
+#include <thread>
 
 #include "base/error.h"
 #include "base/random.h"
@@ -10,6 +11,7 @@
 #include "checkpoint/retention.h"
 #include "checkpoint/save.h"
 #include "config/config.h"
+#include "io/io_error.h"
 #include "train/initialise.h"
 #include "train/setup.h"
 #include "train/together.h"
@@ -20,109 +22,38 @@ namespace {
 
 using base::Json;
 
-constexpr std::string_view kScalars = "step_scalars";
+double seconds_now() { return std::chrono::duration<double>(std::chrono::steady_clock::now().time_since_epoch()).count(); }
 
-// What a checkpoint holds: everything that outlives a step and cannot be made again.
-struct Stored {
-  std::string name;    // in the checkpoint
-  std::string buffer;  // in the session
-};
-
-std::vector<Stored> stored_buffers(const Session& session) {
-  const graph::Graph& graph = session.graph();
-  std::vector<Stored> stored;
-  for (const graph::Parameter& parameter : graph.parameters) {
-    stored.push_back({parameter.name, graph.values[parameter.master].name});
-    for (graph::ValueId state : parameter.states) stored.push_back({graph.values[state].name, graph.values[state].name});
+// Runs `work`, and notes whether it found the disk full: what travels between ranks is the message alone.
+void note_full(bool& full, const std::function<void()>& work) {
+  try {
+    work();
+  } catch (const io::IoError& error) {
+    full = error.disk_full();
+    throw;
   }
-  stored.push_back({std::string(kScalars), graph.values[graph.scalars].name});
-  return stored;
-}
-
-std::vector<std::int64_t> dims_of(const base::Shape& shape) { return {shape.dims().begin(), shape.dims().end()}; }
-
-// The elements [begin, begin + data) of a whole tensor that this rank has.
-struct HeldPiece {
-  std::string name;
-  base::TensorType whole;
-  std::int64_t begin = 0;  // bytes
-  std::span<std::byte> data;
-};
-
-std::vector<HeldPiece> held_pieces(const Session& session) {
-  const Buffers& buffers = session.buffers();
-  std::vector<HeldPiece> pieces;
-  for (const Stored& stored : stored_buffers(session)) {
-    const ops::Part part = buffers.part(stored.buffer);
-    const base::TensorType whole{buffers.buffer(stored.buffer).type.dtype, part.whole};
-    const std::int64_t size = base::size_of(whole.dtype);
-    std::byte* data = buffers.bytes(stored.buffer);
-    const std::size_t before = pieces.size();
-    ops::for_each_run(part, buffers.data_place(), [&](std::int64_t first, std::int64_t held, std::int64_t count) {
-      pieces.push_back({stored.name, whole, first * size, {data + held * size, static_cast<std::size_t>(count * size)}});
-    });
-    // A rank that has nothing of a tensor still knows of it.
-    if (pieces.size() == before) pieces.push_back({stored.name, whole, 0, {}});
-  }
-  return pieces;
-}
-
-// What this rank writes: of a shard all, of what several ranks hold alike one share each.
-std::vector<HeldPiece> own_pieces(const Session& session) {
-  const Buffers& buffers = session.buffers();
-  const plan::Mesh& mesh = session.plan().mesh;
-  std::map<std::string, bool> shared;
-  for (const Stored& stored : stored_buffers(session)) shared[stored.name] = buffers.part(stored.buffer).shard == 0;
-  std::vector<HeldPiece> pieces = held_pieces(session);
-  if (mesh.data == 1) return pieces;
-  for (HeldPiece& piece : pieces) {
-    if (!shared.at(piece.name)) continue;
-    const auto size = static_cast<std::size_t>(base::size_of(piece.whole.dtype));
-    const collectives::Share share =
-        collectives::share_of(static_cast<std::int64_t>(piece.data.size() / size), mesh.data, static_cast<int>(buffers.data_place()));
-    piece.begin += share.first * static_cast<std::int64_t>(size);
-    piece.data = piece.data.subspan(static_cast<std::size_t>(share.first) * size, static_cast<std::size_t>(share.count) * size);
-  }
-  std::erase_if(pieces, [](const HeldPiece& piece) { return piece.data.empty(); });
-  return pieces;
-}
-
-std::vector<checkpoint::TensorTarget> targets_of(const Session& session) {
-  std::vector<checkpoint::TensorTarget> targets;
-  for (const HeldPiece& piece : held_pieces(session)) {
-    targets.push_back(
-        {.name = piece.name, .dtype = piece.whole.dtype, .shape = dims_of(piece.whole.shape), .data = piece.data, .begin = piece.begin});
-  }
-  return targets;
-}
-
-std::vector<checkpoint::TensorSource> sources_of(const Session& session) {
-  std::vector<checkpoint::TensorSource> sources;
-  for (const HeldPiece& piece : own_pieces(session)) {
-    sources.push_back(
-        {.name = piece.name, .dtype = piece.whole.dtype, .shape = dims_of(piece.whole.shape), .data = piece.data, .begin = piece.begin});
-  }
-  return sources;
 }
 
 // Several ranks write one checkpoint: each its part, the first the manifest of all parts.
 checkpoint::SaveResult save_together(io::FileSystem& file_system, const io::Path& folder, const checkpoint::SaveRequest& request,
-                                     Session& session) {
+                                     Session& session, bool& full) {
   collectives::Group* world = session.world();
   const bool first = world->rank() == 0;
   checkpoint::SaveResult result;
   try {
     together(world, [&] {
-      if (first) checkpoint::begin(file_system, folder, request.step);
+      if (first) note_full(full, [&] { checkpoint::begin(file_system, folder, request.step); });
     });
     checkpoint::Part part;
-    together(world, [&] { part = checkpoint::write_part(file_system, folder, request, world->rank(), sources_of(session)); });
+    together(world, [&] {
+      note_full(full, [&] { part = checkpoint::write_part(file_system, folder, request, world->rank(), sources_of(own_pieces(session))); });
+    });
     const std::vector<std::string> texts = tell_all(world, base::write_json(checkpoint::to_json(part)));
     together(world, [&] {
       if (!first) return;
       std::vector<checkpoint::Part> parts;
       for (const std::string& text : texts) parts.push_back(checkpoint::part_from_json(base::parse_json(text, "part of a checkpoint")));
-      result = checkpoint::commit(file_system, folder, request, parts);
+      note_full(full, [&] { result = checkpoint::commit(file_system, folder, request, parts); });
     });
   } catch (const base::Error&) {
     if (first) checkpoint::abandon(file_system, folder, request.step);
@@ -144,7 +75,15 @@ checkpoint::Identity identity_of(const config::Run& run) {
 }  // namespace
 
 Checkpoints::Checkpoints(io::FileSystem& file_system, const config::Run& run, std::string folder)
-    : file_system_(file_system), identity_(identity_of(run)), keep_(run.checkpoint.keep), folder_(std::move(folder)) {}
+    : file_system_(file_system),
+      identity_(identity_of(run)),
+      settings_(run.checkpoint),
+      folder_(std::move(folder)),
+      background_(file_system, folder_) {}
+
+Checkpoints::~Checkpoints() {
+  if (guarded_ != nullptr) guarded_->set_before_call({});
+}
 
 Resumed Checkpoints::resume(Trainer& trainer) {
   Session& session = trainer.session();
@@ -153,7 +92,7 @@ Resumed Checkpoints::resume(Trainer& trainer) {
   checkpoint::Search search;
   if (world == nullptr) {
     checkpoint::remove_debris(file_system_, folder_);
-    search = checkpoint::load_newest(file_system_, folder_, identity_, [&](const checkpoint::Manifest&) { return targets_of(session); });
+    search = checkpoint::load_newest(file_system_, folder_, identity_, [&](const checkpoint::Manifest&) { return targets_of(held_pieces(session)); });
   } else {
     search = load_together(session);
   }
@@ -182,21 +121,114 @@ checkpoint::Search Checkpoints::load_together(Session& session) {
   if (step < 0) return search;
   together(world, [&] {
     if (!search.found) search.found = checkpoint::open(file_system_, folder_ + "/" + checkpoint::step_name(step));
-    checkpoint::load(file_system_, *search.found, targets_of(session));
+    checkpoint::load(file_system_, *search.found, targets_of(held_pieces(session)));
   });
   return search;
 }
 
-observe::CheckpointSaved Checkpoints::save(Trainer& trainer) {
-  const auto start = std::chrono::steady_clock::now();
-  Session& session = trainer.session();
+checkpoint::SaveRequest Checkpoints::request_of(Trainer& trainer) {
   checkpoint::SaveRequest request{.identity = identity_, .step = trainer.progress().steps_done};
   request.state = Json::object({{"cursor", trainer.progress().cursor}});
-  request.keep = std::max<std::int64_t>(2, keep_);
-  const checkpoint::SaveResult result = session.world() == nullptr ? checkpoint::save(file_system_, folder_, request, sources_of(session))
-                                                                   : save_together(file_system_, folder_, request, session);
-  const double seconds = std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count();
-  return {.step = request.step, .path = result.path.string(), .seconds = seconds};
+  request.keep = settings_.keep;
+  step_ = request.step;
+  stalled_ = 0.0;
+  return request;
+}
+
+void Checkpoints::tell(const SaveContext& context, const checkpoint::SaveResult& result) const {
+  for (const std::string& note : result.notes) context.observer.on(observe::Notice{observe::Notice::Level::warning, note});
+  context.observer.on(observe::CheckpointSaved{.step = step_, .path = result.path.string(), .seconds = result.seconds, .stalled = stalled_});
+}
+
+// Waits a while on a full disk, if that is the policy. False: do not try again. All ranks come to the same answer.
+bool Checkpoints::wait_for_room(Trainer& trainer, const SaveContext& context, bool full, std::string_view problem) const {
+  collectives::Group* world = trainer.session().world();
+  const auto anybody = [&](bool mine) {
+    const std::vector<std::int64_t> everybodys = tell_all(world, mine ? 1 : 0);
+    return std::any_of(everybodys.begin(), everybodys.end(), [](std::int64_t theirs) { return theirs != 0; });
+  };
+  if (settings_.on_full_disk != config::OnFullDisk::retry || !anybody(full) || anybody(context.stop_wanted.load())) return false;
+  context.observer.on(observe::Notice{
+      observe::Notice::Level::warning,
+      fmt::format("{}; the checkpoints before this one are kept. Training pauses and tries again in {} s: make room, or stop the run",
+                  problem, settings_.retry_seconds)});
+  const double until = seconds_now() + settings_.retry_seconds;
+  while (seconds_now() < until && !context.stop_wanted.load()) std::this_thread::sleep_for(std::chrono::milliseconds(20));
+  return !anybody(context.stop_wanted.load());
+}
+
+void Checkpoints::save_now(Trainer& trainer, const SaveContext& context) {
+  Session& session = trainer.session();
+  for (;;) {
+    const checkpoint::SaveRequest request = request_of(trainer);
+    const double start = seconds_now();
+    bool full = false;
+    try {
+      if (context.make_durable) context.make_durable();
+      checkpoint::SaveResult result;
+      if (session.world() == nullptr) {
+        note_full(full, [&] { result = checkpoint::save(file_system_, folder_, request, sources_of(own_pieces(session))); });
+      } else {
+        result = save_together(file_system_, folder_, request, session, full);
+      }
+      stalled_ = result.seconds = seconds_now() - start;
+      return tell(context, result);
+    } catch (const base::Error& error) {
+      if (!wait_for_room(trainer, context, full, error.what())) throw;
+    }
+  }
+}
+
+void Checkpoints::start(Trainer& trainer, const SaveContext& context) {
+  const double start = seconds_now();
+  if (!snapshot_) snapshot_ = snapshot_of(trainer.session());
+  checkpoint::SaveRequest request = request_of(trainer);
+  scalars_.assign(snapshot_->scalars.data.begin(), snapshot_->scalars.data.end());
+  HeldPiece scalars = snapshot_->scalars;
+  scalars.data = scalars_;
+  std::vector<HeldPiece> pieces = snapshot_->pieces;
+  pieces.push_back(std::move(scalars));
+  guarded_ = &trainer.session().executor();
+  guarded_->set_before_call([this](const plan::Call& call) {
+    const auto needed = snapshot_->needed_before.find(&call);
+    if (needed == snapshot_->needed_before.end()) return;
+    const double wait = seconds_now();
+    background_.wait_until_read(needed->second);
+    stalled_ += seconds_now() - wait;
+  });
+  background_.start(std::move(request), sources_of(pieces), context.make_durable);
+  stalled_ += seconds_now() - start;
+}
+
+void Checkpoints::collect(Trainer& trainer, const SaveContext& context, checkpoint::BackgroundSave::Wait wait) {
+  if (!background_.in_flight()) return;
+  const double start = seconds_now();
+  try {
+    const auto result = background_.collect(wait);
+    stalled_ += seconds_now() - start;
+    if (!result) return;
+    guarded_->set_before_call({});
+    tell(context, *result);
+  } catch (const io::IoError& error) {
+    // The state that did not fit is gone; what is tried again is the present one.
+    guarded_->set_before_call({});
+    if (!wait_for_room(trainer, context, error.disk_full(), error.what())) throw;
+    save_now(trainer, context);
+  }
+}
+
+void Checkpoints::save(Trainer& trainer, const SaveContext& context) {
+  collect(trainer, context, checkpoint::BackgroundSave::Wait::yes);
+  if (settings_.async && trainer.session().world() == nullptr) return start(trainer, context);
+  save_now(trainer, context);
+}
+
+void Checkpoints::poll(Trainer& trainer, const SaveContext& context) {
+  collect(trainer, context, checkpoint::BackgroundSave::Wait::no);
+}
+
+void Checkpoints::settle(Trainer& trainer, const SaveContext& context) {
+  collect(trainer, context, checkpoint::BackgroundSave::Wait::yes);
 }
 
 void Checkpoints::forget() {

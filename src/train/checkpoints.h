@@ -1,16 +1,20 @@
 // A run's checkpoints: what of a session goes into them, and how a run finds its way back.
 #pragma once
 
+#include <atomic>
 #include <cstdint>
+#include <functional>
 #include <optional>
 #include <string>
 #include <vector>
 
+#include "checkpoint/background_save.h"
 #include "checkpoint/load.h"
 #include "checkpoint/manifest.h"
 #include "config/run.h"
 #include "io/file_system.h"
 #include "observe/event.h"
+#include "train/snapshot.h"
 #include "train/trainer.h"
 
 namespace plimsoll::train {
@@ -21,23 +25,50 @@ struct Resumed {
   std::vector<std::string> problems;  // why newer checkpoints were passed over
 };
 
+// What saving needs of its surroundings.
+struct SaveContext {
+  observe::Observer& observer;           // hears of saves and of full disks
+  const std::atomic<bool>& stop_wanted;  // ends the wait for room on a full disk
+  std::function<void()> make_durable;    // runs before each save: the records that go with it must not be lost later
+};
+
 class Checkpoints {
  public:
   Checkpoints(io::FileSystem& file_system, const config::Run& run, std::string folder);
+  ~Checkpoints();
 
   // Continues from the newest valid checkpoint, if there is one: weights, moments, step scalars, data position.
   Resumed resume(Trainer& trainer);
-  observe::CheckpointSaved save(Trainer& trainer);
+  // At a step's end. With checkpoint.async the save of a single rank runs on beside training, and how it ended is told by
+  // a later call; at most one is in flight. Several ranks write together and wait. A full disk follows
+  // checkpoint.on_full_disk.
+  void save(Trainer& trainer, const SaveContext& context);
+  // At every step's end: tells of a save that has ended, and throws what went wrong with it.
+  void poll(Trainer& trainer, const SaveContext& context);
+  // At the end of the run: waits for the save in flight.
+  void settle(Trainer& trainer, const SaveContext& context);
   // Removes all checkpoints of the run.
   void forget();
 
  private:
   checkpoint::Search load_together(Session& session);
+  checkpoint::SaveRequest request_of(Trainer& trainer);
+  void start(Trainer& trainer, const SaveContext& context);
+  void save_now(Trainer& trainer, const SaveContext& context);
+  void collect(Trainer& trainer, const SaveContext& context, checkpoint::BackgroundSave::Wait wait);
+  void tell(const SaveContext& context, const checkpoint::SaveResult& result) const;
+  bool wait_for_room(Trainer& trainer, const SaveContext& context, bool full, std::string_view problem) const;
 
   io::FileSystem& file_system_;
   checkpoint::Identity identity_;
-  std::int64_t keep_;
+  config::Checkpoint settings_;
   std::string folder_;
+  std::optional<Snapshot> snapshot_;
+  std::vector<std::byte> scalars_;  // as they were when the save began
+  checkpoint::BackgroundSave background_;
+  executor::Executor* guarded_ = nullptr;  // asks before it overwrites what is being saved
+  std::int64_t step_ = 0;                  // of the save in flight, or the last one
+  std::atomic<double> stalled_ = 0.0;      // how long training waited for it
 };
 
 }  // namespace plimsoll::train

@@ -96,12 +96,14 @@ void Trainer::run(const Hooks& hooks) {
     const bool evaluates = state.evaluator && run.eval.every > 0 && (last || done.step % run.eval.every == 0);
     if (evaluates) done.evaluation = state.evaluator->run(state.session, state.context.clock);
     state.context.observer.on(done);
+    if (hooks.poll) hooks.poll(*this);
     if (run.checkpoint.every > 0 && done.step % run.checkpoint.every == 0 && !last) {
       hooks.save(*this);
       saved = done.step;
     }
   }
   if (state.progress.steps_done > saved) hooks.save(*this);
+  if (hooks.settle) hooks.settle(*this);
   state.context.observer.on(observe::RunEnded{.step = state.progress.steps_done});
 }
 

@@ -42,8 +42,10 @@ class Trainer {
   Progress& progress();
 
   struct Hooks {
-    std::function<void(Trainer&)> save;      // after steps that end at a checkpoint's place, and when the run stops
-    executor::Timeline* timeline = nullptr;  // of the second step (the first also touches fresh memory)
+    std::function<void(Trainer&)> save;         // after steps that end at a checkpoint's place, and when the run stops
+    std::function<void(Trainer&)> poll = {};    // (optional) after every step: saves that run beside training are looked at
+    std::function<void(Trainer&)> settle = {};  // (optional) at the end: what runs beside training is waited for
+    executor::Timeline* timeline = nullptr;     // of the second step (the first also touches fresh memory)
   };
 
   // Trains until run.steps are done or a stop is wanted.

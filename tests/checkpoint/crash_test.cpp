@@ -19,6 +19,8 @@ constexpr std::uint64_t kSeeds = 24;  // for the kinds that leave a choice
 
 class CrashTest : public ::testing::Test {
  protected:
+  void every_operation(SaveState save_state_so);
+
   io::Path folder() const { return temporary_.path() / "checkpoints"; }
   io::Path crashed() const { return temporary_.path() / "crashed"; }
 
@@ -52,9 +54,9 @@ class CrashTest : public ::testing::Test {
   io::PosixFileSystem disk_;
 };
 
-TEST_F(CrashTest, EveryOperationOfASave) {
+void CrashTest::every_operation(SaveState save_state_so) {
   io::RecordingFileSystem recording(disk_, folder());
-  save_state(recording, folder(), 3);  // keeps 2 and removes 1
+  save_state_so(recording, folder(), 3);  // keeps 2 and removes 1
   std::set<std::int64_t> seen;
   const std::int64_t states = for_each_crash(recording, [&](const io::CrashState& state, io::FileSystem& left) {
     const std::int64_t step = newest_step(left, ".");
@@ -66,6 +68,10 @@ TEST_F(CrashTest, EveryOperationOfASave) {
   EXPECT_GT(states, 2000);
   RecordProperty("states", std::to_string(states));
 }
+
+TEST_F(CrashTest, EveryOperationOfASave) { every_operation(save_state); }
+
+TEST_F(CrashTest, EveryOperationOfASaveBesideTraining) { every_operation(save_state_beside); }
 
 TEST_F(CrashTest, TheNextSaveWorksAndLeavesNoDebris) {
   io::RecordingFileSystem recording(disk_, folder());

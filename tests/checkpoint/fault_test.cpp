@@ -10,6 +10,8 @@ namespace {
 
 class FaultTest : public ::testing::TestWithParam<io::FaultKind> {
  protected:
+  void at_every_operation(SaveState save_state_so);
+
   io::Path folder() const { return temporary_.path() / "checkpoints"; }
 
   void expect_whole(std::int64_t step) { EXPECT_NO_THROW(verify(disk_, open(disk_, folder() / step_name(step)))) << step; }
@@ -18,7 +20,7 @@ class FaultTest : public ::testing::TestWithParam<io::FaultKind> {
   io::PosixFileSystem disk_;
 };
 
-TEST_P(FaultTest, AtEveryOperationOfASave) {
+void FaultTest::at_every_operation(SaveState save_state_so) {
   for (const std::int64_t step : {1, 2}) save_state(disk_, folder(), step);
   const io::FileTree before = io::read_tree(disk_, folder());
   std::int64_t failures = 0;
@@ -27,7 +29,7 @@ TEST_P(FaultTest, AtEveryOperationOfASave) {
     io::FaultyFileSystem faulty(disk_, {.at = k, .kind = GetParam()});
     bool told = false;
     try {
-      told = !save_state(faulty, folder(), 3).notes.empty();
+      told = !save_state_so(faulty, folder(), 3).notes.empty();
       EXPECT_EQ(newest_step(disk_, folder()), 3) << k;
     } catch (const io::IoError&) {
       told = true;
@@ -47,6 +49,10 @@ TEST_P(FaultTest, AtEveryOperationOfASave) {
   EXPECT_GT(k, 40);
   EXPECT_GE(failures, GetParam() == io::FaultKind::io_error ? 20 : 5);
 }
+
+TEST_P(FaultTest, AtEveryOperationOfASave) { at_every_operation(save_state); }
+
+TEST_P(FaultTest, AtEveryOperationOfASaveBesideTraining) { at_every_operation(save_state_beside); }
 
 TEST_P(FaultTest, AtEveryOperationOfALoad) {
   for (const std::int64_t step : {1, 2}) save_state(disk_, folder(), step);

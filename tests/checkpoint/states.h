@@ -1,6 +1,7 @@
 // Small training states for checkpoint tests: tensors whose bytes depend on the step, so that a mix of two shows.
 #pragma once
 
+#include <algorithm>
 #include <cstdlib>
 #include <filesystem>
 #include <map>
@@ -8,6 +9,7 @@
 #include <string>
 #include <vector>
 
+#include "checkpoint/background_save.h"
 #include "checkpoint/folder.h"
 #include "checkpoint/load.h"
 #include "checkpoint/save.h"
@@ -64,6 +66,21 @@ inline SaveResult save_state(io::FileSystem& file_system, const io::Path& folder
   const std::vector<TensorSource> sources = sources_of(state);
   return save(file_system, folder, request_at(step), sources);
 }
+
+// As save_state, but beside an owner that overwrites each tensor as soon as it may.
+inline SaveResult save_state_beside(io::FileSystem& file_system, const io::Path& folder, std::int64_t step) {
+  State state = state_at(step);
+  BackgroundSave saver(file_system, folder);
+  saver.start(request_at(step), sources_of(state));
+  std::size_t count = 0;
+  for (auto& [name, tensor] : state) {
+    saver.wait_until_read(++count);
+    std::fill(tensor.data.begin(), tensor.data.end(), std::byte{0xEE});
+  }
+  return saver.collect(BackgroundSave::Wait::yes).value();
+}
+
+using SaveState = SaveResult (*)(io::FileSystem&, const io::Path&, std::int64_t);
 
 inline State load_state(io::FileSystem& file_system, const Checkpoint& checkpoint) {
   State state = state_at(0);

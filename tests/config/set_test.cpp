@@ -115,6 +115,9 @@ constexpr Sample kSamples[] = {
     {"out", "runs/x"},
     {"checkpoint.every", "7"},
     {"checkpoint.keep", "7"},
+    {"checkpoint.async", "false"},
+    {"checkpoint.on_full_disk", "retry"},
+    {"checkpoint.retry_seconds", "0.5"},
 };
 
 TEST(SetOverrides, EveryFieldCanBeSet) {

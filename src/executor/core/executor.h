@@ -1,6 +1,7 @@
 // What every executor offers: it holds the arenas of one rank of a plan and runs the plan's programs on them.
 #pragma once
 
+#include <functional>
 #include <string_view>
 
 #include "executor/core/timeline.h"
@@ -23,6 +24,18 @@ class Executor {
 
   // Where on the data axis this rank sits: which shard is its own.
   virtual std::int64_t data_place() const = 0;
+
+  // Before every call of a program `hook` is asked, on the thread that runs the call: a save that still reads what the
+  // call will overwrite makes it wait. An empty function: nobody is asked.
+  void set_before_call(std::function<void(const plan::Call&)> hook) { before_call_ = std::move(hook); }
+
+ protected:
+  void ask_before(const plan::Call& call) const {
+    if (before_call_) before_call_(call);
+  }
+
+ private:
+  std::function<void(const plan::Call&)> before_call_;
 };
 
 }  // namespace plimsoll::executor

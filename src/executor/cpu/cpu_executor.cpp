@@ -173,6 +173,7 @@ class CpuExecutor final : public Executor {
 
   void run_call(const ResolvedCall& resolved, Tokens& tokens, const Watch& watch) {
     for (plan::TokenId token : resolved.call->waits) tokens.wait(token.index);
+    ask_before(*resolved.call);
     const double begin = watch.now();
     const plan::Procedure& procedure = plan_.procedures[resolved.call->procedure];
     for (const PreparedInstruction& instruction : procedures_[resolved.call->procedure.index]) {

@@ -1,0 +1,149 @@
+#include "train/snapshot.h"
+
+#include <algorithm>
+#include <limits>
+#include <map>
+
+#include "collectives/group.h"
+
+namespace plimsoll::train {
+
+namespace {
+
+constexpr std::string_view kScalars = "step_scalars";
+
+using Index = std::unordered_map<std::string, std::size_t>;     // by buffer name
+using Moments = std::unordered_map<std::string, std::int32_t>;  // by buffer name
+
+struct Stored {
+  std::string name;    // in the checkpoint
+  std::string buffer;  // in the session
+};
+
+std::vector<Stored> stored_buffers(const Session& session) {
+  const graph::Graph& graph = session.graph();
+  std::vector<Stored> stored;
+  for (const graph::Parameter& parameter : graph.parameters) {
+    stored.push_back({parameter.name, graph.values[parameter.master].name});
+    for (graph::ValueId state : parameter.states) stored.push_back({graph.values[state].name, graph.values[state].name});
+  }
+  stored.push_back({std::string(kScalars), graph.values[graph.scalars].name});
+  return stored;
+}
+
+std::vector<std::int64_t> dims_of(const base::Shape& shape) { return {shape.dims().begin(), shape.dims().end()}; }
+
+const plan::Program* train_program(const plan::RankClass& rank_class) {
+  for (const plan::Program& program : rank_class.programs) {
+    if (program.name == "train") return &program;
+  }
+  return nullptr;
+}
+
+// visit(call, buffer's name) for everything that the train program writes.
+template <typename Visit>
+void for_each_write(Session& session, Visit&& visit) {
+  const plan::Plan& plan = session.plan();
+  const plan::RankClass& rank_class = session.executor().rank_class();
+  const plan::Program* program = train_program(rank_class);
+  if (program == nullptr) return;
+  for (const plan::Stream& stream : program->streams) {
+    for (const plan::Call& call : stream.calls) {
+      const plan::Procedure& procedure = plan.procedures[call.procedure];
+      for (std::size_t slot = 0; slot < procedure.slots.size(); ++slot) {
+        if (procedure.slots[slot].access != plan::Access::read) visit(call, rank_class.buffers[call.bindings[slot]].name);
+      }
+    }
+  }
+}
+
+void order_by_first_write(Session& session, std::vector<HeldPiece>& pieces) {
+  Moments first_write;
+  for_each_write(session, [&](const plan::Call& call, const std::string& buffer) {
+    std::int32_t& first = first_write.try_emplace(buffer, call.moment).first->second;
+    first = std::min(first, call.moment);
+  });
+  const auto moment = [&](const HeldPiece& piece) {
+    const auto found = first_write.find(piece.buffer);
+    return found == first_write.end() ? std::numeric_limits<std::int32_t>::max() : found->second;
+  };
+  std::stable_sort(pieces.begin(), pieces.end(), [&](const HeldPiece& a, const HeldPiece& b) { return moment(a) < moment(b); });
+}
+
+}  // namespace
+
+std::vector<HeldPiece> held_pieces(const Session& session) {
+  const Buffers& buffers = session.buffers();
+  std::vector<HeldPiece> pieces;
+  for (const Stored& stored : stored_buffers(session)) {
+    const ops::Part part = buffers.part(stored.buffer);
+    const base::TensorType whole{buffers.buffer(stored.buffer).type.dtype, part.whole};
+    const std::int64_t size = base::size_of(whole.dtype);
+    std::byte* data = buffers.bytes(stored.buffer);
+    const std::size_t before = pieces.size();
+    ops::for_each_run(part, buffers.data_place(), [&](std::int64_t first, std::int64_t held, std::int64_t count) {
+      pieces.push_back(
+          {stored.name, stored.buffer, whole, first * size, {data + held * size, static_cast<std::size_t>(count * size)}});
+    });
+    // A rank that has nothing of a tensor still knows of it.
+    if (pieces.size() == before) pieces.push_back({stored.name, stored.buffer, whole, 0, {}});
+  }
+  return pieces;
+}
+
+std::vector<HeldPiece> own_pieces(const Session& session) {
+  const Buffers& buffers = session.buffers();
+  const plan::Mesh& mesh = session.plan().mesh;
+  std::vector<HeldPiece> pieces = held_pieces(session);
+  if (mesh.data == 1) return pieces;
+  for (HeldPiece& piece : pieces) {
+    if (buffers.part(piece.buffer).shard != 0) continue;
+    const auto size = static_cast<std::size_t>(base::size_of(piece.whole.dtype));
+    const collectives::Share share =
+        collectives::share_of(static_cast<std::int64_t>(piece.data.size() / size), mesh.data, static_cast<int>(buffers.data_place()));
+    piece.begin += share.first * static_cast<std::int64_t>(size);
+    piece.data = piece.data.subspan(static_cast<std::size_t>(share.first) * size, static_cast<std::size_t>(share.count) * size);
+  }
+  std::erase_if(pieces, [](const HeldPiece& piece) { return piece.data.empty(); });
+  return pieces;
+}
+
+std::vector<checkpoint::TensorTarget> targets_of(const std::vector<HeldPiece>& pieces) {
+  std::vector<checkpoint::TensorTarget> targets;
+  for (const HeldPiece& piece : pieces) {
+    targets.push_back(
+        {.name = piece.name, .dtype = piece.whole.dtype, .shape = dims_of(piece.whole.shape), .data = piece.data, .begin = piece.begin});
+  }
+  return targets;
+}
+
+std::vector<checkpoint::TensorSource> sources_of(const std::vector<HeldPiece>& pieces) {
+  std::vector<checkpoint::TensorSource> sources;
+  for (const HeldPiece& piece : pieces) {
+    sources.push_back(
+        {.name = piece.name, .dtype = piece.whole.dtype, .shape = dims_of(piece.whole.shape), .data = piece.data, .begin = piece.begin});
+  }
+  return sources;
+}
+
+Snapshot snapshot_of(Session& session) {
+  Snapshot snapshot;
+  snapshot.pieces = own_pieces(session);
+  const auto scalars = std::find_if(snapshot.pieces.begin(), snapshot.pieces.end(), [](const HeldPiece& piece) { return piece.name == kScalars; });
+  PLIMSOLL_CHECK(scalars != snapshot.pieces.end(), "a session of one rank holds its step scalars");
+  snapshot.scalars = std::move(*scalars);
+  snapshot.pieces.erase(scalars);
+  order_by_first_write(session, snapshot.pieces);
+
+  Index end;  // after the last piece in a buffer
+  for (std::size_t index = 0; index < snapshot.pieces.size(); ++index) end[snapshot.pieces[index].buffer] = index + 1;
+  for_each_write(session, [&](const plan::Call& call, const std::string& buffer) {
+    const auto found = end.find(buffer);
+    if (found == end.end()) return;
+    std::size_t& needed = snapshot.needed_before[&call];
+    needed = std::max(needed, found->second);
+  });
+  return snapshot;
+}
+
+}  // namespace plimsoll::train

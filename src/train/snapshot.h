@@ -1,0 +1,46 @@
+// What of a session goes into a checkpoint, and until when it may be read without a copy.
+//
+// Weights and optimizer state change only in the calls that update them, so a save may read them in place until the first
+// of those calls. A rank's own pieces are listed in the order in which a training step overwrites them: a writer that goes
+// along the list stays ahead of the update for as long as possible.
+#pragma once
+
+#include <cstddef>
+#include <string>
+#include <unordered_map>
+#include <vector>
+
+#include "checkpoint/load.h"
+#include "checkpoint/save.h"
+#include "train/session.h"
+
+namespace plimsoll::train {
+
+// The elements [begin, begin + data) of a whole tensor that this rank has.
+struct HeldPiece {
+  std::string name;    // in the checkpoint
+  std::string buffer;  // in the session
+  base::TensorType whole;
+  std::int64_t begin = 0;  // bytes
+  std::span<std::byte> data;
+};
+
+// Everything that outlives a step and cannot be made again, as this rank holds it.
+std::vector<HeldPiece> held_pieces(const Session& session);
+// What this rank writes: of a shard all, of what several ranks hold alike one share each.
+std::vector<HeldPiece> own_pieces(const Session& session);
+
+std::vector<checkpoint::TensorTarget> targets_of(const std::vector<HeldPiece>& pieces);
+std::vector<checkpoint::TensorSource> sources_of(const std::vector<HeldPiece>& pieces);
+
+struct Snapshot {
+  std::vector<HeldPiece> pieces;  // this rank's own, but for the step scalars
+  HeldPiece scalars;              // every step begins by changing them
+  // For the calls of the train program that write some of the pieces: how many must have been read before.
+  std::unordered_map<const plan::Call*, std::size_t> needed_before;
+};
+
+// Of a session that has the checkpoint to itself.
+Snapshot snapshot_of(Session& session);
+
+}  // namespace plimsoll::train

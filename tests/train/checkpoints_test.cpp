@@ -1,0 +1,174 @@
+// Saving a run: beside training or waited for, the checkpoints are the same; a full disk follows the policy.
+#include "train/checkpoints.h"
+
+#include <gtest/gtest.h>
+
+#include <chrono>
+#include <filesystem>
+#include <fstream>
+#include <thread>
+
+#include "checkpoint/folder.h"
+#include "checkpoint/load.h"
+#include "config/config.h"
+#include "io/files.h"
+#include "io/posix_file_system.h"
+
+namespace plimsoll::train {
+namespace {
+
+// Passes everything on; writing takes its time, and some writes find no room.
+class HardFileSystem final : public io::FileSystem {
+ public:
+  std::chrono::microseconds each_write{0};
+  std::atomic<int> full_writes{0};  // so many find the disk full
+
+  void write_at(const io::OpenFile& file, std::int64_t offset, std::span<const std::byte> data) override {
+    std::this_thread::sleep_for(each_write);
+    if (full_writes > 0 && --full_writes >= 0) throw io::IoError("write", file.path, ENOSPC);
+    disk_.write_at(file, offset, data);
+  }
+  io::OpenFile open(const io::Path& path, io::OpenMode mode) override { return disk_.open(path, mode); }
+  void close(const io::OpenFile& file) override { disk_.close(file); }
+  std::int64_t size(const io::OpenFile& file) override { return disk_.size(file); }
+  std::size_t read_at(const io::OpenFile& file, std::int64_t offset, std::span<std::byte> out) override {
+    return disk_.read_at(file, offset, out);
+  }
+  void append(const io::OpenFile& file, std::span<const std::byte> data) override { disk_.append(file, data); }
+  void sync(const io::OpenFile& file) override { disk_.sync(file); }
+  io::Mapping map(const io::Path& path) override { return disk_.map(path); }
+  void sync_directory(const io::Path& path) override { disk_.sync_directory(path); }
+  void rename(const io::Path& from, const io::Path& to) override { disk_.rename(from, to); }
+  void remove(const io::Path& path) override { disk_.remove(path); }
+  void make_directory(const io::Path& path) override { disk_.make_directory(path); }
+  std::vector<io::Entry> list(const io::Path& path) override { return disk_.list(path); }
+  std::optional<io::Status> status(const io::Path& path) override { return disk_.status(path); }
+  base::Bytes free_space(const io::Path& path) override { return disk_.free_space(path); }
+
+ private:
+  io::PosixFileSystem disk_;
+};
+
+class Recorder final : public observe::Observer {
+ public:
+  void on(const observe::Event& event) override {
+    if (const auto* saved = std::get_if<observe::CheckpointSaved>(&event)) saves.push_back(*saved);
+    if (const auto* notice = std::get_if<observe::Notice>(&event)) notices.push_back(notice->text);
+  }
+  std::vector<observe::CheckpointSaved> saves;
+  std::vector<std::string> notices;
+};
+
+class CheckpointsTest : public testing::Test {
+ protected:
+  CheckpointsTest() {
+    std::string pattern = (std::filesystem::temp_directory_path() / "plimsoll-saves-XXXXXX").string();
+    folder_ = ::mkdtemp(pattern.data());
+    std::string text;
+    for (int line = 0; line < 200; ++line) text += "the quick brown fox jumps over the lazy dog\n";
+    std::ofstream(folder_ / "train.txt", std::ios::binary) << text;
+  }
+  ~CheckpointsTest() override { std::filesystem::remove_all(folder_); }
+
+  config::Run run(std::vector<std::string> overrides = {}) {
+    const std::string text = R"({"model": {"family": "gpt2", "layers": 2, "width": 16, "heads": 2, "context": 32, "vocab": 256},
+      "data": {"train": ")" + (folder_ / "train.txt").string() +
+                             R"("}, "batch": {"global": 4, "micro": 2, "sequence": 16}, "steps": 6, "threads": 1,
+      "checkpoint": {"every": 1, "keep": 9, "retry_seconds": 0.05}})";
+    return config::parse_run(text, "test.json", overrides);
+  }
+
+  // Trains a run, and returns the bytes of its checkpoints.
+  std::vector<std::string> train(const config::Run& run, const std::string& name) {
+    Trainer trainer(run, {.file_system = disk_, .observer = recorder_, .clock = clock_, .stop_wanted = stop_});
+    Checkpoints checkpoints(files_, run, (folder_ / name).string());
+    const SaveContext context{.observer = recorder_, .stop_wanted = stop_, .make_durable = {}};
+    trainer.run({.save = [&](Trainer& at) { checkpoints.save(at, context); },
+                 .poll = [&](Trainer& at) { checkpoints.poll(at, context); },
+                 .settle = [&](Trainer& at) { checkpoints.settle(at, context); }});
+    std::vector<std::string> bytes;
+    for (const std::int64_t step : checkpoint::list_steps(disk_, folder_ / name)) {
+      const io::Path path = folder_ / name / checkpoint::step_name(step);
+      bytes.push_back(io::read_text(disk_, path / "manifest.json") + io::read_text(disk_, path / "data-00000.bin"));
+    }
+    return bytes;
+  }
+
+  std::filesystem::path folder_;
+  io::PosixFileSystem disk_;
+  HardFileSystem files_;
+  Recorder recorder_;
+  observe::SystemClock clock_;
+  std::atomic<bool> stop_{false};
+};
+
+TEST_F(CheckpointsTest, AreTheSameBesideTrainingAndWaitedFor) {
+  const auto waited = train(run({"checkpoint.async=false"}), "waited");
+  ASSERT_EQ(waited.size(), 6u);
+  EXPECT_EQ(train(run(), "quick"), waited);
+  files_.each_write = std::chrono::milliseconds(4);  // so that updates have to wait for the writer
+  recorder_.saves.clear();
+  EXPECT_EQ(train(run(), "slow"), waited);
+  ASSERT_EQ(recorder_.saves.size(), 6u);
+  for (std::size_t index = 0; index < 6; ++index) EXPECT_EQ(recorder_.saves[index].step, static_cast<std::int64_t>(index) + 1);
+}
+
+TEST_F(CheckpointsTest, EveryStoredTensorIsGuarded) {
+  Trainer trainer(run(), {.file_system = disk_, .observer = recorder_, .clock = clock_, .stop_wanted = stop_});
+  const Snapshot snapshot = snapshot_of(trainer.session());
+  std::size_t most = 0;
+  for (const auto& [call, needed] : snapshot.needed_before) most = std::max(most, needed);
+  EXPECT_EQ(most, snapshot.pieces.size());  // the last one is written by some call, and that call waits for all
+  EXPECT_EQ(snapshot.pieces.size(), 3 * trainer.session().graph().parameters.size());
+}
+
+TEST_F(CheckpointsTest, AFullDiskEndsTheRunAndKeepsWhatIsThere) {
+  for (const bool async : {true, false}) {
+    const config::Run given = run({async ? "checkpoint.async=true" : "checkpoint.async=false"});
+    const std::string name = async ? "beside" : "waited";
+    files_.full_writes = 0;
+    train(run({"steps=2", async ? "checkpoint.async=true" : "checkpoint.async=false"}), name);
+    files_.full_writes = 1'000'000;
+    try {
+      Trainer trainer(given, {.file_system = disk_, .observer = recorder_, .clock = clock_, .stop_wanted = stop_});
+      Checkpoints checkpoints(files_, given, (folder_ / name).string());
+      const SaveContext context{.observer = recorder_, .stop_wanted = stop_, .make_durable = {}};
+      EXPECT_EQ(checkpoints.resume(trainer).steps_done, 2);
+      trainer.run({.save = [&](Trainer& at) { checkpoints.save(at, context); },
+                   .poll = [&](Trainer& at) { checkpoints.poll(at, context); },
+                   .settle = [&](Trainer& at) { checkpoints.settle(at, context); }});
+      FAIL() << "expected a full disk";
+    } catch (const io::IoError& error) {
+      EXPECT_TRUE(error.disk_full()) << error.what();
+    }
+    const checkpoint::Search search = checkpoint::newest_valid(disk_, folder_ / name);
+    ASSERT_TRUE(search.found);
+    EXPECT_EQ(search.found->manifest.step, 2);
+  }
+}
+
+TEST_F(CheckpointsTest, AFullDiskCanBeWaitedOut) {
+  const auto undisturbed = train(run({"checkpoint.async=false"}), "undisturbed");
+  for (const char* async : {"checkpoint.async=true", "checkpoint.async=false"}) {
+    recorder_.notices.clear();
+    files_.full_writes = 3;
+    const auto found = train(run({"checkpoint.on_full_disk=retry", async}), async);
+    EXPECT_FALSE(found.empty());
+    EXPECT_EQ(found.front(), undisturbed.front()) << async;  // the newest
+    ASSERT_GE(recorder_.notices.size(), 3u);
+    EXPECT_NE(recorder_.notices[0].find("tries again"), std::string::npos) << recorder_.notices[0];
+  }
+}
+
+TEST_F(CheckpointsTest, AStopEndsTheWaitForRoom) {
+  files_.full_writes = 1'000'000;
+  std::thread stopper([&] {
+    std::this_thread::sleep_for(std::chrono::milliseconds(100));
+    stop_ = true;
+  });
+  EXPECT_THROW(train(run({"checkpoint.on_full_disk=retry", "checkpoint.retry_seconds=60"}), "stopped"), io::IoError);
+  stopper.join();
+}
+
+}  // namespace
+}  // namespace plimsoll::train
