@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <cerrno>
+#include <chrono>
 #include <map>
 #include <optional>
 
@@ -173,10 +174,13 @@ SaveResult save(io::FileSystem& file_system, const io::Path& folder, const SaveR
   check_request(request);
   const io::Path path = folder / step_name(request.step);
   if (already_saved(file_system, path, request.identity)) return {.path = path, .bytes = {}, .already_there = true, .notes = {}};
+  const auto start = std::chrono::steady_clock::now();
   try {
     begin(file_system, folder, request.step);
     const Part part = write_part(file_system, folder, request, 0, tensors);
-    return commit(file_system, folder, request, std::span(&part, 1));
+    SaveResult result = commit(file_system, folder, request, std::span(&part, 1));
+    result.seconds = std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count();
+    return result;
   } catch (const base::Error&) {
     abandon(file_system, folder, request.step);
     throw;

@@ -45,6 +45,7 @@ struct SaveRequest {
 struct SaveResult {
   io::Path path;
   base::Bytes bytes;               // of data
+  double seconds = 0.0;            // from the beginning to the last old one's removal
   bool already_there = false;      // a valid checkpoint of this step and run was found and kept
   std::vector<std::string> notes;  // what went wrong after the commit, such as old ones that could not be removed
 };
