@@ -92,7 +92,8 @@ Resumed Checkpoints::resume(Trainer& trainer) {
   checkpoint::Search search;
   if (world == nullptr) {
     checkpoint::remove_debris(file_system_, folder_);
-    search = checkpoint::load_newest(file_system_, folder_, identity_, [&](const checkpoint::Manifest&) { return targets_of(held_pieces(session)); });
+    search = checkpoint::load_newest(file_system_, folder_, identity_,
+                                     [&](const checkpoint::Manifest&) { return targets_of(held_pieces(session)); });
   } else {
     search = load_together(session);
   }
@@ -137,7 +138,8 @@ checkpoint::SaveRequest Checkpoints::request_of(Trainer& trainer) {
 
 void Checkpoints::tell(const SaveContext& context, const checkpoint::SaveResult& result) const {
   for (const std::string& note : result.notes) context.observer.on(observe::Notice{observe::Notice::Level::warning, note});
-  context.observer.on(observe::CheckpointSaved{.step = step_, .path = result.path.string(), .seconds = result.seconds, .stalled = stalled_});
+  context.observer.on(
+      observe::CheckpointSaved{.step = step_, .path = result.path.string(), .seconds = result.seconds, .stalled = stalled_});
 }
 
 // Waits a while on a full disk, if that is the policy. False: do not try again. All ranks come to the same answer.
@@ -223,13 +225,9 @@ void Checkpoints::save(Trainer& trainer, const SaveContext& context) {
   save_now(trainer, context);
 }
 
-void Checkpoints::poll(Trainer& trainer, const SaveContext& context) {
-  collect(trainer, context, checkpoint::BackgroundSave::Wait::no);
-}
+void Checkpoints::poll(Trainer& trainer, const SaveContext& context) { collect(trainer, context, checkpoint::BackgroundSave::Wait::no); }
 
-void Checkpoints::settle(Trainer& trainer, const SaveContext& context) {
-  collect(trainer, context, checkpoint::BackgroundSave::Wait::yes);
-}
+void Checkpoints::settle(Trainer& trainer, const SaveContext& context) { collect(trainer, context, checkpoint::BackgroundSave::Wait::yes); }
 
 void Checkpoints::forget() {
   checkpoint::remove_debris(file_system_, folder_);

@@ -82,8 +82,7 @@ std::vector<HeldPiece> held_pieces(const Session& session) {
     std::byte* data = buffers.bytes(stored.buffer);
     const std::size_t before = pieces.size();
     ops::for_each_run(part, buffers.data_place(), [&](std::int64_t first, std::int64_t held, std::int64_t count) {
-      pieces.push_back(
-          {stored.name, stored.buffer, whole, first * size, {data + held * size, static_cast<std::size_t>(count * size)}});
+      pieces.push_back({stored.name, stored.buffer, whole, first * size, {data + held * size, static_cast<std::size_t>(count * size)}});
     });
     // A rank that has nothing of a tensor still knows of it.
     if (pieces.size() == before) pieces.push_back({stored.name, stored.buffer, whole, 0, {}});
@@ -129,7 +128,8 @@ std::vector<checkpoint::TensorSource> sources_of(const std::vector<HeldPiece>& p
 Snapshot snapshot_of(Session& session) {
   Snapshot snapshot;
   snapshot.pieces = own_pieces(session);
-  const auto scalars = std::find_if(snapshot.pieces.begin(), snapshot.pieces.end(), [](const HeldPiece& piece) { return piece.name == kScalars; });
+  const auto scalars =
+      std::find_if(snapshot.pieces.begin(), snapshot.pieces.end(), [](const HeldPiece& piece) { return piece.name == kScalars; });
   PLIMSOLL_CHECK(scalars != snapshot.pieces.end(), "a session of one rank holds its step scalars");
   snapshot.scalars = std::move(*scalars);
   snapshot.pieces.erase(scalars);
