@@ -10,6 +10,8 @@
 #include "cli/text_stream.h"
 #include "formats/byte_tokenizer.h"
 #include "formats/token_source.h"
+#include "formats/tokenizer/tokenizer.h"
+#include "formats/tokenizer/utf8.h"
 #include "io/posix_file_system.h"
 #include "train/generate.h"
 #include "train/setup.h"
@@ -19,42 +21,77 @@ namespace plimsoll::cli {
 namespace {
 
 using base::Json;
+using formats::tokenizer::Tokenizer;
 
 // So many rows of a prompt make a matrix product as efficient as it gets.
 constexpr std::int64_t kMostPromptRows = 128;
 
-// How a prompt becomes ids and ids become text: bytes, or the ids themselves.
+// The tokenizer that the run names, else the one that lies in the model's folder; null where neither is there.
+std::shared_ptr<const Tokenizer> tokenizer_of(io::FileSystem& file_system, const Source& source) {
+  const config::Run& run = source.run;
+  std::string name = run.data.tokenizer;
+  if (!source.place.model_folder.empty() && !run.given("data.tokenizer")) {
+    name.clear();
+    for (const char* file : {"tokenizer.json", "tokenizer.model"}) {
+      const io::Path path = source.place.model_folder / file;
+      if (name.empty() && file_system.status(path)) name = path.string();
+    }
+    // A model of bytes needs no file.
+    if (name.empty() && run.model.vocab == formats::ByteTokenizer::kVocab) name = "bytes";
+  }
+  return name.empty() ? nullptr : formats::tokenizer::open_tokenizer(file_system, name);
+}
+
+// How a prompt becomes ids and ids become text; where the prompt is given as ids, text is ids too.
 class Words {
  public:
-  Words(const GenerateOptions& options, const config::Run& run) : ids_(!options.prompt_ids.empty()) {
-    if (!ids_ && run.data.tokenizer != "bytes") {
-      base::bad_input("{}: \"data.tokenizer\" is \"{}\"; give the prompt as ids (--prompt-ids)", run.where("data.tokenizer"),
-                      run.data.tokenizer);
+  Words(std::shared_ptr<const Tokenizer> tokenizer, const GenerateOptions& options, const config::Run& run)
+      : tokenizer_(std::move(tokenizer)), decoder_(tokenizer_) {
+    if (!options.prompt_ids.empty()) {
+      prompt_ = options.prompt_ids;
+      text_ = fmt::format("{}", fmt::join(prompt_, " "));
+      return;
     }
-  }
-
-  std::vector<std::int32_t> encode(const GenerateOptions& options) const {
-    if (ids_) return {options.prompt_ids.begin(), options.prompt_ids.end()};
-    std::vector<std::int32_t> tokens = formats::ByteTokenizer().encode(options.prompt);
+    if (tokenizer_ == nullptr) {
+      base::bad_input(
+          "{}: found no tokenizer (tokenizer.json or tokenizer.model); name one with --set data.tokenizer=FILE, or give --prompt-ids",
+          options.run.file);
+    }
+    // The byte tokenizer may serve a smaller vocabulary: it is the prompt's bytes that count.
+    if (tokenizer_->vocab() > run.model.vocab && tokenizer_->vocab() != formats::ByteTokenizer::kVocab) {
+      base::bad_input(
+          "{}: the tokenizer has {} tokens, the model a vocabulary of {}; expected the tokenizer that the model was trained with",
+          options.run.file, tokenizer_->vocab(), run.model.vocab);
+    }
+    prompt_ = tokenizer_->before();
+    tokenizer_->encode(options.prompt, prompt_);
     // A text has to start somewhere: a new line is where the corpus's own texts start.
-    if (tokens.empty()) tokens.push_back('\n');
-    return tokens;
+    if (prompt_.empty()) tokenizer_->encode("\n", prompt_);
+    text_ = options.prompt;
+    decoder_.start(prompt_);
   }
 
-  std::string decode(std::int32_t token) const {
-    return ids_ ? fmt::format(" {}", token) : formats::ByteTokenizer().decode(std::span(&token, 1));
-  }
-  std::string prompt(const GenerateOptions& options) const {
-    return ids_ ? fmt::format("{}", fmt::join(options.prompt_ids, " ")) : options.prompt;
-  }
+  const std::vector<std::int32_t>& prompt() const { return prompt_; }
+  const std::string& text() const { return text_; }  // of the prompt
+  std::optional<std::int32_t> end() const { return tokenizer_ == nullptr ? std::nullopt : tokenizer_->end_of_text(); }
+
+  // What can be shown now that the token is there, and at the end what was kept back. A terminal never gets half a
+  // character.
+  std::string next(std::int32_t token) { return tokenizer_ == nullptr ? fmt::format(" {}", token) : whole_.push(decoder_.next(token)); }
+  std::string finish() { return tokenizer_ == nullptr ? std::string() : whole_.push(decoder_.finish()) + whole_.finish(); }
 
  private:
-  bool ids_;
+  std::shared_ptr<const Tokenizer> tokenizer_;
+  formats::tokenizer::StreamDecoder decoder_;
+  TextStream whole_;
+  std::vector<std::int32_t> prompt_;
+  std::string text_;
 };
 
-// Ids after which a text is over: what the folder's configuration says, or what ends the run's documents.
-std::vector<std::int64_t> end_tokens(const config::Run& run, const train::StoredModel& stored) {
+// Ids after which a text is over: what the tokenizer and the folder's configuration say, or what ends the run's documents.
+std::vector<std::int64_t> end_tokens(const config::Run& run, const train::StoredModel& stored, const Words& words) {
   std::vector<std::int64_t> ends;
+  if (words.end()) ends.push_back(*words.end());
   if (run.data.document_end >= 0) ends.push_back(run.data.document_end);
   if (const formats::HfDirectory* folder = stored.folder()) {
     const Json* end = folder->config().find("eos_token_id");
@@ -86,7 +123,7 @@ void print_json(const Made& made, std::int64_t prompt_tokens, std::int64_t conte
   for (const std::int32_t token : made.tokens) tokens.push(Json(token));
   const double decoding = made.seconds - made.first_seconds;
   const auto later = static_cast<double>(made.tokens.size()) - 1.0;
-  fmt::print("{}\n", base::write_json(Json::object({{"text", with_replacements(made.text)},
+  fmt::print("{}\n", base::write_json(Json::object({{"text", formats::tokenizer::repair_utf8(made.text)},
                                                     {"tokens", std::move(tokens)},
                                                     {"prompt_tokens", prompt_tokens},
                                                     {"context", context},
@@ -103,8 +140,8 @@ void generate_command(const GenerateOptions& options) {
   const config::Run& run = source.run;
   if (run.model.family == model::Family::bert)
     base::bad_input("{}: a bert model fills in masked tokens; it cannot continue a text", run.where("model"));
-  const Words words(options, run);
-  const std::vector<std::int32_t> prompt = words.encode(options);
+  Words words(options.prompt_ids.empty() ? tokenizer_of(file_system, source) : nullptr, options, run);
+  const std::vector<std::int32_t>& prompt = words.prompt();
   const auto prompt_tokens = static_cast<std::int64_t>(prompt.size());
   formats::check_ids(*formats::tokens_in_memory("--prompt", prompt), 0, prompt, run.model.vocab);
 
@@ -115,19 +152,18 @@ void generate_command(const GenerateOptions& options) {
   train::Session session(train::session_options(run, {.train = false, .evaluate = false, .decode = decoding, .draw_parameters = false}));
   say_absent(stored.origin(), train::load_weights(stored, session));
 
-  TextStream stream;
+  Made made;
   const auto show = [&](const std::string& text) {
     if (options.run.json) return true;
     std::fwrite(text.data(), 1, text.size(), stdout);
     return std::fflush(stdout) == 0;
   };
-  show(words.prompt(options));
-  const std::vector<std::int64_t> ends = options.ignore_end ? std::vector<std::int64_t>{} : end_tokens(run, stored);
+  show(words.text());
+  const std::vector<std::int64_t> ends = options.ignore_end ? std::vector<std::int64_t>{} : end_tokens(run, stored, words);
   const train::Sampling sampling{.temperature = options.temperature,
                                  .top_k = options.top_k,
                                  .top_p = options.top_p,
                                  .seed = static_cast<std::uint64_t>(options.seed.value_or(run.seed))};
-  Made made;
   train::CachedNextToken next(session);
   const double start = seconds_now();
   train::generate(next, prompt, options.tokens, sampling, [&](std::int32_t token) {
@@ -135,11 +171,14 @@ void generate_command(const GenerateOptions& options) {
     made.ended = std::find(ends.begin(), ends.end(), token) != ends.end();
     if (made.ended) return false;
     made.tokens.push_back(token);
-    made.text += words.decode(token);
-    return show(stream.push(words.decode(token)));
+    const std::string text = words.next(token);
+    made.text += text;
+    return show(text);
   });
   made.seconds = seconds_now() - start;
-  show(stream.finish() + "\n");
+  const std::string rest = words.finish();
+  made.text += rest;
+  show(rest + "\n");
   if (options.run.json) print_json(made, prompt_tokens, context);
   const std::int64_t length = prompt_tokens + std::ssize(made.tokens);
   if (length > context) {

@@ -1,19 +1,12 @@
 #include "cli/text_stream.h"
 
 #include <algorithm>
-#include <array>
 #include <cstddef>
 #include <cstdint>
 
 namespace plimsoll::cli {
 
 namespace {
-
-struct Character {
-  std::size_t bytes = 1;
-  bool good = false;
-  bool unfinished = false;  // a longer text might make it good
-};
 
 // How many bytes follow a lead byte, and the range of the first of them; later ones are 80..BF.
 struct Lead {
@@ -33,18 +26,17 @@ Lead lead_of(std::uint8_t byte) {
   return {};
 }
 
-Character first_character(std::string_view text) {
+// True if the text begins a character and more bytes might complete it.
+bool begins_character(std::string_view text) {
   const auto byte_at = [&](std::size_t index) { return static_cast<std::uint8_t>(text[index]); };
-  if (byte_at(0) < 0x80) return {.bytes = 1, .good = true};
   const Lead lead = lead_of(byte_at(0));
-  if (lead.following == 0) return {};
-  for (std::size_t index = 1; index <= lead.following; ++index) {
-    if (index >= text.size()) return {.bytes = text.size(), .unfinished = true};
+  if (text.size() > lead.following) return false;
+  for (std::size_t index = 1; index < text.size(); ++index) {
     const std::uint8_t low = index == 1 ? lead.low : 0x80;
     const std::uint8_t high = index == 1 ? lead.high : 0xBF;
-    if (byte_at(index) < low || byte_at(index) > high) return {};
+    if (byte_at(index) < low || byte_at(index) > high) return false;
   }
-  return {.bytes = lead.following + 1, .good = true};
+  return true;
 }
 
 }  // namespace
@@ -56,7 +48,7 @@ std::string TextStream::push(std::string_view bytes) {
   std::size_t ready = kept_.size();
   for (std::size_t back = 1; back <= std::min(kLongestBeginning, kept_.size()); ++back) {
     const std::size_t at = kept_.size() - back;
-    if (first_character(std::string_view(kept_).substr(at)).unfinished) ready = at;
+    if (begins_character(std::string_view(kept_).substr(at))) ready = at;
   }
   const std::string shown = kept_.substr(0, ready);
   kept_.erase(0, ready);
@@ -67,16 +59,6 @@ std::string TextStream::finish() {
   std::string rest;
   rest.swap(kept_);
   return rest;
-}
-
-std::string with_replacements(std::string_view bytes) {
-  std::string text;
-  while (!bytes.empty()) {
-    const Character character = first_character(bytes);
-    text += character.good ? bytes.substr(0, character.bytes) : std::string_view("\xEF\xBF\xBD");
-    bytes.remove_prefix(character.good ? character.bytes : 1);
-  }
-  return text;
 }
 
 }  // namespace plimsoll::cli

@@ -18,7 +18,4 @@ class TextStream {
   std::string kept_;
 };
 
-// Well-formed UTF-8: each byte that belongs to no character becomes U+FFFD.
-std::string with_replacements(std::string_view bytes);
-
 }  // namespace plimsoll::cli

@@ -54,6 +54,57 @@ TEST_F(Models, GenerateFromAModelFolder) {
             joined(golden_.at("prompt"), " ") + " " + joined(golden_.at("tokens"), " ") + "\n");
 }
 
+// Byte-level BPE without merges: a token is a byte, and its id is not the byte.
+constexpr std::string_view kTokenizer = R"({"version": "1.0", "added_tokens": [], "normalizer": null,
+  "pre_tokenizer": {"type": "ByteLevel", "add_prefix_space": false, "trim_offsets": true, "use_regex": true},
+  "post_processor": null, "decoder": {"type": "ByteLevel", "add_prefix_space": true, "trim_offsets": true, "use_regex": true},
+  "model": {"type": "BPE", "dropout": null, "unk_token": null, "continuing_subword_prefix": null, "end_of_word_suffix": null,
+    "fuse_unk": false, "byte_fallback": false, "vocab": VOCAB, "merges": []}})";
+
+TEST_F(Models, GenerateWithTheFoldersTokenizer) {
+  copy_golden("gpt2-tiny", "model");
+  expect_refusal({"generate", "model", "--prompt", "ab"}, {"found no tokenizer", "--prompt-ids"});
+  const auto write_tokenizer = [&](int count) {
+    std::string vocab;
+    for (int id = 0; id < count; ++id)
+      vocab += std::string(id == 0 ? "{" : ", ") + "\"" + static_cast<char>('A' + id) + "\": " + std::to_string(id);
+    std::string text(kTokenizer);
+    folder_.write("model/tokenizer.json", text.replace(text.find("VOCAB"), 5, vocab + "}"));
+  };
+  write_tokenizer(26);
+  const base::Json by_ids = json({"generate", "model", "--prompt-ids", "2,0,1", "--tokens", "6", "--json"});
+  const base::Json by_text = json({"generate", "model", "--prompt", "CAB", "--tokens", "6", "--json"});
+  EXPECT_EQ(by_text.at("tokens"), by_ids.at("tokens"));
+  std::string expected;
+  for (const base::Json& id : by_ids.at("tokens").as_array()) {
+    if (id.as_integer() < 26) expected += static_cast<char>('A' + id.as_integer());
+  }
+  EXPECT_EQ(by_text.at("text").as_string(), expected);
+  EXPECT_EQ(output({"generate", "model", "--prompt", "CAB", "--tokens", "6"}), "CAB" + expected + "\n");
+  // As many tokens as the model cannot have.
+  base::Json config = base::parse_json(folder_.read("model/config.json"), "config.json");
+  write_tokenizer(62 - 36);
+  EXPECT_EQ(folder_.plimsoll({"generate", "model", "--prompt", "A", "--tokens", "1"}).exit_code, 0);
+  std::string many = folder_.read("model/tokenizer.json");
+  many.replace(many.find("\"Z\": 25"), 7, "\"Z\": 61");
+  folder_.write("model/tokenizer.json", many);
+  expect_refusal({"generate", "model", "--prompt", "A"}, {"62 tokens", "vocabulary of 61"});
+}
+
+TEST_F(Models, GenerateShowsWholeCharacters) {
+  // A model of bytes that says the same character for ever would need training; the stream alone is checked by its sum.
+  ASSERT_EQ(folder_.plimsoll({"train", "run.json"}).exit_code, 0);
+  const std::vector<std::string> command{"generate", "run.json",      "--prompt", "x\u00e9", "--tokens",
+                                         "300",      "--temperature", "9",        "--seed",  "4"};
+  const std::string shown = output(command);
+  std::vector<std::string> as_json = command;
+  as_json.push_back("--json");
+  const base::Json found = json(as_json);
+  std::string bytes = "x\u00e9";
+  for (const base::Json& id : found.at("tokens").as_array()) bytes += static_cast<char>(id.as_integer());
+  EXPECT_EQ(shown, bytes + "\n");
+}
+
 TEST_F(Models, GenerateEndsWhereTheTextDoes) {
   copy_golden("llama-tiny", "model");
   const std::int64_t end = golden_.at("tokens").at(4).as_integer();
