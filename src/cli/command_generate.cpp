@@ -30,10 +30,10 @@ constexpr std::int64_t kMostPromptRows = 128;
 std::shared_ptr<const Tokenizer> tokenizer_of(io::FileSystem& file_system, const Source& source) {
   const config::Run& run = source.run;
   std::string name = run.data.tokenizer;
-  if (!source.place.model_folder.empty() && !run.given("data.tokenizer")) {
+  if (!run.model_path.empty() && !run.given("data.tokenizer")) {
     name.clear();
     for (const char* file : {"tokenizer.json", "tokenizer.model"}) {
-      const io::Path path = source.place.model_folder / file;
+      const io::Path path = io::Path(run.model_path) / file;
       if (name.empty() && file_system.status(path)) name = path.string();
     }
     // A model of bytes needs no file.
