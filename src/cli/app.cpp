@@ -111,9 +111,34 @@ void add_model_files(CLI::App& app) {
   add("export", "write a trained model as a Hugging Face folder", "run file, run folder, checkpoint or model folder", export_command);
 }
 
+void add_data(CLI::App& app) {
+  auto options = std::make_shared<DataOptions>();
+  CLI::App* command = app.add_subcommand("data", "make token files of text, to train on");
+  command->add_option("text", options->inputs, "text files or patterns; *.jsonl holds one object a line")->required();
+  command->add_option("--out", options->out, "name of the result: shards/train becomes shards/train.bin")->required()->type_name("NAME");
+  command->add_option("--tokenizer", options->tokenizer, "bytes, a tokenizer.json, a SentencePiece .model, or a model folder")
+      ->type_name("FILE")
+      ->capture_default_str();
+  command->add_option("--format", options->format, "llmc, nanogpt (no header) or megatron (.bin and .idx)")
+      ->check(CLI::IsMember({"llmc", "nanogpt", "megatron"}))
+      ->capture_default_str();
+  command->add_option("--documents", options->documents, "what a document is in plain text: file, line or paragraph")
+      ->check(CLI::IsMember({"file", "line", "paragraph"}))
+      ->capture_default_str();
+  command->add_option("--field", options->field, "of *.jsonl: the member that holds the text")->capture_default_str();
+  command->add_option("--end-token", options->end_token, "put after each document: auto (the tokenizer's), none, a token or an id")
+      ->capture_default_str();
+  command->add_option("--shard-tokens", options->shard_tokens, "begin a new file after so many tokens; 0: one file")
+      ->check(CLI::NonNegativeNumber)
+      ->capture_default_str();
+  command->add_flag("--force", options->force, "replace files of the same name");
+  add_json(*command, options->json);
+  command->callback([options] { data_command(*options); });
+}
+
 void add_inspect(CLI::App& app) {
   auto options = std::make_shared<InspectOptions>();
-  CLI::App* command = app.add_subcommand("inspect", "a plan, a checkpoint, a model file or a token file in words");
+  CLI::App* command = app.add_subcommand("inspect", "a plan, a checkpoint, a model file, a token file or a tokenizer in words");
   command->add_option("path", options->path, "what to look at")->required();
   command->add_option("--diff", options->other, "with a plan: another plan to compare it with")->type_name("FILE");
   add_json(*command, options->json);
@@ -160,6 +185,7 @@ std::unique_ptr<CLI::App> make_app() {
   add_eval(*app);
   add_generate(*app);
   add_model_files(*app);
+  add_data(*app);
   add_inspect(*app);
   add_helpers(*app);
   return app;

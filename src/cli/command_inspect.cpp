@@ -3,8 +3,8 @@
 #include "base/error.h"
 #include "base/json.h"
 #include "cli/commands.h"
+#include "cli/inspect_data.h"
 #include "cli/inspect_model.h"
-#include "formats/token_file.h"
 #include "io/files.h"
 #include "io/posix_file_system.h"
 #include "observe/terminal.h"
@@ -15,8 +15,6 @@
 namespace plimsoll::cli {
 
 namespace {
-
-using base::Json;
 
 plan::Plan read_plan(io::FileSystem& file_system, const std::string& path) {
   return plan::plan_from_json(base::parse_json(io::read_text(file_system, path), path, {.max_bytes = std::size_t{1} << 30}));
@@ -40,22 +38,6 @@ void inspect_plan(io::FileSystem& file_system, const InspectOptions& options) {
   }
 }
 
-void inspect_tokens(io::FileSystem& file_system, const InspectOptions& options) {
-  const auto format = formats::recognise_token_file(file_system, options.path);
-  const auto source = formats::open_token_file(file_system, options.path);
-  std::int32_t largest = formats::check_all_ids(*source, std::int64_t{1} << 31);
-  const auto documents = static_cast<std::int64_t>(source->document_starts().size());
-  const std::string name(formats::name_of(format.value_or(formats::TokenFormat::headerless)));
-  if (options.json) {
-    fmt::print("{}\n",
-               base::write_json(Json::object(
-                   {{"kind", "tokens"}, {"format", name}, {"tokens", source->size()}, {"largest_id", largest}, {"documents", documents}})));
-    return;
-  }
-  fmt::print("{}: {} tokens ({}), largest id {}", options.path, source->size(), name, largest);
-  fmt::print("{}\n", documents > 0 ? fmt::format(", {} documents", documents) : "");
-}
-
 bool starts_like_json(io::FileSystem& file_system, const std::string& path) {
   const io::Mapping mapping = file_system.map(path);
   return !mapping.bytes().empty() && mapping.bytes().front() == std::byte{'{'};
@@ -66,9 +48,11 @@ bool starts_like_json(io::FileSystem& file_system, const std::string& path) {
 void inspect_command(const InspectOptions& options) {
   io::PosixFileSystem file_system;
   const auto status = file_system.status(options.path);
-  if (!status) base::bad_input("{}: there is nothing of that name; expected a plan, a checkpoint, a model or a token file", options.path);
+  if (!status)
+    base::bad_input("{}: there is nothing of that name; expected a plan, a checkpoint, a model, a token file or a tokenizer", options.path);
   if (status->kind == io::EntryKind::directory) return inspect_folder(file_system, options);
   if (looks_like_safetensors(file_system, options.path)) return inspect_safetensors(file_system, options);
+  if (looks_like_tokenizer(file_system, options.path)) return inspect_tokenizer(file_system, options);
   if (starts_like_json(file_system, options.path)) return inspect_plan(file_system, options);
   inspect_tokens(file_system, options);
 }

@@ -54,6 +54,19 @@ struct InspectOptions {
   bool json = false;
 };
 
+struct DataOptions {
+  std::vector<std::string> inputs;  // text files and patterns
+  std::string out;
+  std::string tokenizer = "bytes";
+  std::string format = "llmc";
+  std::string documents = "file";
+  std::string field = "text";
+  std::string end_token = "auto";  // "auto", "none", an id or a token
+  std::int64_t shard_tokens = 0;
+  bool force = false;
+  bool json = false;
+};
+
 void train_command(const TrainOptions& options);
 void plan_command(const PlanOptions& options);
 void explain_command(const RunOptions& options);
@@ -61,6 +74,7 @@ void eval_command(const RunOptions& options);
 void generate_command(const GenerateOptions& options);
 void import_command(const ModelFileOptions& options);
 void export_command(const ModelFileOptions& options);
+void data_command(const DataOptions& options);
 void inspect_command(const InspectOptions& options);
 
 }  // namespace plimsoll::cli

@@ -26,7 +26,7 @@ std::vector<Field> data_fields() {
       text_field("data.train", PLIMSOLL_AT(data.train), "a path", "Training text or token files; `*` stands for several shards."),
       text_field("data.valid", PLIMSOLL_AT(data.valid), "a path", "Text or tokens to evaluate on; empty for none."),
       text_field("data.tokenizer", PLIMSOLL_AT(data.tokenizer), "\"bytes\" or a path",
-                 "`bytes` (each byte is a token), or a tokenizer.json or .model file."),
+                 "`bytes` (each byte is a token), a tokenizer.json or a SentencePiece .model; a model folder's own unless given."),
       flag_field("data.shuffle", PLIMSOLL_AT(data.shuffle), "Draw samples in random order; false keeps the order of the file."),
       std::move(token_bytes),
       flag_field("data.mask_documents", PLIMSOLL_AT(data.mask_documents),

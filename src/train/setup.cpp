@@ -8,7 +8,7 @@
 #include <fmt/format.h>
 
 #include "base/error.h"
-#include "formats/byte_tokenizer.h"
+#include "data/text_tokens.h"
 #include "formats/token_file.h"
 #include "plan/waterline.h"
 #include "strategy/legality.h"
@@ -37,10 +37,26 @@ std::shared_ptr<const formats::TokenSource> open_source(io::FileSystem& file_sys
                                                         std::string_view key) {
   if (files.empty()) base::bad_input("{}: found no \"{}\"; expected the path of a text or token file", run.name, key);
   try {
-    return formats::open_tokens(file_system, {files}, {.token_bytes = run.data.token_bytes}, formats::open_byte_text);
+    // Token files need no tokenizer, so it is read with the first text.
+    std::shared_ptr<const formats::tokenizer::Tokenizer> tokenizer;
+    return formats::open_tokens(file_system, {files}, {.token_bytes = run.data.token_bytes},
+                                [&](io::FileSystem& files_of, const io::Path& path) {
+                                  if (!tokenizer) tokenizer = open_tokenizer(files_of, run);
+                                  return data::open_text(files_of, path, tokenizer);
+                                });
   } catch (const base::Error& error) {
     base::fail(error.kind(), "{}: \"{}\": {}", run.where(key), key, error.what());
   }
+}
+
+// A model from a folder speaks the language of that folder's tokenizer unless the run says otherwise.
+std::string tokenizer_name(io::FileSystem& file_system, const config::Run& run) {
+  if (run.given("data.tokenizer") || run.model_path.empty()) return run.data.tokenizer;
+  for (const char* file : {"tokenizer.json", "tokenizer.model"}) {
+    const io::Path path = io::Path(run.model_path) / file;
+    if (file_system.status(path)) return path.string();
+  }
+  return run.data.tokenizer;
 }
 
 // Measured from the moment of planning to the end of a run with evaluation and saving: kernels' code, thread stacks,
@@ -60,6 +76,22 @@ std::string count_text(std::int64_t count) {
 }
 
 }  // namespace
+
+std::shared_ptr<const formats::tokenizer::Tokenizer> open_tokenizer(io::FileSystem& file_system, const config::Run& run) {
+  const std::string name = tokenizer_name(file_system, run);
+  try {
+    auto tokenizer = formats::tokenizer::open_tokenizer(file_system, name);
+    // A model may have spare rows, but not fewer than there are tokens. Bytes are checked one by one as they are read.
+    if (name != "bytes" && tokenizer->vocab() > run.model.vocab) {
+      base::bad_input(
+          "its vocabulary ({}) does not fit the model's, which has {}; use the model's own tokenizer, or set \"model.vocab\" to {}",
+          tokenizer->describe(), run.model.vocab, tokenizer->vocab());
+    }
+    return tokenizer;
+  } catch (const base::Error& error) {
+    base::fail(error.kind(), "{}: \"data.tokenizer\" is \"{}\": {}", run.where("data.tokenizer"), name, error.what());
+  }
+}
 
 SessionOptions session_options(const config::Run& run, const Programs& programs) {
   if (run.device == config::Device::cuda) {
@@ -95,10 +127,6 @@ std::string describe(const config::Run& run) {
 
 std::shared_ptr<const data::BatchReader> open_reader(io::FileSystem& file_system, const config::Run& run, const std::string& files,
                                                      bool evaluation) {
-  if (run.data.tokenizer != "bytes") {
-    base::bad_input("{}: \"data.tokenizer\" is \"{}\"; expected \"bytes\", or token files (*.bin) with \"bytes\" left as it is",
-                    run.where("data.tokenizer"), run.data.tokenizer);
-  }
   std::shared_ptr<const formats::TokenSource> source = open_source(file_system, run, files, evaluation ? "data.valid" : "data.train");
   check_first_ids(*source, run.model.vocab);
   data::BatchReaderOptions options{.sequence = run.batch.sequence,

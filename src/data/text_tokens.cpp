@@ -1,0 +1,43 @@
+#include "data/text_tokens.h"
+
+#include "base/error.h"
+#include "data/text_documents.h"
+#include "formats/byte_tokenizer.h"
+
+namespace plimsoll::data {
+
+namespace {
+
+// Bytes need no encoding: the file itself is the row of tokens.
+bool is_bytes(const formats::tokenizer::Tokenizer& tokenizer) {
+  return tokenizer.vocab() == formats::ByteTokenizer::kVocab && tokenizer.encode("\xFF") == std::vector<std::int32_t>{255};
+}
+
+}  // namespace
+
+std::unique_ptr<formats::TokenSource> open_text(io::FileSystem& file_system, const io::Path& path,
+                                                const std::shared_ptr<const formats::tokenizer::Tokenizer>& tokenizer,
+                                                std::int64_t most_bytes) {
+  const bool json_lines = is_json_lines(path);
+  if (is_bytes(*tokenizer) && !json_lines) return formats::open_byte_text(file_system, path);
+  const TextOptions options{.cut_at_spaces = tokenizer->cuts_at_spaces()};
+  const auto end = json_lines ? tokenizer->end_of_text() : std::nullopt;
+  std::vector<std::int32_t> ids;
+  std::vector<std::int64_t> starts;
+  bool begins = true;
+  read_documents(file_system, path, options, [&](const TextPart& part, std::int64_t) {
+    if (begins && json_lines && (starts.empty() || starts.back() != std::ssize(ids))) starts.push_back(std::ssize(ids));
+    tokenizer->encode(part.text, ids);
+    if (part.ends_document && end) ids.push_back(*end);
+    begins = part.ends_document;
+    if (std::ssize(ids) * 4 > most_bytes) {
+      base::bad_input("the tokens of '{}' take more than {} bytes of memory; make shards of it first: plimsoll data {} --out shards/train",
+                      path.string(), most_bytes, path.string());
+    }
+  });
+  if (ids.empty()) base::bad_input("'{}' is empty; expected text to train on", path.string());
+  if (!starts.empty() && starts.back() == std::ssize(ids)) starts.pop_back();
+  return formats::tokens_in_memory(path.string(), std::move(ids), std::move(starts));
+}
+
+}  // namespace plimsoll::data
