@@ -92,7 +92,7 @@ TokenWriter::TokenWriter(io::FileSystem& file_system, TokenWriterOptions options
 }
 
 TokenWriter::~TokenWriter() {
-  if (!finished_) remove_temporaries();
+  if (!finished_) remove_all();
 }
 
 std::string TokenWriter::shard_name(std::size_t index) const {
@@ -192,12 +192,15 @@ std::vector<WrittenShard> TokenWriter::finish() {
   std::vector<WrittenShard> written;
   remove_stale();
   for (const auto& shard : shards_) {
-    for (const io::Path& path : shard->finished) file_system_.rename(temporary(path), path);
+    for (const io::Path& path : shard->finished) {
+      file_system_.rename(temporary(path), path);
+      named_.push_back(path);
+    }
     written.push_back({shard->path, shard->tokens});
   }
-  finished_ = true;
   const io::Path folder = options_.out.parent_path();
   file_system_.sync_directory(folder.empty() ? io::Path(".") : folder);
+  finished_ = true;
   return written;
 }
 
@@ -214,15 +217,16 @@ void TokenWriter::remove_stale() {
   }
 }
 
-void TokenWriter::remove_temporaries() noexcept {
+void TokenWriter::remove_all() noexcept {
+  std::vector<io::Path> paths = named_;
   for (const auto& shard : shards_) {
     shard->ids.reset();
-    for (const char* ending : {".bin", ".idx"}) {
-      try {
-        const io::Path path = temporary(io::Path(shard->path).replace_extension(ending));
-        if (file_system_.status(path)) file_system_.remove(path);
-      } catch (const base::Error&) {  // what cannot be removed is not worth more than the error that led here
-      }
+    for (const char* ending : {".bin", ".idx"}) paths.push_back(temporary(io::Path(shard->path).replace_extension(ending)));
+  }
+  for (const io::Path& path : paths) {
+    try {
+      if (file_system_.status(path)) file_system_.remove(path);
+    } catch (const base::Error&) {  // what cannot be removed is not worth more than the error that led here
     }
   }
 }

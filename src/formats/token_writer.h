@@ -55,7 +55,7 @@ class TokenWriter {
   void close_shard();
   std::string shard_name(std::size_t index) const;
   void remove_stale();
-  void remove_temporaries() noexcept;
+  void remove_all() noexcept;
 
   io::FileSystem& file_system_;
   TokenWriterOptions options_;
@@ -63,6 +63,7 @@ class TokenWriter {
   std::vector<std::unique_ptr<Shard>> shards_;
   std::int64_t tokens_ = 0;
   std::int64_t documents_ = 0;
+  std::vector<io::Path> named_;  // by a finish() that is under way
   bool finished_ = false;
 };
 
