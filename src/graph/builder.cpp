@@ -40,14 +40,15 @@ ValueId Builder::input(const std::string& name) {
   return graph_.add_value({.name = name, .type = {DType::i32, shape}, .role = Role::input, .block = block_});
 }
 
-ValueId Builder::parameter(const std::string& name, const Shape& shape, const Init& init) {
+ValueId Builder::parameter(const std::string& name, const Shape& shape, const Init& init, const ops::Placement& deal) {
   for (const Parameter& known : graph_.parameters) {
     PLIMSOLL_CHECK(known.name != name, "parameter {} is declared twice", name);
   }
   // Vectors (biases, norms) stay in f32: they cost nothing and lose the most by rounding.
   const DType dtype = shape.rank() >= 2 ? compute_dtype() : DType::f32;
   Parameter parameter{.name = name};
-  parameter.weight = graph_.add_value({.name = name, .type = {dtype, shape}, .role = Role::parameter, .block = block_, .init = init});
+  parameter.weight =
+      graph_.add_value({.name = name, .type = {dtype, shape}, .role = Role::parameter, .block = block_, .init = init, .deal = deal});
   parameter.master = parameter.weight;
   graph_.parameters.push_back(parameter);
   return parameter.weight;
@@ -72,8 +73,9 @@ ValueId Builder::embed(const std::vector<std::pair<ValueId, ValueId>>& ids_and_t
 
 ValueId Builder::linear(ValueId x, const std::string& name, std::int64_t width, const LinearOptions& options) {
   const std::int64_t inner = graph_.values[x].type.shape[-1];
-  std::vector<ValueId> inputs{x, parameter(name + ".weight", Shape{width, inner}, normal(options.init_std))};
-  if (options.bias) inputs.push_back(parameter(name + ".bias", Shape{width}, zeros()));
+  std::vector<ValueId> inputs{x, parameter(name + ".weight", Shape{width, inner}, normal(options.init_std), options.deal)};
+  const bool by_rows = options.deal.spread == ops::Spread::split && options.deal.dim == 0;
+  if (options.bias) inputs.push_back(parameter(name + ".bias", Shape{width}, zeros(), by_rows ? options.deal : ops::whole()));
   return apply(ops::Linear{.bias = options.bias}, std::move(inputs), name);
 }
 

@@ -39,6 +39,9 @@ inline Init ones() { return {.kind = Init::Kind::ones}; }
 struct LinearOptions {
   bool bias = false;
   double init_std = 0.02;
+  // How tensor ranks may share out the weight: by rows (dim 0) each makes some of the outputs, by columns (dim 1) a summand of
+  // all of them.
+  ops::Placement deal{};
 };
 
 struct NormOptions {
@@ -62,7 +65,7 @@ class Builder {
   ValueId positions() { return input("positions"); }
   ValueId segments() { return input("segments"); }
   ValueId token_types() { return input("token_types"); }
-  ValueId parameter(const std::string& name, const base::Shape& shape, const Init& init);
+  ValueId parameter(const std::string& name, const base::Shape& shape, const Init& init, const ops::Placement& deal = {});
   ValueId constant(const std::string& name, const TensorType& type, const Init& init);
 
   // ---- operators; parameters are named after `name`

@@ -13,6 +13,7 @@
 #include "base/id.h"
 #include "ops/definition.h"
 #include "ops/part.h"
+#include "ops/placement.h"
 
 namespace plimsoll::graph {
 
@@ -49,6 +50,7 @@ struct Value {
   BlockId block{};    // the block that makes it, or that owns it
   NodeId producer{};  // invalid for roots
   Init init{};
+  ops::Placement deal{};           // of a parameter: how it would be split over a tensor axis; whole if not at all
   ops::Part part{};                // which part of a whole tensor a root holds, where ranks share one
   bool all_micro_batches = false;  // one for all micro-batches of a step, as a parameter's gradient is
 };

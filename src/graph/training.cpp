@@ -52,7 +52,7 @@ Graph forward_graph(const BuildOptions& options, const WriteForward& forward, co
   fuse_linear_activation(graph);
   fuse_residual_norm(graph);
   if (purpose != Purpose::infer) {
-    fuse_head_loss(graph, {.gradients = purpose == Purpose::train, .accumulates = training.accumulates});
+    if (training.fused_head) fuse_head_loss(graph, {.gradients = purpose == Purpose::train, .accumulates = training.accumulates});
     const BlockId last{static_cast<std::uint32_t>(graph.blocks.size() - 1)};
     graph.add_node(ops::SumLoss{}, {graph.nodes[NodeId{0}].outputs[0], graph.results[0]}, last, Phase::forward, "scalars.loss");
   }

@@ -9,6 +9,7 @@
 #include "lowering/memory.h"
 #include "lowering/procedures.h"
 #include "lowering/split_data.h"
+#include "lowering/split_tensor.h"
 #include "lowering/storage.h"
 #include "strategy/legality.h"
 
@@ -152,16 +153,28 @@ class Lowering {
     plan_.model = inputs_.model;
     plan_.strategy = strategy::describe(inputs_.strategy);
     plan_.threads = inputs_.threads;
-    plan_.mesh = {.pipe = 1, .data = static_cast<std::int32_t>(inputs_.strategy.data), .tensor = 1};
-    rank_class_.name = "all";
-    for (std::int32_t rank = 0; rank < plan_.mesh.ranks(); ++rank) rank_class_.ranks.push_back(rank);
-    for (const ProgramSource& source : inputs_.programs) add_program(source);
-    place_buffers();
-    plan_.classes.push_back(std::move(rank_class_));
+    plan_.mesh = {
+        .pipe = 1, .data = static_cast<std::int32_t>(inputs_.strategy.data), .tensor = static_cast<std::int32_t>(inputs_.strategy.tensor)};
+    for (std::int32_t place = 0; place < plan_.mesh.tensor; ++place) add_class(place);
     return std::move(plan_);
   }
 
  private:
+  // Ranks at one place of the tensor axis have the same parts of everything; their places on the data axis differ only in
+  // which shard is their own.
+  void add_class(std::int32_t tensor_place) {
+    seat_ = {.members = plan_.mesh.tensor, .place = tensor_place};
+    rank_class_ = {};
+    persistent_.clear();
+    rank_class_.name = plan_.mesh.tensor == 1 ? "all" : fmt::format("tensor {}", tensor_place);
+    for (std::int32_t rank = 0; rank < plan_.mesh.ranks(); ++rank) {
+      if (plan_.mesh.place(ops::Axis::tensor, rank) == tensor_place) rank_class_.ranks.push_back(rank);
+    }
+    for (const ProgramSource& source : inputs_.programs) add_program(source);
+    place_buffers();
+    plan_.classes.push_back(std::move(rank_class_));
+  }
+
   plan::ProcedureId shared_procedure(plan::Procedure procedure) {
     std::vector<plan::ProcedureId>& alike = procedures_[{procedure.instructions.size(), procedure.slots.size()}];
     for (plan::ProcedureId id : alike) {
@@ -205,8 +218,10 @@ class Lowering {
 
   void add_program(const ProgramSource& source) {
     const auto program_index = static_cast<std::int32_t>(rank_class_.programs.size());
-    const graph::Graph graph = split_over_data(source.graph, inputs_.strategy, source.micro_batches);
-    graph::verify(graph, "splitting over data");
+    const graph::Graph slice = split_over_tensor(source.graph, seat_);
+    graph::verify(slice, "splitting over the tensor axis");
+    const graph::Graph graph = split_over_data(slice, inputs_.strategy, source.micro_batches);
+    graph::verify(graph, "splitting over the data axis");
     const Storages storages = share_storage(graph);
     const std::vector<Piece> pieces = pieces_of(graph);
     const ProcedureInputs procedure_inputs{graph, storages, inputs_.choose, inputs_.threads};
@@ -292,6 +307,7 @@ class Lowering {
   const LoweringInputs& inputs_;
   plan::Plan plan_;
   plan::RankClass rank_class_;
+  ops::Seat seat_;  // of the class in hand, on the tensor axis
   std::map<std::pair<std::size_t, std::size_t>, std::vector<plan::ProcedureId>> procedures_;
   std::unordered_map<std::string, BufferId> persistent_;
   std::map<std::pair<std::uint32_t, std::int32_t>, BufferId> instances_;

@@ -174,7 +174,9 @@ std::vector<Piece> pieces_of(const Graph& graph) {
   for (std::uint32_t index = 0; index < graph.nodes.size(); ++index) {
     const Node& node = graph.nodes[NodeId{index}];
     if (ops::definition_of(node.op).view) continue;
+    // What a computation waits for at once is done where it waits.
     const auto* collective = std::get_if<ops::Collective>(&node.op);
+    if (collective != nullptr && collective->axis == ops::Axis::tensor) collective = nullptr;
     const plan::StreamKind stream = collective != nullptr ? plan::StreamKind::communication : plan::StreamKind::compute;
     const bool goes_on = !pieces.empty() && pieces.back().block == node.block && pieces.back().phase == node.phase &&
                          pieces.back().turn == node.turn && pieces.back().stream == stream;

@@ -65,7 +65,7 @@ class DataSplit {
     new_.parameters = old_.parameters;
     add_roots();
     for (std::size_t index = 0; index < stretches_.size(); ++index) add_stretch(index);
-    if (!merged_ && new_.scalars.valid()) merge_scalars(false, Phase::finish);
+    if (!merged_ && new_.scalars.valid()) merged(newest_scalars(), false, Phase::finish);
     for (ValueId id : old_.results) new_.results.push_back(map_[id.index]);
     for (std::size_t index = 0; index < splits_.size(); ++index) {
       graph::Parameter& parameter = new_.parameters[index];
@@ -148,7 +148,7 @@ class DataSplit {
   void add_stretch(std::size_t index) {
     const Stretch& stretch = stretches_[index];
     if (per_micro_batch(stretch.phase)) gather_ahead(index);
-    if (stretch.phase == Phase::verdict) add_norm();
+    if (stretch.phase == Phase::verdict) add_norm(old_.nodes[NodeId{stretch.begin}].inputs[0]);
     updated_.clear();
     for (std::uint32_t node = stretch.begin; node < stretch.end; ++node) copy_node(index, old_.nodes[NodeId{node}]);
     if (stretch.phase == Phase::update) gather_updated(stretch);
@@ -160,8 +160,9 @@ class DataSplit {
   }
 
   void copy_node(std::size_t stretch, const Node& node) {
-    if (node.phase == Phase::norm) return squares_.emplace_back(node, gradient_of_.at(node.inputs[1].index)), void();
+    if (node.phase == Phase::norm) return collect_norm(node);
     Node copy = node;
+    if (reduces_each()) copy.turn = Turn::each;  // nothing of a gradient waits for the last micro-batch
     for (ValueId& id : copy.inputs) id = input_of(stretch, node, id);
     const NodeId id = new_.nodes.next_id();
     for (ValueId& output : copy.outputs) {
@@ -268,23 +269,50 @@ class DataSplit {
   // ---- norm and update
 
   // Shards are squared by their owners and the sums exchanged; what is whole everywhere is squared by everybody after
-  // that, so that nothing counts twice.
-  void add_norm() {
-    ValueId scalars = newest_scalars();
-    bool any = false;
-    for (const auto& [node, parameter] : squares_) {
-      if (!splits_[parameter].split) continue;
-      scalars = add(node.op, {scalars, splits_[parameter].gradient}, node.block, Phase::norm, Turn::each, "scalars.norm")[0];
-      any = true;
+  // that, so that nothing counts twice. There may be a second block of sums, for what tensor ranks share out; what is done
+  // with it after the squares follows here.
+  void add_norm(ValueId verdict_reads) {
+    ValueId main = newest_scalars();
+    ValueId side;
+    const auto square = [&](bool split) {
+      bool any = false;
+      for (const Node& node : norm_) {
+        if (!std::holds_alternative<ops::SquaredNorm>(node.op)) continue;
+        const std::size_t parameter = gradient_of_.at(node.inputs[1].index);
+        if (splits_[parameter].split != split) continue;
+        ValueId& scalars = side_chain_.contains(node.inputs[0].index) ? side : main;
+        scalars = add(node.op, {scalars, splits_[parameter].gradient}, node.block, Phase::norm, Turn::each, "scalars.norm")[0];
+        any = true;
+      }
+      return any;
+    };
+    for (const Node& node : norm_) {
+      if (std::holds_alternative<ops::FreshScalars>(node.op))
+        side = add(node.op, {}, node.block, Phase::norm, Turn::each, "scalars.split")[0];
     }
-    merge_scalars(any, Phase::norm);
-    scalars = newest_scalars();
-    for (const auto& [node, parameter] : squares_) {
-      if (splits_[parameter].split) continue;
-      scalars = add(node.op, {scalars, splits_[parameter].gradient}, node.block, Phase::norm, Turn::each, "scalars.norm")[0];
+    const bool any = square(true);
+    main = merged(main, any);
+    if (side.valid() && any) side = merged(side, true);
+    square(false);
+    for (const Node& node : norm_) {
+      for (ValueId id : node.outputs) map_[id.index] = side_chain_.contains(id.index) ? side : main;
     }
-    // The verdict reads the last of the old norms.
-    map_[squares_.back().first.outputs[0].index] = scalars;
+    for (const Node& node : norm_) {
+      if (std::holds_alternative<ops::SquaredNorm>(node.op) || std::holds_alternative<ops::FreshScalars>(node.op)) continue;
+      std::vector<ValueId> inputs;
+      for (ValueId id : node.inputs) inputs.push_back(map_[id.index]);
+      const std::vector<ValueId> made = add(node.op, inputs, node.block, Phase::norm, Turn::each, "scalars.tensor");
+      for (std::size_t output = 0; output < made.size(); ++output) map_[node.outputs[output].index] = made[output];
+      if (std::holds_alternative<ops::MergeScalars>(node.op)) main = made[0];
+    }
+    map_[verdict_reads.index] = main;
+  }
+
+  void collect_norm(const Node& node) {
+    const bool starts = std::holds_alternative<ops::FreshScalars>(node.op);
+    const bool goes_on = std::holds_alternative<ops::SquaredNorm>(node.op) && side_chain_.contains(node.inputs[0].index);
+    if (starts || goes_on) side_chain_.insert(node.outputs[0].index);
+    norm_.push_back(node);
   }
 
   ValueId newest_scalars() const {
@@ -295,12 +323,12 @@ class DataSplit {
     return newest;
   }
 
-  void merge_scalars(bool norm, Phase phase) {
-    const ValueId scalars = newest_scalars();
+  // The sums of all data ranks.
+  ValueId merged(ValueId scalars, bool norm, Phase phase = Phase::norm) {
     const BlockId block{0};
     const ValueId all = add(collective(CollectiveKind::all_gather, 1, false), {scalars}, block, phase, Turn::each, "scalars.everybody")[0];
-    add(ops::MergeScalars{.members = members_, .norm = norm}, {scalars, all}, block, phase, Turn::each, "scalars.merged");
     merged_ = true;
+    return add(ops::MergeScalars{.members = members_, .norm = norm}, {scalars, all}, block, phase, Turn::each, "scalars.merged")[0];
   }
 
   // This rank's shard of a weight that is whole on every rank: what its update writes.
@@ -380,7 +408,8 @@ class DataSplit {
   std::int64_t ready_bytes_ = 0;
   bool first_bucket_ = true;
   bool merged_ = false;
-  std::vector<std::pair<Node, std::size_t>> squares_;
+  std::vector<Node> norm_;              // old nodes of the norm phase
+  std::set<std::uint32_t> side_chain_;  // old scalars that hold the squares of what tensor ranks share out
   std::map<std::size_t, ValueId> kept_gradient_;
   std::vector<ValueId> updated_;
   std::size_t next_gather_ = 0;

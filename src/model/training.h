@@ -48,6 +48,7 @@ struct Training {
   MicroBatch micro_batch;
   bool accumulates = false;         // more than one micro-batch per step: gradients are summed in f32
   bool segmented = false;           // attention stays within documents; padding exists
+  bool fused_head = true;           // head and loss in one pass; not where ranks share out the vocabulary
   std::vector<std::string> freeze;  // parameter names or patterns with * that are not trained
 };
 

@@ -37,20 +37,26 @@ std::vector<ValueId> gate_adjoint(const AdjointSite& site, AdjointBuilder& build
 }  // namespace
 
 Definition define(const Activation&) {
-  return {
-      .infer = infer_like_first, .work = elementwise_work<kActivationFlops>, .adjoint = activation_adjoint, .aliases = may_overwrite_first};
+  return {.infer = infer_like_first,
+          .work = elementwise_work<kActivationFlops>,
+          .adjoint = activation_adjoint,
+          .aliases = may_overwrite_first,
+          .place = place_alike<1>};
 }
 
 Definition define(const ActivationGrad&) {
-  return {.infer = infer_grad, .work = elementwise_work<kActivationFlops>, .aliases = may_overwrite_first};
+  return {.infer = infer_grad, .work = elementwise_work<kActivationFlops>, .aliases = may_overwrite_first, .place = place_alike<1>};
 }
 
-Definition define(const Gate&) { return {.infer = infer_gate, .work = elementwise_work<kActivationFlops>, .adjoint = gate_adjoint}; }
+Definition define(const Gate&) {
+  return {.infer = infer_gate, .work = elementwise_work<kActivationFlops>, .adjoint = gate_adjoint, .place = place_alike<1>};
+}
 
 Definition define(const GateGrad&) {
-  return {.infer = infer_gate_grad, .work = elementwise_work<kActivationFlops>, .aliases = [](const Op&) {
-            return std::vector<Alias>{{.output = 0, .input = 1, .required = false}};
-          }};
+  return {.infer = infer_gate_grad,
+          .work = elementwise_work<kActivationFlops>,
+          .aliases = [](const Op&) { return std::vector<Alias>{{.output = 0, .input = 1, .required = false}}; },
+          .place = place_alike<1>};
 }
 
 }  // namespace plimsoll::ops

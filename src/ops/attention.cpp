@@ -87,6 +87,33 @@ Work cached_attention_work(const Op& op, Types inputs, Types outputs) {
   return {flops, bytes_of(inputs, outputs.first(1))};
 }
 
+Attention attention_here(Attention attention, const Seat& seat) {
+  attention.first_head += seat.units_before(attention.heads.kv) * attention.heads.per_group();
+  attention.heads = heads_here(attention.heads, seat);
+  return attention;
+}
+
+PlacedOp place_attention(const PlacementQuery& query) {
+  PlacedOp placed = place_whole(query, 2);
+  if (!last_is_split(query, 0)) return placed;
+  const std::int64_t groups = query.inputs[0].units;
+  placed.inputs[0] = query.inputs[0];
+  placed.outputs = {split(2, groups), split(1, groups)};
+  placed.op = attention_here(std::get<Attention>(query.op), query.seat);
+  return placed;
+}
+
+PlacedOp place_attention_grad(const PlacementQuery& query) {
+  PlacedOp placed = place_whole(query, 1);
+  if (!last_is_split(query, 1)) return placed;
+  const std::int64_t groups = query.inputs[1].units;
+  placed.inputs[0] = placed.inputs[1] = placed.inputs[2] = split(2, groups);
+  placed.inputs[3] = split(1, groups);
+  placed.outputs[0] = split(2, groups);
+  placed.op = AttentionGrad{attention_here(std::get<AttentionGrad>(query.op).forward, query.seat)};
+  return placed;
+}
+
 }  // namespace
 
 Definition define(const CachedAttention&) {
@@ -95,8 +122,12 @@ Definition define(const CachedAttention&) {
           }};
 }
 
-Definition define(const Attention&) { return {.infer = infer_attention, .work = attention_work, .adjoint = attention_adjoint}; }
+Definition define(const Attention&) {
+  return {.infer = infer_attention, .work = attention_work, .adjoint = attention_adjoint, .place = place_attention};
+}
 
-Definition define(const AttentionGrad&) { return {.infer = infer_attention_grad, .work = attention_grad_work}; }
+Definition define(const AttentionGrad&) {
+  return {.infer = infer_attention_grad, .work = attention_grad_work, .place = place_attention_grad};
+}
 
 }  // namespace plimsoll::ops

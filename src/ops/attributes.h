@@ -24,6 +24,9 @@ enum class CollectiveKind : std::uint8_t { all_reduce, reduce_scatter, all_gathe
 enum class ActivationKind : std::uint8_t { none, gelu_tanh, gelu_erf, relu, silu };
 enum class NormKind : std::uint8_t { layer, rms };
 
+// An id that is valid, but belongs to another rank's part of the table.
+inline constexpr std::int32_t kElsewhere = 0x7FFFFFFF;
+
 #define PLIMSOLL_OP(NAME)                         \
   static constexpr std::string_view kName = NAME; \
   template <typename Self, typename Visit>        \
@@ -46,13 +49,26 @@ struct Heads {
 // ---- embedding.cpp
 
 // (ids_0, table_0, ids_1, table_1, ...) -> sum of the looked-up rows (B, T, C).
+// An id of kElsewhere adds nothing: its row is in another rank's part of the table.
 struct Embed {
   std::int64_t tables = 1;
   PLIMSOLL_OP("embed") { visit("tables", self.tables); }
   bool operator==(const Embed&) const = default;
 };
 
-// (ids, dy) -> dtable (rows, C).
+// (ids) i32 -> where they are in the part [first, first + rows) of a table or vocabulary: less `first`, or kElsewhere;
+// negative ones stay.
+struct ShiftIds {
+  std::int64_t first = 0;
+  std::int64_t rows = 0;
+  PLIMSOLL_OP("shift_ids") {
+    visit("first", self.first);
+    visit("rows", self.rows);
+  }
+  bool operator==(const ShiftIds&) const = default;
+};
+
+// (ids, dy) -> dtable (rows, C). Ids of kElsewhere are passed over.
 struct EmbedGrad {
   std::int64_t rows = 0;
   base::DType dtype = base::DType::f32;
@@ -261,7 +277,7 @@ struct Rope {
 // (packed (B, T, (H+2G)*D), [segments (B, T) i32], [samples (B), scalars]) -> (out (B, T, H*D), lse (B, H, T) f32).
 // Query i sees key j if not causal or j <= i; if window > 0, j > i - window; if segmented, segments equal and >= 0.
 // A query that sees nothing gives zeros (lse = -inf). Scores are scaled by D^-1/2. With rate > 0 probabilities are
-// dropped as in Dropout, element (head*T + i)*T + j of the sample.
+// dropped as in Dropout, element ((first_head + head)*T + i)*T + j of the sample.
 struct Attention {
   Heads heads;
   bool causal = true;
@@ -269,7 +285,9 @@ struct Attention {
   bool segmented = false;
   double rate = 0.0;
   std::uint64_t site = 0;
+  std::int64_t first_head = 0;  // of all ranks' query heads
   PLIMSOLL_OP("attention") {
+    visit("first_head", self.first_head);
     visit("heads", self.heads);
     visit("causal", self.causal);
     visit("window", self.window);
@@ -309,7 +327,22 @@ struct CrossEntropy {
   bool operator==(const CrossEntropy&) const = default;
 };
 
-// (logits, targets, lse, scalars) -> dlogits = (softmax - onehot) * loss_scale * inverse_tokens, 0 where not counted.
+// The same over a vocabulary that ranks share: each makes (logits (.., V here), targets) -> (rows, 2) f32, the log-sum-exp of
+// its logits and the target's logit (0 where that is elsewhere), and all of them of everybody's (members * rows * 2), targets
+// -> (losses, lse).
+struct CrossEntropyPart {
+  PLIMSOLL_OP("cross_entropy_part") {}
+  bool operator==(const CrossEntropyPart&) const = default;
+};
+
+struct CrossEntropyMerge {
+  std::int64_t members = 1;
+  PLIMSOLL_OP("cross_entropy_merge") { visit("members", self.members); }
+  bool operator==(const CrossEntropyMerge&) const = default;
+};
+
+// (logits, targets, lse, scalars) -> dlogits = (softmax - onehot) * loss_scale * inverse_tokens, 0 where not counted. A target
+// of kElsewhere counts, but its one is in another rank's part.
 struct CrossEntropyGrad {
   PLIMSOLL_OP("cross_entropy_grad") {}
   bool operator==(const CrossEntropyGrad&) const = default;
@@ -420,13 +453,22 @@ struct SgdUpdate {
   bool operator==(const SgdUpdate&) const = default;
 };
 
-// (scalars, everybody's scalars (members * bytes)) -> scalars: the losses, and with `norm` the squares, of all together.
+// () -> scalars of a step that has not begun: a second block for sums.
+struct FreshScalars {
+  PLIMSOLL_OP("fresh_scalars") {}
+  bool operator==(const FreshScalars&) const = default;
+};
+
+// (scalars, everybody's scalars (members * bytes)) -> scalars: the losses, and with `norm` the squares, of all together. With
+// `add` the squares of all are added to those of the first operand instead, and its losses stay.
 struct MergeScalars {
   std::int64_t members = 1;
   bool norm = false;
+  bool add = false;
   PLIMSOLL_OP("merge_scalars") {
     visit("members", self.members);
     visit("norm", self.norm);
+    visit("add", self.add);
   }
   bool operator==(const MergeScalars&) const = default;
 };

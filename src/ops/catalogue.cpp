@@ -200,6 +200,25 @@ std::vector<TensorType> infer_like_first(const Op& op, Types inputs) {
   return {inputs[0]};
 }
 
+PlacedOp place_whole(const PlacementQuery& query, std::size_t outputs) {
+  return {query.op, std::vector<Placement>(query.inputs.size()), std::vector<Placement>(outputs)};
+}
+
+PlacedOp place_elementwise(const PlacementQuery& query, std::size_t outputs) {
+  const auto split = std::find_if(query.inputs.begin(), query.inputs.end(), [](const Placement& p) { return p.spread == Spread::split; });
+  const Placement common = split == query.inputs.end() ? whole() : *split;
+  return {query.op, std::vector<Placement>(query.inputs.size(), common), std::vector<Placement>(outputs, common)};
+}
+
+bool last_is_split(const PlacementQuery& query, std::size_t input) {
+  return query.inputs[input].spread == Spread::split && query.inputs[input].dim == query.types[input].shape.rank() - 1;
+}
+
+Heads heads_here(const Heads& heads, const Seat& seat) {
+  const std::int64_t kv = seat.units_here(heads.kv);
+  return {.query = kv * heads.per_group(), .kv = kv, .dim = heads.dim};
+}
+
 std::vector<Alias> may_overwrite_first(const Op&) { return {{.output = 0, .input = 0, .required = false}}; }
 
 std::vector<Alias> accumulator_aliases(bool accumulate, int first_output, int count, int plain_inputs) {

@@ -57,6 +57,9 @@ class AdjointBuilder {
   virtual ValueId scalars() const = 0;
 };
 
+struct PlacementQuery;
+struct PlacedOp;
+
 struct Definition {
   // Result types; bad_input with the operator's name and the shapes when the operands do not fit.
   std::vector<TensorType> (*infer)(const Op& op, Types inputs);
@@ -74,6 +77,8 @@ struct Definition {
   std::vector<int> (*accumulated_outputs)(const Op& op) = nullptr;
   // Another look at the same memory: there is nothing to run.
   bool view = false;
+  // (optional) What becomes of it when operands are split over ranks (placement.h). Null: all operands must be whole.
+  PlacedOp (*place)(const PlacementQuery& query) = nullptr;
 };
 
 const Definition& definition_of(const Op& op);

@@ -24,9 +24,11 @@ std::vector<ValueId> cast_adjoint(const AdjointSite& site, AdjointBuilder& build
 }  // namespace
 
 Definition define(const Add&) {
-  return {.infer = infer_add, .work = elementwise_work<1>, .adjoint = add_adjoint, .aliases = may_overwrite_first};
+  return {.infer = infer_add, .work = elementwise_work<1>, .adjoint = add_adjoint, .aliases = may_overwrite_first, .place = place_alike<1>};
 }
 
-Definition define(const Cast&) { return {.infer = infer_cast, .work = elementwise_work<0>, .adjoint = cast_adjoint}; }
+Definition define(const Cast&) {
+  return {.infer = infer_cast, .work = elementwise_work<0>, .adjoint = cast_adjoint, .place = place_alike<1>};
+}
 
 }  // namespace plimsoll::ops

@@ -53,9 +53,39 @@ Work embed_grad_work(const Op& op, Types inputs, Types outputs) {
   return {static_cast<double>(inputs[1].shape.elements()), rows_moved + (accumulate ? 0.0 : static_cast<double>(outputs[0].bytes()))};
 }
 
+// Where tables are shared out by rows, a rank adds what it has; tables that are whole are added by the first rank alone. The
+// split tables' ids must have been shifted (lowering does).
+PlacedOp place_embed(const PlacementQuery& query) {
+  PlacedOp placed = place_whole(query, 1);
+  placed.left_out.assign(query.inputs.size(), false);
+  bool any = false;
+  for (std::size_t table = 1; table < query.inputs.size(); table += 2) {
+    if (query.inputs[table].spread != Spread::split || query.inputs[table].dim != 0) continue;
+    placed.inputs[table] = query.inputs[table];
+    any = true;
+  }
+  if (!any) return placed;
+  auto embed = std::get<Embed>(query.op);
+  for (std::size_t table = 1; table < query.inputs.size() && query.seat.place > 0; table += 2) {
+    if (placed.inputs[table].spread == Spread::split) continue;
+    placed.left_out[table - 1] = placed.left_out[table] = true;
+    --embed.tables;
+  }
+  placed.op = embed;
+  placed.outputs[0] = partial();
+  return placed;
+}
+
+std::vector<TensorType> infer_shift(const Op& op, Types inputs) {
+  expect(inputs.size() == 1 && inputs[0].dtype == DType::i32, op, inputs, "i32 ids");
+  return {inputs[0]};
+}
+
 }  // namespace
 
-Definition define(const Embed&) { return {.infer = infer_embed, .work = embed_work, .adjoint = embed_adjoint}; }
+Definition define(const Embed&) { return {.infer = infer_embed, .work = embed_work, .adjoint = embed_adjoint, .place = place_embed}; }
+
+Definition define(const ShiftIds&) { return {.infer = infer_shift, .work = elementwise_work<1>}; }
 
 Definition define(const EmbedGrad&) {
   return {.infer = infer_embed_grad,

@@ -2,6 +2,7 @@
 #pragma once
 
 #include "ops/definition.h"
+#include "ops/placement.h"
 
 namespace plimsoll::ops {
 
@@ -38,6 +39,10 @@ Definition define(const FinishStep&);
 Definition define(const AdamUpdate&);
 Definition define(const SgdUpdate&);
 Definition define(const MergeScalars&);
+Definition define(const FreshScalars&);
+Definition define(const ShiftIds&);
+Definition define(const CrossEntropyPart&);
+Definition define(const CrossEntropyMerge&);
 Definition define(const Collective&);
 Definition define(const View&);
 Definition define(const OwnShard&);
@@ -67,6 +72,18 @@ std::optional<Op> accumulate_by_attribute(const Op& op) {
 
 // Outputs `first` .. `first + count - 1` accumulate into the last `count` inputs, of `plain_inputs + count`.
 std::vector<Alias> accumulator_aliases(bool accumulate, int first_output, int count, int plain_inputs);
+
+// Every operand and result is placed as the first operand that is split.
+PlacedOp place_elementwise(const PlacementQuery& query, std::size_t outputs);
+template <std::size_t kOutputs>
+PlacedOp place_alike(const PlacementQuery& query) {
+  return place_elementwise(query, kOutputs);
+}
+PlacedOp place_whole(const PlacementQuery& query, std::size_t outputs);
+// The last dim of operand `input` is what is split.
+bool last_is_split(const PlacementQuery& query, std::size_t input);
+// The heads that a rank has when their key-value groups are dealt out.
+Heads heads_here(const Heads& heads, const Seat& seat);
 
 // Checks that the trailing inputs are accumulators of the right types.
 void expect_accumulators(const Op& op, Types inputs, std::size_t plain_inputs, Types gradients);

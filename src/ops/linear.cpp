@@ -1,5 +1,6 @@
 // y = x w^T + b and its three gradients, kept apart so that a schedule can run the input gradient first and the weight
 // gradient whenever there is time.
+#include "base/error.h"
 #include "ops/families.h"
 
 namespace plimsoll::ops {
@@ -79,18 +80,82 @@ Work bias_grad_work(const Op&, Types inputs, Types outputs) {
   return {static_cast<double>(inputs[0].shape.elements()), bytes_of(inputs, outputs)};
 }
 
+int last(const TensorType& type) { return type.shape.rank() - 1; }
+
+// Weight rows shared out: each rank makes some of the outputs. Weight columns shared out: each makes a summand of all of them,
+// and the bias is one rank's to add.
+PlacedOp place_linear(const PlacementQuery& query) {
+  auto linear = std::get<Linear>(query.op);
+  PlacedOp placed = place_whole(query, linear.activation == ActivationKind::none ? 1 : 2);
+  const Placement weight = query.inputs[1];
+  if (weight.spread != Spread::split) return placed;
+  placed.inputs[1] = weight;
+  if (weight.dim == 0) {
+    if (linear.bias) placed.inputs[2] = split(0, weight.units);
+    for (Placement& output : placed.outputs) output = split(last(query.types[0]), weight.units);
+    return placed;
+  }
+  if (linear.activation != ActivationKind::none)
+    base::not_legal("[linear] the weight's columns are split over the tensor axis, and an activation needs whole sums");
+  placed.inputs[0] = split(last(query.types[0]), weight.units);
+  placed.outputs[0] = partial();
+  if (linear.bias && query.seat.place > 0) {
+    linear.bias = false;
+    placed.left_out = {false, false, true};
+  }
+  placed.op = linear;
+  return placed;
+}
+
+PlacedOp place_grad_input(const PlacementQuery& query) {
+  PlacedOp placed = place_whole(query, 1);
+  const Placement weight = query.inputs[1];
+  if (weight.spread != Spread::split) return placed;
+  placed.inputs[1] = weight;
+  if (weight.dim == 0) {
+    placed.inputs[0] = split(last(query.types[0]), weight.units);
+    placed.outputs[0] = partial();
+  } else {
+    placed.outputs[0] = split(last(query.types[0]), weight.units);
+  }
+  return placed;
+}
+
+PlacedOp place_grad_weight(const PlacementQuery& query) {
+  PlacedOp placed = place_whole(query, 1);
+  for (const std::size_t operand : {0, 1}) {
+    if (!last_is_split(query, operand)) continue;
+    placed.inputs[operand] = query.inputs[operand];
+    placed.outputs[0] = split(static_cast<int>(operand), query.inputs[operand].units);
+    break;
+  }
+  if (query.inputs.size() == 3) placed.inputs[2] = placed.outputs[0];
+  return placed;
+}
+
+PlacedOp place_bias_grad(const PlacementQuery& query) {
+  PlacedOp placed = place_whole(query, 1);
+  if (last_is_split(query, 0)) {
+    placed.inputs[0] = query.inputs[0];
+    placed.outputs[0] = split(0, query.inputs[0].units);
+  }
+  if (query.inputs.size() == 2) placed.inputs[1] = placed.outputs[0];
+  return placed;
+}
+
 }  // namespace
 
-Definition define(const Linear&) { return {.infer = infer_linear, .work = linear_work, .adjoint = linear_adjoint}; }
+Definition define(const Linear&) { return {.infer = infer_linear, .work = linear_work, .adjoint = linear_adjoint, .place = place_linear}; }
 
-Definition define(const LinearGradInput&) { return {.infer = infer_grad_input, .work = linear_work}; }
+Definition define(const LinearGradInput&) { return {.infer = infer_grad_input, .work = linear_work, .place = place_grad_input}; }
 
 Definition define(const LinearGradWeight&) {
   return {.infer = infer_grad_weight,
           .work = grad_weight_work,
           .aliases = [](const Op& op) { return accumulator_aliases(std::get<LinearGradWeight>(op).accumulate, 0, 1, 2); },
           .accumulating = accumulate_by_attribute<LinearGradWeight>,
-          .accumulated_outputs = [](const Op&) { return std::vector<int>{0}; }};
+          .accumulated_outputs = [](const Op&) { return std::vector<int>{0}; },
+          .place = place_grad_weight};
 }
 
 Definition define(const BiasGrad&) {
@@ -98,7 +163,8 @@ Definition define(const BiasGrad&) {
           .work = bias_grad_work,
           .aliases = [](const Op& op) { return accumulator_aliases(std::get<BiasGrad>(op).accumulate, 0, 1, 1); },
           .accumulating = accumulate_by_attribute<BiasGrad>,
-          .accumulated_outputs = [](const Op&) { return std::vector<int>{0}; }};
+          .accumulated_outputs = [](const Op&) { return std::vector<int>{0}; },
+          .place = place_bias_grad};
 }
 
 }  // namespace plimsoll::ops

@@ -66,6 +66,26 @@ std::vector<ValueId> head_loss_adjoint(const AdjointSite& site, AdjointBuilder& 
   return grads;
 }
 
+std::vector<TensorType> infer_cross_entropy_part(const Op& op, Types inputs) {
+  expect(inputs.size() == 2 && are_targets(inputs[1], inputs[0].shape.rows()), op, inputs, "logits (.., V) and one i32 target per row");
+  return {{DType::f32, Shape{inputs[0].shape.rows() * 2}}};
+}
+
+std::vector<TensorType> infer_cross_entropy_merge(const Op& op, Types inputs) {
+  const std::int64_t members = std::get<CrossEntropyMerge>(op).members;
+  expect(inputs.size() == 2 && members > 0 && inputs[0].dtype == DType::f32 &&
+             inputs[0].shape.elements() == members * 2 * inputs[1].shape.elements(),
+         op, inputs, "everybody's two numbers per row, and targets");
+  const TensorType per_row{DType::f32, Shape{inputs[1].shape.elements()}};
+  return {per_row, per_row};
+}
+
+PlacedOp place_cross_entropy_grad(const PlacementQuery& query) {
+  PlacedOp placed = place_whole(query, 1);
+  if (last_is_split(query, 0)) placed.inputs[0] = placed.outputs[0] = query.inputs[0];
+  return placed;
+}
+
 }  // namespace
 
 Definition define(const CrossEntropy&) {
@@ -73,8 +93,15 @@ Definition define(const CrossEntropy&) {
 }
 
 Definition define(const CrossEntropyGrad&) {
-  return {.infer = infer_cross_entropy_grad, .work = elementwise_work<kSoftmaxFlops>, .aliases = may_overwrite_first};
+  return {.infer = infer_cross_entropy_grad,
+          .work = elementwise_work<kSoftmaxFlops>,
+          .aliases = may_overwrite_first,
+          .place = place_cross_entropy_grad};
 }
+
+Definition define(const CrossEntropyPart&) { return {.infer = infer_cross_entropy_part, .work = cross_entropy_work}; }
+
+Definition define(const CrossEntropyMerge&) { return {.infer = infer_cross_entropy_merge, .work = cross_entropy_work}; }
 
 Definition define(const HeadLoss&) {
   return {

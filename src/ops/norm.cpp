@@ -96,6 +96,31 @@ std::vector<TensorType> infer_qk_norm_grad(const Op& op, Types inputs) {
   return result;
 }
 
+PlacedOp place_qk_norm(const PlacementQuery& query) {
+  PlacedOp placed = place_whole(query, 2);
+  if (!last_is_split(query, 0)) return placed;
+  auto norm = std::get<QkNorm>(query.op);
+  norm.heads = heads_here(norm.heads, query.seat);
+  placed.op = norm;
+  placed.inputs[0] = placed.outputs[0] = query.inputs[0];
+  placed.outputs[1] = split(1, query.inputs[0].units);
+  return placed;
+}
+
+// All heads share the weights, so a rank has a summand of their gradients.
+PlacedOp place_qk_norm_grad(const PlacementQuery& query) {
+  PlacedOp placed = place_whole(query, 3);
+  if (!last_is_split(query, 1)) return placed;
+  auto grad = std::get<QkNormGrad>(query.op);
+  grad.heads = heads_here(grad.heads, query.seat);
+  placed.op = grad;
+  placed.inputs[0] = placed.inputs[1] = placed.outputs[0] = query.inputs[1];
+  placed.inputs[4] = split(1, query.inputs[1].units);
+  placed.outputs[1] = placed.outputs[2] = partial();
+  for (std::size_t sum = 5; sum < query.inputs.size(); ++sum) placed.inputs[sum] = partial();
+  return placed;
+}
+
 }  // namespace
 
 Definition define(const Norm&) { return {.infer = infer_norm, .work = elementwise_work<kNormFlops>, .adjoint = norm_adjoint}; }
@@ -118,14 +143,17 @@ Definition define(const NormGrad&) {
           .accumulated_outputs = [](const Op& op) { return std::get<NormGrad>(op).bias ? std::vector<int>{1, 2} : std::vector<int>{1}; }};
 }
 
-Definition define(const QkNorm&) { return {.infer = infer_qk_norm, .work = elementwise_work<kNormFlops>, .adjoint = qk_norm_adjoint}; }
+Definition define(const QkNorm&) {
+  return {.infer = infer_qk_norm, .work = elementwise_work<kNormFlops>, .adjoint = qk_norm_adjoint, .place = place_qk_norm};
+}
 
 Definition define(const QkNormGrad&) {
   return {.infer = infer_qk_norm_grad,
           .work = elementwise_work<kNormGradFlops>,
           .aliases = [](const Op& op) { return accumulator_aliases(std::get<QkNormGrad>(op).accumulate, 1, 2, 5); },
           .accumulating = accumulate_by_attribute<QkNormGrad>,
-          .accumulated_outputs = [](const Op&) { return std::vector<int>{1, 2}; }};
+          .accumulated_outputs = [](const Op&) { return std::vector<int>{1, 2}; },
+          .place = place_qk_norm_grad};
 }
 
 }  // namespace plimsoll::ops

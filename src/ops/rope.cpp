@@ -23,10 +23,20 @@ std::vector<ValueId> rope_adjoint(const AdjointSite& site, AdjointBuilder& build
   return grads;
 }
 
+PlacedOp place_rope(const PlacementQuery& query) {
+  PlacedOp placed = place_whole(query, 1);
+  if (!last_is_split(query, 0)) return placed;
+  auto rope = std::get<Rope>(query.op);
+  placed.inputs[0] = placed.outputs[0] = query.inputs[0];
+  rope.heads = heads_here(rope.heads, query.seat);
+  placed.op = rope;
+  return placed;
+}
+
 }  // namespace
 
 Definition define(const Rope&) {
-  return {.infer = infer_rope, .work = elementwise_work<3>, .adjoint = rope_adjoint, .aliases = may_overwrite_first};
+  return {.infer = infer_rope, .work = elementwise_work<3>, .adjoint = rope_adjoint, .aliases = may_overwrite_first, .place = place_rope};
 }
 
 }  // namespace plimsoll::ops

@@ -288,7 +288,8 @@ void check_arenas(const RankClass& rank_class, Report& report) {
   }
 }
 
-// What the ranks of an axis do together must be the same list on each of them, in the same order, or they wait for ever.
+// What the ranks of an axis do together must be the same list on each of them, in the same order, or they wait for ever. On the
+// data axis ranks of one class meet, on the tensor axis those of all classes.
 void check_agreement(const Plan& plan, Report& report) {
   const auto meetings = [&](const Program& program) {
     std::vector<std::string> list;
@@ -296,7 +297,8 @@ void check_agreement(const Plan& plan, Report& report) {
       for (const Call& call : stream.calls) {
         if (call.procedure.index >= plan.procedures.size()) continue;
         for (const Instruction& instruction : plan.procedures[call.procedure].instructions) {
-          if (const auto* collective = std::get_if<Collective>(&instruction)) {
+          const auto* collective = std::get_if<Collective>(&instruction);
+          if (collective != nullptr && collective->op.axis == ops::Axis::tensor) {
             list.push_back(fmt::format("{} {}", name_of(stream.kind), ops::to_string(collective->op)));
           }
         }

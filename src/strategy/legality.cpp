@@ -33,7 +33,6 @@ std::vector<std::string> reasons_against(const Strategy& strategy) {
   const auto axis = [&](std::string_view name, std::int64_t degree) {
     against(degree != 1, fmt::format("\"{}\" is {}, but a plan for more than one rank cannot be made; use 1", name, degree));
   };
-  axis("tensor", strategy.tensor);
   axis("pipe", strategy.pipe);
   axis("chunks", strategy.chunks);
   against(

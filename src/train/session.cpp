@@ -78,6 +78,12 @@ plan::Plan lower_graphs(const SessionOptions& options, const Graphs& graphs) {
   return plan;
 }
 
+// What follows from the strategy for the graph.
+SessionOptions settle(SessionOptions options) {
+  if (options.strategy.tensor > 1) options.training.fused_head = false;
+  return options;
+}
+
 // Before anything is planned or allocated.
 SessionOptions checked(SessionOptions options) {
   const std::int64_t ranks = options.transport == nullptr ? 1 : options.transport->size();
@@ -86,7 +92,7 @@ SessionOptions checked(SessionOptions options) {
                     options.strategy.ranks(), strategy::describe(options.strategy), ranks == 1 ? "one was" : fmt::format("{} were", ranks),
                     options.strategy.ranks());
   }
-  return options;
+  return settle(std::move(options));
 }
 
 }  // namespace
@@ -100,6 +106,8 @@ struct Session::State {
         executor(executor::make_cpu_executor(plan, rank, options.transport)),
         buffers(*executor) {
     if (plan.mesh.ranks() > 1) world = options.transport->make_world("world");
+    if (plan.mesh.tensor > 1)
+      tensor_group = options.transport->make_group(plan.mesh.group(ops::Axis::tensor, rank), "tensor, between steps");
     if (plan.mesh.data > 1) data_group = options.transport->make_group(plan.mesh.group(ops::Axis::data, rank), "data, between steps");
     for (const auto& graph : {&graphs.prefill, &graphs.decode, &graphs.infer, &graphs.evaluate, &graphs.train}) {
       if (!*graph) continue;
@@ -119,6 +127,7 @@ struct Session::State {
   std::int32_t rank;
   std::unique_ptr<collectives::Group> world;
   std::unique_ptr<collectives::Group> data_group;
+  std::unique_ptr<collectives::Group> tensor_group;
   std::unique_ptr<executor::Executor> executor;
   Buffers buffers;
 };
@@ -127,7 +136,10 @@ graph::WriteForward forward_of(const model::Model& model) {
   return [model](graph::Builder& build) { graph::build_forward(model, build); };
 }
 
-plan::Plan plan_session(const SessionOptions& options) { return lower_graphs(options, graphs_of(options)); }
+plan::Plan plan_session(const SessionOptions& options) {
+  const SessionOptions settled = settle(options);
+  return lower_graphs(settled, graphs_of(settled));
+}
 
 Session::Session(SessionOptions options) : state_(std::make_unique<State>(std::move(options))) {}
 Session::~Session() = default;
@@ -139,6 +151,7 @@ std::uint64_t Session::seed() const { return state_->options.seed; }
 std::int32_t Session::rank() const { return state_->rank; }
 collectives::Group* Session::world() { return state_->world.get(); }
 collectives::Group* Session::data_group() { return state_->data_group.get(); }
+collectives::Group* Session::tensor_group() { return state_->tensor_group.get(); }
 void Session::refresh_weights() { refresh_copies(graph(), executor(), data_group()); }
 executor::Executor& Session::executor() { return *state_->executor; }
 const Buffers& Session::buffers() const { return state_->buffers; }

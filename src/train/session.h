@@ -83,9 +83,10 @@ class Session {
   std::span<std::int32_t> input(std::string_view program, std::string_view value, std::int32_t micro_batch);
   ops::StepScalars& scalars();
 
-  // All ranks, and those of the data axis, for what is done between programs; null when there is one.
+  // All ranks, and those of an axis, for what is done between programs; null when there is one.
   collectives::Group* world();
   collectives::Group* data_group();
+  collectives::Group* tensor_group();
   // Weights in the compute type, from their masters; called by all ranks together.
   void refresh_weights();
 

@@ -70,6 +70,25 @@ void order_by_first_write(Session& session, std::vector<HeldPiece>& pieces) {
   std::stable_sort(pieces.begin(), pieces.end(), [&](const HeldPiece& a, const HeldPiece& b) { return moment(a) < moment(b); });
 }
 
+// Ranks that hold the same of a tensor write a share of it each.
+struct Copies {
+  std::int64_t members = 1;
+  std::int64_t place = 0;
+};
+
+Copies copies_of(const Session& session, const std::string& buffer) {
+  const plan::Mesh& mesh = session.plan().mesh;
+  const ops::Part part = session.buffers().part(buffer);
+  Copies copies;
+  const auto spread_over = [&](ops::Axis axis) {
+    copies.place = copies.place * mesh.extent(axis) + mesh.place(axis, session.rank());
+    copies.members *= mesh.extent(axis);
+  };
+  if (part.shard == 0) spread_over(ops::Axis::data);
+  if (part.dim < 0) spread_over(ops::Axis::tensor);
+  return copies;
+}
+
 }  // namespace
 
 std::vector<HeldPiece> held_pieces(const Session& session) {
@@ -91,15 +110,12 @@ std::vector<HeldPiece> held_pieces(const Session& session) {
 }
 
 std::vector<HeldPiece> own_pieces(const Session& session) {
-  const Buffers& buffers = session.buffers();
-  const plan::Mesh& mesh = session.plan().mesh;
   std::vector<HeldPiece> pieces = held_pieces(session);
-  if (mesh.data == 1) return pieces;
   for (HeldPiece& piece : pieces) {
-    if (buffers.part(piece.buffer).shard != 0) continue;
+    const Copies alike = copies_of(session, piece.buffer);
     const auto size = static_cast<std::size_t>(base::size_of(piece.whole.dtype));
-    const collectives::Share share =
-        collectives::share_of(static_cast<std::int64_t>(piece.data.size() / size), mesh.data, static_cast<int>(buffers.data_place()));
+    const collectives::Share share = collectives::share_of(static_cast<std::int64_t>(piece.data.size() / size),
+                                                           static_cast<int>(alike.members), static_cast<int>(alike.place));
     piece.begin += share.first * static_cast<std::int64_t>(size);
     piece.data = piece.data.subspan(static_cast<std::size_t>(share.first) * size, static_cast<std::size_t>(share.count) * size);
   }

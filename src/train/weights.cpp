@@ -92,13 +92,46 @@ std::vector<std::byte> gather_shards(Session& session, const std::string& buffer
   return whole;
 }
 
+// The part of a buffer that another rank holds.
+ops::Part part_of_rank(const plan::Plan& plan, std::int32_t rank, const std::string& buffer) {
+  for (const plan::Buffer& known : plan::class_of(plan, rank).buffers) {
+    if (known.persistent() && known.name == buffer) return known.part;
+  }
+  PLIMSOLL_CHECK(false, "rank {} has no {}", rank, buffer);
+}
+
+// Puts everybody's slices together.
+std::vector<float> gather_slices(Session& session, const std::string& buffer, const std::vector<float>& own) {
+  collectives::Group& group = *session.tensor_group();
+  std::vector<ops::Part> parts;
+  std::vector<std::int64_t> counts;
+  std::int64_t total = 0;
+  for (int rank : group.members()) {
+    parts.push_back(part_of_rank(session.plan(), rank, buffer));
+    parts.back().shard = 0;  // the slice is together already
+    counts.push_back(parts.back().slice.elements());
+    total += counts.back();
+  }
+  std::vector<float> slices(static_cast<std::size_t>(total));
+  group.all_gather(std::as_bytes(std::span(own)), std::as_writable_bytes(std::span(slices)), counts, DType::f32);
+  std::vector<float> whole(static_cast<std::size_t>(parts[0].whole.elements()));
+  const float* slice = slices.data();
+  for (std::size_t member = 0; member < parts.size(); ++member) {
+    ops::for_each_run(parts[member], 0, [&](std::int64_t first, std::int64_t held, std::int64_t count) {
+      std::copy_n(slice + held, count, whole.begin() + first);
+    });
+    slice += counts[member];
+  }
+  return whole;
+}
+
 std::vector<float> read_whole(Session& session, const std::string& buffer) {
   const Buffers& buffers = session.buffers();
   const ops::Part part = buffers.part(buffer);
-  const base::TensorType type{buffers.buffer(buffer).type.dtype, part.whole};
-  PLIMSOLL_CHECK(part.dim < 0, "{} is a slice", buffer);
-  if (part.shard == 0) return to_f32(buffers.bytes(buffer), type);
-  return to_f32(gather_shards(session, buffer).data(), type);
+  const base::TensorType type{buffers.buffer(buffer).type.dtype, part.slice};
+  const std::vector<float> slice =
+      part.shard == 0 ? to_f32(buffers.bytes(buffer), type) : to_f32(gather_shards(session, buffer).data(), type);
+  return part.dim < 0 ? slice : gather_slices(session, buffer, slice);
 }
 
 }  // namespace

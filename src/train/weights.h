@@ -22,7 +22,7 @@ std::vector<ParameterInfo> parameters_of(const Session& session);
 void write_parameters(Session& session, const std::function<void(const ParameterInfo&, std::span<float>)>& fill);
 
 // The parameter in f32; unrounded where the session trains.
-// Where ranks share it out, all of the data axis must ask together.
+// Where ranks share it out, all of them must ask together.
 std::vector<float> read_parameter(Session& session, const std::string& name);
 
 // The gradient of the last step (the session must keep gradients), as it was before clipping.

@@ -113,6 +113,17 @@ Case merge_scalars_case(const ops::MergeScalars& op) {
   return {op, {scalars_input(mid_run()), {{DType::u8, Shape{bytes}}, Integers{0, 2}}}};
 }
 
+Case shift_ids_case(const Shape& ids, const ops::ShiftIds& op) { return {op, {{{DType::i32, ids}, Integers{-1, op.first + op.rows + 5}}}}; }
+
+Case cross_entropy_part_case(const Shape& logits, DType dtype) {
+  return {ops::CrossEntropyPart{}, {{{dtype, logits}}, {{DType::i32, Shape{logits.rows()}}, Integers{-1, logits[-1]}}}};
+}
+
+Case cross_entropy_merge_case(std::int64_t members, std::int64_t rows) {
+  return {ops::CrossEntropyMerge{.members = members},
+          {{{DType::f32, Shape{members * rows * 2}}}, {{DType::i32, Shape{rows}}, Integers{-1, 50}}}};
+}
+
 Case add_case(const Shape& x, DType dtype) { return {ops::Add{}, {{{dtype, x}}, {{dtype, x}}}, {0, 1}, {0}}; }
 
 Case cast_case(const Shape& x, DType from, DType to) { return {ops::Cast{.dtype = to}, {{{from, x}}}, {0}, {0}}; }

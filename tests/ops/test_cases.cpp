@@ -53,6 +53,9 @@ void add_embedding(std::vector<Case>& cases) {
     cases.push_back(embed_grad_case(Shape{2, 7}, 5, 12, dtype, DType::f32));
     cases.push_back(embed_grad_case(Shape{3, 41}, 100, 131, dtype, dtype));
   }
+  for (const std::int64_t first : {0, 7}) cases.push_back(shift_ids_case(Shape{3, 17}, {.first = first, .rows = 5}));
+  for (const DType dtype : kTypes) cases.push_back(cross_entropy_part_case(Shape{2, 5, 37}, dtype));
+  for (const std::int64_t members : {1, 2, 5}) cases.push_back(cross_entropy_merge_case(members, 13));
 }
 
 void add_linear(std::vector<Case>& cases) {
@@ -239,6 +242,8 @@ void add_scalars(std::vector<Case>& cases) {
     for (const ops::StepScalars& scalars : {usual, skipped, unlucky, lowest, fresh}) cases.push_back(scalars_case(op, scalars));
   }
   for (const bool norm : {false, true}) cases.push_back(merge_scalars_case({.members = 3, .norm = norm}));
+  cases.push_back(merge_scalars_case({.members = 2, .norm = true, .add = true}));
+  cases.push_back({ops::FreshScalars{}, {}});
   for (const Shape& shape : {Shape{1}, Shape{1023}, Shape{1024}, Shape{5, 1000}, Shape{3, 33, 700}}) {
     cases.push_back(sum_case(ops::SumLoss{}, Shape{shape.elements()}, DType::f32));
     for (const DType dtype : kTypes) cases.push_back(sum_case(ops::SquaredNorm{}, shape, dtype));

@@ -115,5 +115,35 @@ TEST(DataRanks, OneMainDeviceIsTheSameBits) {
   EXPECT_EQ(main.sent, main.predicted);
 }
 
+class TensorRanks : public testing::TestWithParam<Mix> {};
+
+// `micro` is the tensor degree here.
+TEST_P(TensorRanks, SplitWeightsAreOneRank) {
+  const Mix& mix = GetParam();
+  Task task{.model = small_model(mix.family), .precision = mix.precision};
+  task.model.kv_heads = 4;
+  task.model.qk_norm = mix.family == Family::llama;
+  const Outcome alone = train(task, layout_of(1, 0, 2));
+  for (std::int64_t zero : {0, 1, 2, 3}) {
+    if (mix.data == 1 && zero > 0) continue;
+    SCOPED_TRACE(fmt::format("ZeRO {}", zero));
+    Layout layout = layout_of(mix.data, zero, 2);
+    layout.strategy.tensor = mix.micro;
+    const Outcome split = train(task, layout);
+    expect_close(split, alone, tolerance(mix.precision));
+    EXPECT_EQ(split.sent, split.predicted);
+    EXPECT_LT(split.arena, alone.arena);
+    for (const auto& [name, values] : alone.parameters) EXPECT_EQ(split.parameters.at(name).size(), values.size()) << name;
+  }
+}
+
+INSTANTIATE_TEST_SUITE_P(Layouts, TensorRanks,
+                         testing::Values(Mix{Family::gpt2, Precision::f32, 1, 2}, Mix{Family::gpt2, Precision::f32, 1, 3},
+                                         Mix{Family::gpt2, Precision::f32, 2, 4}, Mix{Family::gpt2, Precision::bf16, 2, 2},
+                                         Mix{Family::gpt2, Precision::fp16, 1, 4}, Mix{Family::llama, Precision::f32, 1, 2},
+                                         Mix{Family::llama, Precision::f32, 4, 2}, Mix{Family::llama, Precision::bf16, 2, 3},
+                                         Mix{Family::bert, Precision::f32, 2, 2}, Mix{Family::bert, Precision::bf16, 1, 4}),
+                         name_of);
+
 }  // namespace
 }  // namespace plimsoll::ranks

@@ -87,7 +87,12 @@ void run_rank(const Task& task, const Layout& layout, Counting* transport, Outco
   plan::verify(session.plan(), "lowering");
   const std::int64_t data_place = session.plan().mesh.place(ops::Axis::data, session.rank());
   const std::int64_t own = layout.micro * options.micro_batches;
-  std::int64_t sent_before = 0;
+  const auto sent_so_far = [&] {
+    std::int64_t bytes = 0;
+    if (layout.strategy.data > 1) bytes += transport->sent("data");
+    if (layout.strategy.tensor > 1) bytes += transport->sent("tensor");
+    return bytes;
+  };
   std::int64_t sent = 0;
   std::vector<double> losses;
   std::vector<double> norms;
@@ -95,14 +100,12 @@ void run_rank(const Task& task, const Layout& layout, Counting* transport, Outco
     for (std::int32_t micro_batch = 0; micro_batch < options.micro_batches; ++micro_batch)
       fill(session, "train", micro_batch, data_place * own + micro_batch * layout.micro, task.model.vocab,
            static_cast<std::uint32_t>(number));
+    const std::int64_t sent_before = sent_so_far();
     const train::StepResult result =
         session.step({.learning_rate = 1e-2f, .step = static_cast<std::uint32_t>(number), .valid_targets = valid_targets(task.samples)});
     losses.push_back(result.loss);
     norms.push_back(result.gradient_norm);
-    if (layout.strategy.data > 1) {
-      sent = transport->sent("data") - sent_before;
-      sent_before = transport->sent("data");
-    }
+    sent = sent_so_far() - sent_before;
   }
   double evaluation = 0.0;
   for (std::int32_t batch = 0; batch < options.micro_batches; ++batch) {
@@ -114,11 +117,10 @@ void run_rank(const Task& task, const Layout& layout, Counting* transport, Outco
 
   const std::lock_guard lock(mutex);
   const auto rank = static_cast<std::size_t>(session.rank());
-  if (layout.strategy.data > 1) {
-    outcome.sent[rank] = sent;
-    const plan::Program& program = *plan::find_program(session.executor().rank_class(), "train");
-    outcome.predicted[rank] = plan::wire_bytes(session.plan(), program, ops::Axis::data, static_cast<std::int32_t>(data_place)).count;
-  }
+  outcome.sent[rank] = sent;
+  const plan::Program& program = *plan::find_program(session.executor().rank_class(), "train");
+  for (ops::Axis axis : {ops::Axis::data, ops::Axis::tensor})
+    outcome.predicted[rank] += plan::wire_bytes(session.plan(), program, axis, session.plan().mesh.place(axis, session.rank())).count;
   if (outcome.losses.empty()) {
     outcome.losses = losses;
     outcome.norms = norms;

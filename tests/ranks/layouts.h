@@ -30,7 +30,7 @@ struct Outcome {
   std::vector<double> norms;
   std::map<std::string, std::vector<float>> parameters;  // whole, after the last step
   double evaluation = 0.0;                               // sum of losses of the step's samples afterwards
-  std::vector<std::int64_t> sent;                        // bytes, by rank: what the train program sent on the data axis in a step
+  std::vector<std::int64_t> sent;                        // bytes, by rank: what the train program sent in a step
   std::vector<std::int64_t> predicted;                   // the same from the plan
   std::int64_t arena = 0;                                // bytes of rank 0
 };

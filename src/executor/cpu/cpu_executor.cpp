@@ -179,7 +179,7 @@ class CpuExecutor final : public Executor {
     for (const PreparedInstruction& instruction : procedures_[resolved.call->procedure.index]) {
       const double instruction_begin = watch.now();
       if (instruction.collective != nullptr) {
-        run_collective(resolved, *instruction.collective);
+        run_collective(procedure, resolved, *instruction.collective);
       } else {
         run_kernel(procedure, resolved, instruction);
       }
@@ -189,7 +189,8 @@ class CpuExecutor final : public Executor {
     if (resolved.call->signals.valid()) tokens.give(resolved.call->signals.index);
   }
 
-  std::byte* address_in_slot(const ResolvedCall& resolved, const plan::Operand& operand) const {
+  std::byte* address_of(const plan::Procedure& procedure, const ResolvedCall& resolved, const plan::Operand& operand) const {
+    if (operand.kind == plan::Operand::Kind::temporary) return resolved.frame + procedure.temporaries[operand.index].offset.count;
     return resolved.slots[operand.index] + (operand.own_shard ? place_on_data_ * operand.type.bytes() : 0);
   }
 
@@ -197,10 +198,7 @@ class CpuExecutor final : public Executor {
     const plan::Compute& compute = *instruction.compute;
     std::array<cpu::Tensor, kMaxOperands> inputs;
     std::array<cpu::Tensor, kMaxOperands> outputs;
-    const auto address = [&](const plan::Operand& operand) {
-      return operand.kind == plan::Operand::Kind::slot ? address_in_slot(resolved, operand)
-                                                       : resolved.frame + procedure.temporaries[operand.index].offset.count;
-    };
+    const auto address = [&](const plan::Operand& operand) { return address_of(procedure, resolved, operand); };
     for (std::size_t index = 0; index < compute.inputs.size(); ++index)
       inputs[index] = {address(compute.inputs[index]), compute.inputs[index].type};
     for (std::size_t index = 0; index < compute.outputs.size(); ++index)
@@ -213,13 +211,13 @@ class CpuExecutor final : public Executor {
                              .prepared = instruction.prepared.get()});
   }
 
-  void run_collective(const ResolvedCall& resolved, const plan::Collective& collective) {
+  void run_collective(const plan::Procedure& procedure, const ResolvedCall& resolved, const plan::Collective& collective) {
     collectives::Group& group = *groups_[static_cast<std::size_t>(collective.op.axis)];
     for (std::size_t tensor = 0; tensor < collective.inputs.size(); ++tensor) {
       const plan::Operand& from = collective.inputs[tensor];
       const plan::Operand& to = collective.outputs[tensor];
-      const std::span<std::byte> in{address_in_slot(resolved, from), static_cast<std::size_t>(from.type.bytes())};
-      const std::span<std::byte> out{address_in_slot(resolved, to), static_cast<std::size_t>(to.type.bytes())};
+      const std::span<std::byte> in{address_of(procedure, resolved, from), static_cast<std::size_t>(from.type.bytes())};
+      const std::span<std::byte> out{address_of(procedure, resolved, to), static_cast<std::size_t>(to.type.bytes())};
       const std::int64_t smaller = std::min(from.type.shape.elements(), to.type.shape.elements());
       const std::vector<std::int64_t> counts(static_cast<std::size_t>(collective.op.members), smaller);
       switch (collective.op.kind) {

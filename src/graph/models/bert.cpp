@@ -9,17 +9,19 @@ namespace {
 ValueId bert_block(const model::Model& model, Builder& build, std::int64_t layer, ValueId x) {
   const std::string name = block_name(layer);
   const NormOptions norm{.kind = ops::NormKind::layer, .eps = model.norm_eps, .bias = true};
-  const LinearOptions linear{.bias = true, .init_std = model.init_std};
+  const auto dealt = [&](int dim, std::int64_t units) {
+    return LinearOptions{.bias = true, .init_std = model.init_std, .deal = ops::split(dim, units)};
+  };
   const ops::Heads heads = heads_of(model);
 
-  const ValueId packed = build.linear(x, name + ".attention.qkv", heads.packed_width(), linear);
+  const ValueId packed = build.linear(x, name + ".attention.qkv", heads.packed_width(), dealt(0, heads.kv));
   const ValueId mixed = build.attention(packed, {.heads = heads, .causal = false}, model.attention_dropout, name + ".attention");
-  const ValueId out = build.linear(mixed, name + ".attention.out", model.width, linear);
+  const ValueId out = build.linear(mixed, name + ".attention.out", model.width, dealt(1, heads.kv));
   x = build.norm(build.residual(x, out, model.dropout, name + ".attention.residual"), name + ".attention.norm", norm);
 
-  const ValueId up = build.linear(x, name + ".ffn.up", model.ffn, linear);
+  const ValueId up = build.linear(x, name + ".ffn.up", model.ffn, dealt(0, model.ffn));
   const ValueId active = build.activation(up, activation_of(model), name + ".ffn.activation");
-  const ValueId down = build.linear(active, name + ".ffn.down", model.width, linear);
+  const ValueId down = build.linear(active, name + ".ffn.down", model.width, dealt(1, model.ffn));
   return build.norm(build.residual(x, down, model.dropout, name + ".ffn.residual"), name + ".ffn.norm", norm);
 }
 
@@ -28,7 +30,7 @@ ValueId bert_block(const model::Model& model, Builder& build, std::int64_t layer
 void build_bert(const model::Model& model, Builder& build) {
   const NormOptions norm{.kind = ops::NormKind::layer, .eps = model.norm_eps, .bias = true};
   build.block("embed");
-  const ValueId tokens = build.parameter("embed.tokens", {model.vocab, model.width}, normal(model.init_std));
+  const ValueId tokens = build.parameter("embed.tokens", {model.vocab, model.width}, normal(model.init_std), ops::split(0, model.vocab));
   const ValueId positions = build.parameter("embed.positions", {model.context, model.width}, normal(model.init_std));
   const ValueId types = build.parameter("embed.types", {model.token_types, model.width}, normal(model.init_std));
   ValueId x = build.embed({{build.tokens(), tokens}, {build.positions(), positions}, {build.token_types(), types}}, "embed");
@@ -42,8 +44,9 @@ void build_bert(const model::Model& model, Builder& build) {
   x = build.linear(x, "head.dense", model.width, {.bias = true, .init_std = model.init_std});
   x = build.activation(x, activation_of(model), "head.activation");
   x = build.norm(x, "head.norm", norm);
-  const ValueId weight = model.tied ? tokens : build.parameter("head.weight", {model.vocab, model.width}, normal(model.init_std));
-  const ValueId bias = build.parameter("head.bias", {model.vocab}, zeros());
+  const ValueId weight =
+      model.tied ? tokens : build.parameter("head.weight", {model.vocab, model.width}, normal(model.init_std), ops::split(0, model.vocab));
+  const ValueId bias = build.parameter("head.bias", {model.vocab}, zeros(), ops::split(0, model.vocab));
   build.head(x, weight, bias);
 }
 

@@ -15,15 +15,19 @@ ValueId gpt2_block(const model::Model& model, Builder& build, std::int64_t layer
   const ops::Heads heads = heads_of(model);
 
   const ValueId y = build.norm(x, name + ".attention.norm", norm);
-  const ValueId packed = build.linear(y, name + ".attention.qkv", heads.packed_width(), {.bias = true, .init_std = model.init_std});
+  const ValueId packed = build.linear(y, name + ".attention.qkv", heads.packed_width(),
+                                      {.bias = true, .init_std = model.init_std, .deal = ops::split(0, heads.kv)});
   const ValueId mixed = build.attention(packed, {.heads = heads, .causal = true}, model.attention_dropout, name + ".attention");
-  const ValueId out = build.linear(mixed, name + ".attention.out", model.width, {.bias = true, .init_std = branch_std});
+  const ValueId out =
+      build.linear(mixed, name + ".attention.out", model.width, {.bias = true, .init_std = branch_std, .deal = ops::split(1, heads.kv)});
   x = build.residual(x, out, model.dropout, name + ".attention.residual");
 
   const ValueId z = build.norm(x, name + ".ffn.norm", norm);
-  const ValueId up = build.linear(z, name + ".ffn.up", model.ffn, {.bias = true, .init_std = model.init_std});
+  const ValueId up =
+      build.linear(z, name + ".ffn.up", model.ffn, {.bias = true, .init_std = model.init_std, .deal = ops::split(0, model.ffn)});
   const ValueId active = build.activation(up, activation_of(model), name + ".ffn.activation");
-  const ValueId down = build.linear(active, name + ".ffn.down", model.width, {.bias = true, .init_std = branch_std});
+  const ValueId down =
+      build.linear(active, name + ".ffn.down", model.width, {.bias = true, .init_std = branch_std, .deal = ops::split(1, model.ffn)});
   return build.residual(x, down, model.dropout, name + ".ffn.residual");
 }
 
@@ -31,7 +35,7 @@ ValueId gpt2_block(const model::Model& model, Builder& build, std::int64_t layer
 
 void build_gpt2(const model::Model& model, Builder& build) {
   build.block("embed");
-  const ValueId tokens = build.parameter("embed.tokens", {model.vocab, model.width}, normal(model.init_std));
+  const ValueId tokens = build.parameter("embed.tokens", {model.vocab, model.width}, normal(model.init_std), ops::split(0, model.vocab));
   const ValueId positions = build.parameter("embed.positions", {model.context, model.width}, normal(model.init_std));
   ValueId x = build.embed({{build.tokens(), tokens}, {build.positions(), positions}}, "embed");
   x = build.dropout(x, model.embedding_dropout, "embed.dropout");
@@ -41,7 +45,8 @@ void build_gpt2(const model::Model& model, Builder& build) {
   }
   build.block("head");
   x = build.norm(x, "head.norm", {.kind = ops::NormKind::layer, .eps = model.norm_eps, .bias = true});
-  const ValueId weight = model.tied ? tokens : build.parameter("head.weight", {model.vocab, model.width}, normal(model.init_std));
+  const ValueId weight =
+      model.tied ? tokens : build.parameter("head.weight", {model.vocab, model.width}, normal(model.init_std), ops::split(0, model.vocab));
   build.head(x, weight);
 }
 

@@ -8,28 +8,32 @@ namespace {
 ValueId llama_block(const model::Model& model, Builder& build, std::int64_t layer, ValueId x, ValueId table) {
   const std::string name = block_name(layer);
   const NormOptions norm{.kind = ops::NormKind::rms, .eps = model.norm_eps, .bias = false};
-  const LinearOptions plain{.bias = false, .init_std = model.init_std};
+  const auto dealt = [&](bool bias, int dim, std::int64_t units) {
+    return LinearOptions{.bias = bias, .init_std = model.init_std, .deal = ops::split(dim, units)};
+  };
   const ops::Heads heads = heads_of(model);
 
   const ValueId y = build.norm(x, name + ".attention.norm", norm);
-  ValueId packed = build.linear(y, name + ".attention.qkv", heads.packed_width(), {.bias = model.qkv_bias, .init_std = model.init_std});
+  ValueId packed = build.linear(y, name + ".attention.qkv", heads.packed_width(), dealt(model.qkv_bias, 0, heads.kv));
   if (model.qk_norm) packed = build.qk_norm(packed, name + ".attention", heads, model.norm_eps);
   packed = build.rope(packed, table, heads, name + ".attention.rope");
   const ValueId mixed = build.attention(packed, {.heads = heads, .causal = true, .window = model.sliding_window}, model.attention_dropout,
                                         name + ".attention");
-  x = build.residual(x, build.linear(mixed, name + ".attention.out", model.width, plain), model.dropout, name + ".attention.residual");
+  x = build.residual(x, build.linear(mixed, name + ".attention.out", model.width, dealt(false, 1, heads.kv)), model.dropout,
+                     name + ".attention.residual");
 
   const ValueId z = build.norm(x, name + ".ffn.norm", norm);
-  const ValueId up = build.linear(z, name + ".ffn.up", 2 * model.ffn, plain);
+  const ValueId up = build.linear(z, name + ".ffn.up", 2 * model.ffn, dealt(false, 0, model.ffn));
   const ValueId gated = build.gate(up, activation_of(model), name + ".ffn.gate");
-  return build.residual(x, build.linear(gated, name + ".ffn.down", model.width, plain), model.dropout, name + ".ffn.residual");
+  return build.residual(x, build.linear(gated, name + ".ffn.down", model.width, dealt(false, 1, model.ffn)), model.dropout,
+                        name + ".ffn.residual");
 }
 
 }  // namespace
 
 void build_llama(const model::Model& model, Builder& build) {
   build.block("embed");
-  const ValueId tokens = build.parameter("embed.tokens", {model.vocab, model.width}, normal(model.init_std));
+  const ValueId tokens = build.parameter("embed.tokens", {model.vocab, model.width}, normal(model.init_std), ops::split(0, model.vocab));
   const ValueId table = build.constant("rope", {base::DType::f32, {model.context, model.head_dim}},
                                        {.kind = Init::Kind::rope, .frequencies = rope_frequencies(model)});
   ValueId x = build.embed({{build.tokens(), tokens}}, "embed");
@@ -40,7 +44,8 @@ void build_llama(const model::Model& model, Builder& build) {
   }
   build.block("head");
   x = build.norm(x, "head.norm", {.kind = ops::NormKind::rms, .eps = model.norm_eps, .bias = false});
-  const ValueId weight = model.tied ? tokens : build.parameter("head.weight", {model.vocab, model.width}, normal(model.init_std));
+  const ValueId weight =
+      model.tied ? tokens : build.parameter("head.weight", {model.vocab, model.width}, normal(model.init_std), ops::split(0, model.vocab));
   build.head(x, weight);
 }
 

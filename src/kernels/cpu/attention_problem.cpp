@@ -101,7 +101,7 @@ std::optional<TilePair> Problem::meet(const PairPlace& place, const SegmentTile&
   if (drops()) {
     DropoutTile tile = dropout_;
     tile.sample = static_cast<std::uint32_t>(samples_[place.sample]);
-    const auto row = static_cast<std::uint64_t>(place.head * length_ + place.queries.begin);
+    const auto row = static_cast<std::uint64_t>((attention_.first_head + place.head) * length_ + place.queries.begin);
     tile.first_element = row * static_cast<std::uint64_t>(length_) + static_cast<std::uint64_t>(place.keys.begin);
     tile_ops().draw_keep(tile, pair.queries, pair.keys, keep);
     pair.keep = keep;

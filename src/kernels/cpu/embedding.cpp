@@ -58,7 +58,7 @@ HWY_EXPORT(clear_memory);
 namespace {
 
 std::int32_t checked_id(std::string_view op, std::int32_t id, std::int64_t rows) {
-  PLIMSOLL_CHECK(id >= 0 && id < rows, "[{}] id {} of a table of {} rows", op, id, rows);
+  PLIMSOLL_CHECK((id >= 0 && id < rows) || id == ops::kElsewhere, "[{}] id {} of a table of {} rows", op, id, rows);
   return id;
 }
 
@@ -68,23 +68,26 @@ std::int32_t checked_id(std::string_view op, std::int32_t id, std::int64_t rows)
 void embed_piece(const Call& call, std::int64_t token, std::int64_t first, std::int64_t count) {
   const Tensor& y = call.outputs[0];
   const std::int64_t width = y.type.shape[-1];
-  const auto row_of = [&](std::size_t table) {
-    const std::int32_t id =
-        checked_id("embed", call.inputs[2 * table].as<const std::int32_t>()[token], call.inputs[2 * table + 1].type.shape[0]);
-    return id * width + first;
+  const auto id_of = [&](std::size_t table) {
+    return checked_id("embed", call.inputs[2 * table].as<const std::int32_t>()[token], call.inputs[2 * table + 1].type.shape[0]);
   };
   const std::size_t tables = call.inputs.size() / 2;
   const std::int64_t place = token * width + first;
-  if (tables == 1 && call.inputs[1].type.dtype == y.type.dtype) {
-    std::memcpy(element_address(y, place), element_address(call.inputs[1], row_of(0)),
+  if (tables == 1 && call.inputs[1].type.dtype == y.type.dtype && id_of(0) != ops::kElsewhere) {
+    std::memcpy(element_address(y, place), element_address(call.inputs[1], id_of(0) * width + first),
                 static_cast<std::size_t>(count * base::size_of(y.type.dtype)));
     return;
   }
   alignas(64) float sum_buffer[kBlock], row_buffer[kBlock];
   float* sum = target_f32(y, place, sum_buffer);
-  widen(call.inputs[1].type.dtype, element_address(call.inputs[1], row_of(0)), sum, count);
+  if (id_of(0) == ops::kElsewhere) {
+    std::fill_n(sum, count, 0.0f);
+  } else {
+    widen(call.inputs[1].type.dtype, element_address(call.inputs[1], id_of(0) * width + first), sum, count);
+  }
   for (std::size_t table = 1; table < tables; ++table) {
-    HWY_DYNAMIC_DISPATCH(add_row)(read_f32(call.inputs[2 * table + 1], row_of(table), count, row_buffer), sum, count);
+    if (id_of(table) == ops::kElsewhere) continue;
+    HWY_DYNAMIC_DISPATCH(add_row)(read_f32(call.inputs[2 * table + 1], id_of(table) * width + first, count, row_buffer), sum, count);
   }
   finish_f32(y, place, count, sum);
 }
@@ -115,6 +118,7 @@ void chain_tokens(const TokenChains& chains, const std::int32_t* ids, std::int64
   std::fill_n(chains.first, rows, kNoToken);
   for (std::int64_t token = tokens; token-- > 0;) {
     const std::int32_t id = checked_id("embed_grad", ids[token], rows);
+    if (id == ops::kElsewhere) continue;
     chains.next[token] = chains.first[id];
     chains.first[id] = static_cast<std::int32_t>(token);
   }
@@ -173,13 +177,25 @@ void run_embed_grad(const Call& call) {
   constexpr std::int64_t kColumnGrain = 64;
   parallel_ranges(call.threads, width, kColumnGrain, [&](std::int64_t begin, std::int64_t end, int) {
     for (std::int32_t token = 0; token < tokens; ++token) {
-      if (chains.first[ids[token]] != token) continue;
+      if (ids[token] == ops::kElsewhere || chains.first[ids[token]] != token) continue;
       for (std::int64_t first = begin; first < end; first += kBlock) add_chain(call, chains, token, first, std::min(kBlock, end - first));
     }
   });
 }
 
+void run_shift_ids(const Call& call) {
+  const auto& op = std::get<ops::ShiftIds>(call.op);
+  const auto* ids = call.inputs[0].as<const std::int32_t>();
+  auto* shifted = call.outputs[0].as<std::int32_t>();
+  for (std::int64_t index = 0; index < call.inputs[0].type.shape.elements(); ++index) {
+    const std::int64_t id = ids[index];
+    const bool here = id >= op.first && id < op.first + op.rows;
+    shifted[index] = id < 0 ? ids[index] : here ? static_cast<std::int32_t>(id - op.first) : ops::kElsewhere;
+  }
+}
+
 constexpr std::array kKernels{
+    Kernel{.op = "shift_ids", .name = "shift_ids.host", .run = run_shift_ids},
     Kernel{.op = "embed", .name = "embed.simd", .refusal = refuse_other_floats, .run = run_embed},
     Kernel{.op = "embed_grad",
            .name = "embed_grad.simd",

@@ -1,6 +1,7 @@
 // Cross-entropy over given logits, and the table of losses; head_loss is in a file of its own.
 #include <algorithm>
 #include <array>
+#include <cmath>
 
 #include "kernels/cpu/convert.h"
 #include "kernels/cpu/head_loss.h"
@@ -63,7 +64,49 @@ void run_cross_entropy_grad(const Call& call) {
   });
 }
 
+void run_cross_entropy_part(const Call& call) {
+  const std::int64_t width = call.inputs[0].type.shape[-1];
+  const auto* targets = call.inputs[1].as<const std::int32_t>();
+  auto* stats = call.outputs[0].as<float>();
+  parallel_ranges(call.threads, call.inputs[0].type.shape.rows(), 1, [&](std::int64_t begin, std::int64_t end, int thread) {
+    float* buffer = reinterpret_cast<float*>(call.workspace) + thread * padded_row(width);
+    for (std::int64_t row = begin; row < end; ++row) {
+      const float* logits = read_f32(call.inputs[0], row * width, width, buffer);
+      stats[2 * row] = log_sum_exp(logits, width);
+      const bool here = targets[row] >= 0 && targets[row] != ops::kElsewhere;
+      stats[2 * row + 1] = here ? logits[targets[row]] : 0.0f;
+    }
+  });
+}
+
+void run_cross_entropy_merge(const Call& call) {
+  const std::int64_t members = std::get<ops::CrossEntropyMerge>(call.op).members;
+  const std::int64_t rows = call.inputs[1].type.shape.elements();
+  const auto* all = call.inputs[0].as<const float>();
+  const auto* targets = call.inputs[1].as<const std::int32_t>();
+  auto* losses = call.outputs[0].as<float>();
+  auto* lses = call.outputs[1].as<float>();
+  for (std::int64_t row = 0; row < rows; ++row) {
+    float largest = all[2 * row];
+    for (std::int64_t member = 1; member < members; ++member) largest = std::max(largest, all[2 * (member * rows + row)]);
+    double sum = 0.0;
+    float hit = 0.0f;
+    for (std::int64_t member = 0; member < members; ++member) {
+      sum += std::exp(static_cast<double>(all[2 * (member * rows + row)] - largest));
+      hit += all[2 * (member * rows + row) + 1];
+    }
+    lses[row] = largest + static_cast<float>(std::log(sum));
+    losses[row] = targets[row] < 0 ? 0.0f : lses[row] - hit;
+  }
+}
+
 constexpr std::array kKernels{
+    Kernel{.op = "cross_entropy_part",
+           .name = "cross_entropy_part.simd",
+           .refusal = refuse_other_floats,
+           .workspace = row_buffers,
+           .run = run_cross_entropy_part},
+    Kernel{.op = "cross_entropy_merge", .name = "cross_entropy_merge.host", .run = run_cross_entropy_merge},
     Kernel{.op = "cross_entropy",
            .name = "cross_entropy.simd",
            .refusal = refuse_other_floats,

@@ -169,13 +169,15 @@ void run_merge_scalars(const Call& call) {
   const auto& op = std::get<ops::MergeScalars>(call.op);
   ops::StepScalars& scalars = scalars_of(call);
   const auto* all = call.inputs[1].as<const ops::StepScalars>();
-  scalars.loss = {};
-  if (op.norm) scalars.squared_norm = {};
+  if (!op.add) scalars.loss = {};
+  if (op.norm && !op.add) scalars.squared_norm = {};
   for (std::int64_t member = 0; member < op.members; ++member) {
-    scalars.loss += all[member].loss;
+    if (!op.add) scalars.loss += all[member].loss;
     if (op.norm) scalars.squared_norm += all[member].squared_norm;
   }
 }
+
+void run_fresh_scalars(const Call& call) { *call.outputs[0].as<ops::StepScalars>() = ops::StepScalars{}; }
 
 constexpr std::array kKernels{
     Kernel{.op = "begin_step", .name = "begin_step.host", .run = run_begin_step},
@@ -187,6 +189,7 @@ constexpr std::array kKernels{
            .run = run_squared_norm},
     Kernel{.op = "prepare_update", .name = "prepare_update.host", .run = run_prepare_update},
     Kernel{.op = "finish_step", .name = "finish_step.host", .run = run_finish_step},
+    Kernel{.op = "fresh_scalars", .name = "fresh_scalars.host", .run = run_fresh_scalars},
     Kernel{.op = "merge_scalars", .name = "merge_scalars.host", .run = run_merge_scalars},
 };
 

@@ -103,7 +103,7 @@ float log_sum_exp(const float* x, std::int64_t width) { return HWY_DYNAMIC_DISPA
 
 void softmax_gradient(const float* x, float lse, float scale, std::int64_t target, float* y, std::int64_t width) {
   HWY_DYNAMIC_DISPATCH(row_softmax_gradient)(x, lse, scale, y, width);
-  y[target] -= scale;
+  if (target < width) y[target] -= scale;
 }
 
 float loss_with_gradient(float* x, float scale, std::int64_t target, std::int64_t width) {

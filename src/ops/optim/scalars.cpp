@@ -42,6 +42,14 @@ Definition define(const SumLoss&) { return kSumDefinition; }
 Definition define(const SquaredNorm&) { return kSumDefinition; }
 Definition define(const PrepareUpdate&) { return kScalarDefinition; }
 Definition define(const FinishStep&) { return kScalarDefinition; }
+Definition define(const FreshScalars&) {
+  return {.infer =
+              [](const Op& op, Types inputs) {
+                expect(inputs.empty(), op, inputs, "no operand");
+                return std::vector<TensorType>{step_scalars_type()};
+              },
+          .work = [](const Op&, Types, Types outputs) { return Work{0.0, static_cast<double>(outputs[0].bytes())}; }};
+}
 Definition define(const MergeScalars&) { return {.infer = infer_merge, .work = scalar_work, .aliases = overwrites_scalars}; }
 
 }  // namespace plimsoll::ops

@@ -41,10 +41,21 @@ std::vector<Alias> overwrites_all(const Op& op) {
   return aliases;
 }
 
+// Everything but the scalars is placed like the weight.
+PlacedOp place_update(const PlacementQuery& query) {
+  PlacedOp placed = place_elementwise(query, static_cast<std::size_t>(written_count(query.op)));
+  placed.inputs[0] = whole();
+  return placed;
+}
+
 }  // namespace
 
-Definition define(const AdamUpdate&) { return {.infer = infer_update, .work = elementwise_work<kAdamFlops>, .aliases = overwrites_all}; }
+Definition define(const AdamUpdate&) {
+  return {.infer = infer_update, .work = elementwise_work<kAdamFlops>, .aliases = overwrites_all, .place = place_update};
+}
 
-Definition define(const SgdUpdate&) { return {.infer = infer_update, .work = elementwise_work<kSgdFlops>, .aliases = overwrites_all}; }
+Definition define(const SgdUpdate&) {
+  return {.infer = infer_update, .work = elementwise_work<kSgdFlops>, .aliases = overwrites_all, .place = place_update};
+}
 
 }  // namespace plimsoll::ops

@@ -55,7 +55,7 @@ class Problem {
   }
 
   double factor(std::int64_t b, std::int64_t head, std::int64_t i, std::int64_t j) const {
-    return dropout_ ? dropout_->factor(b, (head * length() + i) * length() + j) : 1.0;
+    return dropout_ ? dropout_->factor(b, ((op_.first_head + head) * length() + i) * length() + j) : 1.0;
   }
 
   double dot(const double* a, const double* b) const {

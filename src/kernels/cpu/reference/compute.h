@@ -14,6 +14,7 @@ Results evaluate(const ops::Op& op, Operands operands);
 // embedding.cpp
 Results compute(const ops::Embed& op, Operands operands);
 Results compute(const ops::EmbedGrad& op, Operands operands);
+Results compute(const ops::ShiftIds& op, Operands operands);
 // linear.cpp
 Results compute(const ops::Linear& op, Operands operands);
 Results compute(const ops::LinearGradInput& op, Operands operands);
@@ -47,6 +48,8 @@ Results compute(const ops::CachedAttention& op, Operands operands);
 Results compute(const ops::CrossEntropy& op, Operands operands);
 Results compute(const ops::CrossEntropyGrad& op, Operands operands);
 Results compute(const ops::HeadLoss& op, Operands operands);
+Results compute(const ops::CrossEntropyPart& op, Operands operands);
+Results compute(const ops::CrossEntropyMerge& op, Operands operands);
 // scalars.cpp
 Results compute(const ops::BeginStep& op, Operands operands);
 Results compute(const ops::SumLoss& op, Operands operands);
@@ -54,6 +57,7 @@ Results compute(const ops::SquaredNorm& op, Operands operands);
 Results compute(const ops::PrepareUpdate& op, Operands operands);
 Results compute(const ops::FinishStep& op, Operands operands);
 Results compute(const ops::MergeScalars& op, Operands operands);
+Results compute(const ops::FreshScalars& op, Operands operands);
 // optimizer.cpp
 Results compute(const ops::AdamUpdate& op, Operands operands);
 Results compute(const ops::SgdUpdate& op, Operands operands);

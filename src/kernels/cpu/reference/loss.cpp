@@ -40,6 +40,43 @@ Results compute(const ops::CrossEntropy&, Operands operands) {
   return {std::move(losses), std::move(lse)};
 }
 
+Results compute(const ops::CrossEntropyPart&, Operands operands) {
+  const RefTensor& logits = tensor(operands[0]);
+  const RefTensor& targets = tensor(operands[1]);
+  RefTensor stats(base::Shape{logits.rows() * 2});
+  for (std::int64_t row = 0; row < logits.rows(); ++row) {
+    const double* values = &logits.values[static_cast<std::size_t>(row * logits.columns())];
+    const double largest = *std::max_element(values, values + logits.columns());
+    double sum = 0.0;
+    for (std::int64_t v = 0; v < logits.columns(); ++v) sum += std::exp(values[v] - largest);
+    stats[2 * row] = largest + std::log(sum);
+    const std::int64_t target = integer(targets[row]);
+    if (target >= 0 && target != ops::kElsewhere) stats[2 * row + 1] = logits.at(row, target);
+  }
+  return {std::move(stats)};
+}
+
+Results compute(const ops::CrossEntropyMerge& op, Operands operands) {
+  const RefTensor& all = tensor(operands[0]);
+  const RefTensor& targets = tensor(operands[1]);
+  const std::int64_t rows = targets.elements();
+  RefTensor losses(base::Shape{rows});
+  RefTensor lse(base::Shape{rows});
+  for (std::int64_t row = 0; row < rows; ++row) {
+    double largest = all[2 * row];
+    for (std::int64_t member = 1; member < op.members; ++member) largest = std::max(largest, all[2 * (member * rows + row)]);
+    double sum = 0.0;
+    double hit = 0.0;
+    for (std::int64_t member = 0; member < op.members; ++member) {
+      sum += std::exp(all[2 * (member * rows + row)] - largest);
+      hit += all[2 * (member * rows + row) + 1];
+    }
+    lse[row] = largest + std::log(sum);
+    if (targets[row] >= 0.0) losses[row] = lse[row] - hit;
+  }
+  return {std::move(losses), std::move(lse)};
+}
+
 Results compute(const ops::CrossEntropyGrad&, Operands operands) {
   return {logits_gradient(tensor(operands[0]), tensor(operands[1]), tensor(operands[2]), scalars(operands[3]))};
 }

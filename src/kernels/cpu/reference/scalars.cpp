@@ -77,17 +77,19 @@ Results compute(const ops::FinishStep& op, Operands operands) {
 Results compute(const ops::MergeScalars& op, Operands operands) {
   ops::StepScalars step = scalars(operands[0]);
   const RefTensor& bytes = tensor(operands[1]);
-  step.loss = {};
-  if (op.norm) step.squared_norm = {};
+  if (!op.add) step.loss = {};
+  if (op.norm && !op.add) step.squared_norm = {};
   for (std::int64_t member = 0; member < op.members; ++member) {
     ops::StepScalars other;
     const auto size = static_cast<std::int64_t>(sizeof other);
     for (std::int64_t byte = 0; byte < size; ++byte)
       reinterpret_cast<std::uint8_t*>(&other)[byte] = static_cast<std::uint8_t>(bytes[member * size + byte]);
-    step.loss += other.loss;
+    if (!op.add) step.loss += other.loss;
     if (op.norm) step.squared_norm += other.squared_norm;
   }
   return {step};
 }
+
+Results compute(const ops::FreshScalars&, Operands) { return {ops::StepScalars{}}; }
 
 }  // namespace plimsoll::kernels::cpu::reference
