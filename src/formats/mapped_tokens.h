@@ -35,6 +35,7 @@ class MappedTokens final : public TokenSource {
 
   void read(std::int64_t begin, std::span<std::int32_t> out) const override {
     PLIMSOLL_CHECK(begin >= 0 && begin + std::ssize(out) <= size(), "tokens {}+{} of {}", begin, out.size(), size());
+    mapping_.check_size();
     const auto after = [](std::int64_t position, const TokenRun& run) { return position < run.first; };
     auto run = std::upper_bound(layout_.runs.begin(), layout_.runs.end(), begin, after);
     while (!out.empty()) {

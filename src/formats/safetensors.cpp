@@ -135,6 +135,7 @@ Safetensors Safetensors::parse(io::Mapping mapping, const std::string& name) {
 }
 
 const TensorView* Safetensors::find(std::string_view tensor) const {
+  mapping_.check_size();  // whoever looks a tensor up is about to read it
   const auto found = index_.find(tensor);
   return found == index_.end() ? nullptr : &tensors_[found->second];
 }

@@ -117,7 +117,7 @@ std::vector<std::string_view> SafetensorsSet::names() const {
 
 const TensorView* SafetensorsSet::find(std::string_view tensor) const {
   const auto found = tensors_.find(tensor);
-  return found == tensors_.end() ? nullptr : found->second.second;
+  return found == tensors_.end() ? nullptr : files_[found->second.first].find(tensor);
 }
 
 const TensorView& SafetensorsSet::at(std::string_view tensor) const {

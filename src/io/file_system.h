@@ -10,6 +10,7 @@
 
 #include <cstddef>
 #include <cstdint>
+#include <functional>
 #include <memory>
 #include <optional>
 #include <span>
@@ -50,16 +51,24 @@ struct OpenFile {
 };
 
 // A read-only view of a whole file; copies share it, and it outlives the file's name.
+//
+// A file that somebody cuts short while it is mapped takes its last pages with it, and touching those ends the process.
+// check_size() asks for the present size and throws bad_input instead; cheap enough to go before every batch.
 class Mapping {
  public:
   Mapping() = default;
-  Mapping(std::span<const std::byte> bytes, std::shared_ptr<const void> keeper) : bytes_(bytes), keeper_(std::move(keeper)) {}
+  Mapping(std::span<const std::byte> bytes, std::shared_ptr<const void> keeper, std::function<void()> check_size = {})
+      : bytes_(bytes), keeper_(std::move(keeper)), check_size_(std::move(check_size)) {}
 
   std::span<const std::byte> bytes() const { return bytes_; }
+  void check_size() const {
+    if (check_size_) check_size_();
+  }
 
  private:
   std::span<const std::byte> bytes_;
   std::shared_ptr<const void> keeper_;
+  std::function<void()> check_size_;
 };
 
 class FileSystem {
@@ -69,7 +78,7 @@ class FileSystem {
   virtual OpenFile open(const Path& path, OpenMode mode) = 0;
   virtual void close(const OpenFile& file) = 0;
   virtual std::int64_t size(const OpenFile& file) = 0;
-  // Fills `out` unless the file ends first; returns the bytes read.
+  // Fills `out` unless the file ends first; returns the bytes read. A pipe must be read from its beginning to its end.
   virtual std::size_t read_at(const OpenFile& file, std::int64_t offset, std::span<std::byte> out) = 0;
   // Writes everything or throws; what was written before a failure stays.
   virtual void write_at(const OpenFile& file, std::int64_t offset, std::span<const std::byte> data) = 0;

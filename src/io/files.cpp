@@ -4,6 +4,7 @@
 
 #include <cerrno>
 #include <memory>
+#include <utility>
 
 namespace plimsoll::io {
 
@@ -35,6 +36,22 @@ std::vector<Path> match_component(FileSystem& file_system, const std::vector<Pat
   return matched;
 }
 
+// Pipes, terminals and the files of /proc do not say how much they hold.
+std::string read_to_end(const File& file, std::int64_t limit) {
+  constexpr std::size_t kPiece = 64 << 10;
+  std::string text;
+  for (;;) {
+    const std::size_t before = text.size();
+    text.resize(before + kPiece);
+    const std::size_t found =
+        file.read_at(static_cast<std::int64_t>(before), std::as_writable_bytes(std::span(text.data() + before, kPiece)));
+    text.resize(before + found);
+    if (std::cmp_greater(text.size(), limit))
+      base::bad_input("'{}' has more than {} bytes, the most that is expected of it", file.path().string(), limit);
+    if (found < kPiece) return text;
+  }
+}
+
 }  // namespace
 
 std::span<const std::byte> as_bytes(std::string_view text) { return std::as_bytes(std::span(text.data(), text.size())); }
@@ -43,6 +60,7 @@ std::string read_text(FileSystem& file_system, const Path& path, std::int64_t li
   const File file(file_system, path, OpenMode::read);
   const std::int64_t size = file.size();
   if (size > limit) base::bad_input("'{}' has {} bytes; at most {} are expected in such a file", path.string(), size, limit);
+  if (size == 0) return read_to_end(file, limit);
   std::string text(static_cast<std::size_t>(size), '\0');
   file.read_exactly(0, std::as_writable_bytes(std::span(text.data(), text.size())));
   return text;

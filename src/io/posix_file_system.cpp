@@ -11,6 +11,7 @@
 #include <cerrno>
 #include <cstdio>
 #include <string_view>
+#include <utility>
 
 #include "io/transfer.h"
 
@@ -99,7 +100,10 @@ std::int64_t PosixFileSystem::size(const OpenFile& file) {
 
 std::size_t PosixFileSystem::read_at(const OpenFile& file, std::int64_t offset, std::span<std::byte> out) {
   const TransferResult result = transfer_fully(out, [&](std::size_t done, std::span<std::byte> rest) -> std::int64_t {
-    return ::pread(descriptor(file), rest.data(), std::min(rest.size(), kLargestCall), offset + static_cast<std::int64_t>(done));
+    const std::size_t most = std::min(rest.size(), kLargestCall);
+    const std::int64_t moved = ::pread(descriptor(file), rest.data(), most, offset + static_cast<std::int64_t>(done));
+    // A pipe has no offsets: it is read on from where it is.
+    return moved < 0 && errno == ESPIPE ? ::read(descriptor(file), rest.data(), most) : moved;
   });
   if (result.error != 0) throw IoError("read", file.path, result.error);
   return result.moved;
@@ -130,16 +134,23 @@ void PosixFileSystem::sync(const OpenFile& file) {
 }
 
 Mapping PosixFileSystem::map(const Path& path) {
-  const ScopedDescriptor opened(open_descriptor(path, O_RDONLY, "open for reading"));
+  const auto opened = std::make_shared<ScopedDescriptor>(open_descriptor(path, O_RDONLY, "open for reading"));
   struct stat info{};
-  if (::fstat(opened.get(), &info) != 0) fail("find the size of", path);
+  if (::fstat(opened->get(), &info) != 0) fail("find the size of", path);
   if (S_ISDIR(info.st_mode)) throw IoError("map", path, EISDIR);
   const auto length = static_cast<std::size_t>(info.st_size);
   if (length == 0) return {};  // mmap refuses empty ranges
-  void* address = ::mmap(nullptr, length, PROT_READ, MAP_SHARED, opened.get(), 0);
+  void* address = ::mmap(nullptr, length, PROT_READ, MAP_SHARED, opened->get(), 0);
   if (address == MAP_FAILED) fail("map", path);
   std::shared_ptr<const void> keeper(address, [length](void* start) { ::munmap(start, length); });
-  return {{static_cast<const std::byte*>(address), length}, std::move(keeper)};
+  const auto check_size = [opened, path, length] {
+    struct stat now{};
+    if (::fstat(opened->get(), &now) != 0) fail("find the size of", path);
+    if (std::cmp_greater_equal(now.st_size, length)) return;
+    base::bad_input("'{}' had {} bytes when it was opened and has {} now; expected it to stay as it is while it is read", path.string(),
+                    length, now.st_size);
+  };
+  return {{static_cast<const std::byte*>(address), length}, std::move(keeper), check_size};
 }
 
 void PosixFileSystem::sync_directory(const Path& directory) {

@@ -1,8 +1,13 @@
 // What a training leaves behind, and that it leaves the same every time.
 #include <gtest/gtest.h>
+#include <signal.h>
+#include <sys/mount.h>
 
+#include <algorithm>
+#include <chrono>
 #include <cmath>
 #include <set>
+#include <thread>
 
 #include "cli/run_folder.h"
 
@@ -24,6 +29,62 @@ class TrainFiles : public testing::Test {
 
   RunFolder folder_;
 };
+
+// A file system of its own, with room for a few checkpoints; nothing where mounting is not allowed.
+class SmallDisk {
+ public:
+  explicit SmallDisk(std::filesystem::path path) : path_(std::move(path)) {
+    std::filesystem::create_directories(path_);
+    mounted_ = ::mount("tmpfs", path_.c_str(), "tmpfs", 0, "size=1500k") == 0;
+  }
+  SmallDisk(const SmallDisk&) = delete;
+  SmallDisk& operator=(const SmallDisk&) = delete;
+  ~SmallDisk() {
+    if (mounted_) ::umount2(path_.c_str(), MNT_DETACH);
+  }
+  bool mounted() const { return mounted_; }
+
+ private:
+  std::filesystem::path path_;
+  bool mounted_ = false;
+};
+
+TEST_F(TrainFiles, AFullDiskFollowsThePolicy) {
+  const SmallDisk disk(folder_.path("small"));
+  if (!disk.mounted()) GTEST_SKIP() << "a small file system cannot be mounted here";
+  const std::vector<std::string> run{"train", "run.json", "--set", "out=small/out", "--set", "checkpoint.keep=100"};
+  const auto with = [&](std::vector<std::string> more) {
+    more.insert(more.begin(), run.begin(), run.end());
+    return more;
+  };
+  const Ended stopped = folder_.plimsoll(with({"--set", "steps=200"}));
+  EXPECT_EQ(stopped.exit_code, 1) << stopped.out;
+  EXPECT_NE(stopped.err.find("No space left"), std::string::npos) << stopped.err;
+  const Ended again = folder_.plimsoll(with({"--set", "steps=1"}));
+  EXPECT_NE(again.out.find("resuming after step"), std::string::npos) << again.out << again.err;
+
+  Child waiting(
+      plimsoll_command(with({"--set", "steps=40", "--set", "checkpoint.on_full_disk=retry", "--set", "checkpoint.retry_seconds=0.1"})),
+      folder_.path());
+  std::this_thread::sleep_for(std::chrono::milliseconds(500));
+  ASSERT_TRUE(waiting.running());
+  // Room is made while it waits: everything but the newest goes, and the rest of the run keeps two.
+  std::vector<std::filesystem::path> old;
+  for (const auto& entry : std::filesystem::directory_iterator(folder_.path("small/out/checkpoints"))) old.push_back(entry.path());
+  std::sort(old.begin(), old.end());
+  for (const auto& path : old) std::filesystem::remove_all(path);
+  const auto deadline = std::chrono::steady_clock::now() + std::chrono::seconds(20);
+  const auto saved = [&] {
+    return std::filesystem::exists(folder_.path("small/out/checkpoints")) &&
+           !std::filesystem::is_empty(folder_.path("small/out/checkpoints"));
+  };
+  while (waiting.running() && !saved() && std::chrono::steady_clock::now() < deadline)
+    std::this_thread::sleep_for(std::chrono::milliseconds(20));
+  EXPECT_TRUE(saved());
+  waiting.send(SIGTERM);
+  const Ended ended = waiting.wait();
+  EXPECT_NE(ended.out.find("tries again"), std::string::npos) << ended.out << ended.err;
+}
 
 TEST_F(TrainFiles, Metrics) {
   train();

@@ -1,6 +1,10 @@
 #include "io/files.h"
 
 #include <gtest/gtest.h>
+#include <sys/stat.h>
+
+#include <fstream>
+#include <thread>
 
 #include "io/posix_file_system.h"
 #include "io/temporary_folder.h"
@@ -29,6 +33,21 @@ TEST_F(FilesTest, ReplacesWholeFiles) {
   EXPECT_EQ(read_text(disk_, at("a")), "second");
   EXPECT_EQ(disk_.list(folder_.path()).size(), 1u);
   EXPECT_THROW(read_text(disk_, at("a"), 3), base::Error);
+}
+
+TEST_F(FilesTest, ReadsPipes) {
+  ASSERT_EQ(::mkfifo(at("pipe").c_str(), 0600), 0);
+  std::string long_text;
+  for (int line = 0; line < 20'000; ++line) long_text += std::to_string(line) + "\n";
+  for (const std::string& text : {std::string("{}"), std::string(), long_text}) {
+    std::thread writer([&] { std::ofstream(at("pipe")) << text; });
+    EXPECT_EQ(read_text(disk_, at("pipe")), text);
+    writer.join();
+  }
+  std::thread writer([&] { std::ofstream(at("pipe")) << "too much"; });
+  EXPECT_THROW(read_text(disk_, at("pipe"), 3), base::Error);
+  writer.join();
+  EXPECT_FALSE(read_text(disk_, "/proc/self/status").empty());
 }
 
 TEST_F(FilesTest, MakesAndRemovesTrees) {

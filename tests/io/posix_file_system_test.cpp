@@ -1,6 +1,8 @@
 #include "io/posix_file_system.h"
 
 #include <gtest/gtest.h>
+
+#include <fstream>
 #include <sys/resource.h>
 
 #include <cerrno>
@@ -70,6 +72,17 @@ TEST_F(PosixFileSystemTest, MissingFilesAndFoldersAreBadInput) {
   expect_io_error(EISDIR, [&] { disk_.map(folder_.path()); });
   EXPECT_FALSE(disk_.status(at("none")).has_value());
   EXPECT_FALSE(disk_.status(at("none/deeper")).has_value());
+}
+
+TEST_F(PosixFileSystemTest, AMappedFileThatIsCutShortIsNoticed) {
+  std::ofstream(at("cut")) << std::string(10'000, 'x');
+  const Mapping mapping = disk_.map(at("cut"));
+  EXPECT_NO_THROW(mapping.check_size());
+  std::filesystem::resize_file(at("cut"), 20'000);
+  EXPECT_NO_THROW(mapping.check_size());
+  std::filesystem::resize_file(at("cut"), 5'000);
+  EXPECT_THROW(mapping.check_size(), base::Error);
+  EXPECT_NO_THROW(Mapping().check_size());
 }
 
 TEST_F(PosixFileSystemTest, MappingOutlivesTheName) {
