@@ -1,6 +1,10 @@
 #include "checkpoint/data_file.h"
 
 #include <algorithm>
+#include <cstring>
+#include <exception>
+#include <thread>
+#include <utility>
 
 #include "checkpoint/block_sum.h"
 
@@ -9,6 +13,90 @@ namespace plimsoll::checkpoint {
 namespace {
 
 constexpr std::size_t kAlignment = 64;
+
+// Below this a thread costs more than it gains; it also keeps small files to one thread, whose operations come in order.
+constexpr std::int64_t kBytesPerThread = std::int64_t{8} << 20;
+
+// Reading is a copy from the cache of pages: a few threads use all of memory's rate.
+std::int64_t most_threads() { return std::clamp<std::int64_t>(std::thread::hardware_concurrency(), 1, 8); }
+
+// The moves that may touch bytes [first, end): a window over the sorted list. Ranges of a manifest that somebody made up
+// may overlap, so the window starts at the first move that reaches beyond `first`, not at the last that starts before it.
+class MoveWindow {
+ public:
+  explicit MoveWindow(std::span<const Move> moves) : moves_(moves) {}
+
+  std::span<const Move> over(std::int64_t first, std::int64_t end) {
+    while (begin_ < moves_.size() && moves_[begin_].end <= first) ++begin_;
+    while (end_ < moves_.size() && moves_[end_].first < end) ++end_;
+    return begin_ < end_ ? moves_.subspan(begin_, end_ - begin_) : std::span<const Move>();
+  }
+
+ private:
+  std::span<const Move> moves_;
+  std::size_t begin_ = 0;
+  std::size_t end_ = 0;
+};
+
+void copy_block(std::span<const Move> moves, std::int64_t first, std::span<const std::byte> block) {
+  const std::int64_t end = first + std::ssize(block);
+  for (const Move& move : moves) {
+    const std::int64_t from = std::max(first, move.first);
+    const std::int64_t to = std::min(end, move.end);
+    if (from < to) std::memcpy(move.to + (from - move.first), block.data() + (from - first), static_cast<std::size_t>(to - from));
+  }
+}
+
+// Joins a thread, if there is one, also when an exception passes.
+class Joined {
+ public:
+  explicit Joined(std::thread& thread) : thread_(thread) {}
+  Joined(const Joined&) = delete;
+  Joined& operator=(const Joined&) = delete;
+  ~Joined() {
+    if (thread_.joinable()) thread_.join();
+  }
+
+ private:
+  std::thread& thread_;
+};
+
+// One thread's share of a data file.
+class BlockReader {
+ public:
+  BlockReader(const io::File& file, const FileRecord& record, std::int64_t block_bytes, std::span<const Move> moves, Blocks blocks)
+      : file_(file), record_(record), block_bytes_(block_bytes), window_(moves), blocks_(blocks) {}
+
+  void read(std::int64_t begin, std::int64_t end) {
+    for (std::int64_t block = begin; block < end; ++block) read_block(block);
+  }
+
+ private:
+  void read_block(std::int64_t block) {
+    const std::int64_t first = block * block_bytes_;
+    const std::int64_t end = std::min(first + block_bytes_, record_.bytes);
+    const std::span<const Move> moves = window_.over(first, end);
+    if (moves.empty() && blocks_ == Blocks::moved) return;
+    const auto size = static_cast<std::size_t>(end - first);
+    const bool straight = moves.size() == 1 && moves[0].first <= first && moves[0].end >= end;
+    if (!straight) buffer_.resize(size);
+    const std::span<std::byte> bytes(straight ? moves[0].to + (first - moves[0].first) : buffer_.data(), size);
+    file_.read_exactly(first, bytes);
+    const std::uint32_t expected = record_.sums[static_cast<std::size_t>(block)];
+    if (const std::uint32_t sum = block_sum(bytes); sum != expected) {
+      base::bad_input("'{}' is damaged in block {} (bytes {} to {}): CRC-32C {:08x} found, {:08x} expected", file_.path().string(), block,
+                      first, end, sum, expected);
+    }
+    if (!straight) copy_block(moves, first, bytes);
+  }
+
+  const io::File& file_;
+  const FileRecord& record_;
+  std::int64_t block_bytes_;
+  MoveWindow window_;
+  Blocks blocks_;
+  std::vector<std::byte> buffer_;
+};
 
 }  // namespace
 
@@ -31,50 +119,66 @@ void DataFileWriter::put(std::span<const std::byte> data) {
   record_.bytes += std::ssize(data);
   while (!data.empty()) {
     if (partial_.empty() && data.size() >= block_bytes_) {
-      write_block(data.first(block_bytes_));
-      data = data.subspan(block_bytes_);
+      const std::size_t whole = data.size() / block_bytes_ * block_bytes_;
+      write_blocks(data.first(std::cmp_less(whole, kBytesPerThread) ? block_bytes_ : whole));
+      data = data.subspan(std::cmp_less(whole, kBytesPerThread) ? block_bytes_ : whole);
       continue;
     }
     const std::size_t taken = std::min(block_bytes_ - partial_.size(), data.size());
     partial_.insert(partial_.end(), data.begin(), data.begin() + static_cast<std::ptrdiff_t>(taken));
     data = data.subspan(taken);
     if (partial_.size() < block_bytes_) continue;
-    write_block(partial_);
+    write_blocks(partial_);
     partial_.clear();
   }
 }
 
-void DataFileWriter::write_block(std::span<const std::byte> block) {
-  record_.sums.push_back(block_sum(block));
-  file_.write_at(written_, block);
-  written_ += std::ssize(block);
+// Of many blocks the sums are made by another thread while this one writes.
+void DataFileWriter::write_blocks(std::span<const std::byte> blocks) {
+  const auto sum_all = [&] {
+    for (std::size_t at = 0; at < blocks.size(); at += block_bytes_)
+      record_.sums.push_back(block_sum(blocks.subspan(at, std::min(block_bytes_, blocks.size() - at))));
+  };
+  std::thread summer;
+  if (std::cmp_less(blocks.size(), kBytesPerThread)) {
+    sum_all();
+  } else {
+    summer = std::thread(sum_all);
+  }
+  const Joined joined(summer);
+  file_.write_at(written_, blocks);
+  written_ += std::ssize(blocks);
 }
 
 FileRecord DataFileWriter::finish() {
-  if (!partial_.empty()) write_block(partial_);
+  if (!partial_.empty()) write_blocks(partial_);
   file_.sync();
   file_.close();
   return std::move(record_);
 }
 
-void visit_blocks(io::FileSystem& file_system, const io::Path& path, const FileRecord& record, std::int64_t block_bytes,
-                  const BlockVisit& visit) {
+void read_blocks(io::FileSystem& file_system, const io::Path& path, const FileRecord& record, std::int64_t block_bytes,
+                 std::span<const Move> moves, Blocks blocks) {
   const io::File file(file_system, path, io::OpenMode::read);
   if (const std::int64_t size = file.size(); size != record.bytes) {
     base::bad_input("'{}' has {} bytes; its manifest says {}", path.string(), size, record.bytes);
   }
-  std::vector<std::byte> buffer(static_cast<std::size_t>(std::min(block_bytes, record.bytes)));
-  for (std::size_t block = 0; block < record.sums.size(); ++block) {
-    const std::int64_t first = static_cast<std::int64_t>(block) * block_bytes;
-    const std::int64_t end = std::min(first + block_bytes, record.bytes);
-    if (!visit.wanted(first, end)) continue;
-    const std::span<std::byte> bytes = std::span(buffer).first(static_cast<std::size_t>(end - first));
-    file.read_exactly(first, bytes);
-    if (const std::uint32_t sum = block_sum(bytes); sum != record.sums[block]) {
-      base::bad_input("'{}' is damaged in block {} (bytes {} to {}): CRC-32C {:08x} found, {:08x} expected", path.string(), block, first,
-                      end, sum, record.sums[block]);
+  const auto count = std::ssize(record.sums);
+  const std::int64_t threads = std::clamp<std::int64_t>(record.bytes / kBytesPerThread, 1, most_threads());
+  std::vector<std::exception_ptr> failures(static_cast<std::size_t>(threads));
+  const auto share = [&](std::int64_t thread) {
+    try {
+      BlockReader(file, record, block_bytes, moves, blocks).read(count * thread / threads, count * (thread + 1) / threads);
+    } catch (...) {  // told after all have ended, the first in the file's order
+      failures[static_cast<std::size_t>(thread)] = std::current_exception();
     }
-    visit.take(first, bytes);
+  };
+  std::vector<std::thread> others;
+  for (std::int64_t thread = 1; thread < threads; ++thread) others.emplace_back(share, thread);
+  share(0);
+  for (std::thread& other : others) other.join();
+  for (const std::exception_ptr& failure : failures) {
+    if (failure) std::rethrow_exception(failure);
   }
 }
 

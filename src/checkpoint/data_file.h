@@ -2,7 +2,6 @@
 #pragma once
 
 #include <cstddef>
-#include <functional>
 #include <span>
 #include <vector>
 
@@ -22,7 +21,7 @@ class DataFileWriter {
 
  private:
   void put(std::span<const std::byte> data);
-  void write_block(std::span<const std::byte> block);
+  void write_blocks(std::span<const std::byte> blocks);
 
   io::File file_;
   std::size_t block_bytes_;
@@ -31,14 +30,19 @@ class DataFileWriter {
   std::int64_t written_ = 0;
 };
 
-// Which blocks to read, and what to do with each once its sum was found right.
-struct BlockVisit {
-  std::function<bool(std::int64_t first, std::int64_t end)> wanted;  // bytes of the file
-  std::function<void(std::int64_t first, std::span<const std::byte> block)> take;
+// Bytes [first, end) of a data file on their way to memory.
+struct Move {
+  std::int64_t first = 0;
+  std::int64_t end = 0;
+  std::byte* to = nullptr;
 };
 
-// Reads a data file block by block. Throws, naming file, block, expected and found sum, before a wrong block is taken.
-void visit_blocks(io::FileSystem& file_system, const io::Path& path, const FileRecord& record, std::int64_t block_bytes,
-                  const BlockVisit& visit);
+enum class Blocks { moved, all };  // only those that a move touches, or every one
+
+// Reads a data file block by block, sums each and makes the moves, which are sorted by where they begin. Large files are read
+// by several threads, and a block that lies within one move is read to where it goes. Throws, naming file, block, expected
+// and found sum, when a block is wrong; what was moved until then stays.
+void read_blocks(io::FileSystem& file_system, const io::Path& path, const FileRecord& record, std::int64_t block_bytes,
+                 std::span<const Move> moves, Blocks blocks);
 
 }  // namespace plimsoll::checkpoint

@@ -1,7 +1,6 @@
 #include "checkpoint/load.h"
 
 #include <algorithm>
-#include <cstring>
 #include <map>
 
 #include "checkpoint/data_file.h"
@@ -11,13 +10,6 @@
 namespace plimsoll::checkpoint {
 
 namespace {
-
-// Bytes of a data file on their way to a target.
-struct Move {
-  std::int64_t first = 0;  // in the file
-  std::int64_t end = 0;
-  std::byte* to = nullptr;
-};
 
 // Whole, but not this run's: not to be passed over.
 class Mismatch : public base::Error {
@@ -75,33 +67,6 @@ std::vector<std::vector<Move>> plan_moves(const Checkpoint& checkpoint, std::spa
   return moves;
 }
 
-void copy_block(std::span<const Move> moves, std::int64_t first, std::span<const std::byte> block) {
-  const std::int64_t end = first + std::ssize(block);
-  for (const Move& move : moves) {
-    const std::int64_t from = std::max(first, move.first);
-    const std::int64_t to = std::min(end, move.end);
-    if (from < to) std::memcpy(move.to + (from - move.first), block.data() + (from - first), static_cast<std::size_t>(to - from));
-  }
-}
-
-// The moves that may touch bytes [first, end): a window over the sorted list. Ranges of a manifest that somebody made up
-// may overlap, so the window starts at the first move that reaches beyond `first`, not at the last that starts before it.
-class MoveWindow {
- public:
-  explicit MoveWindow(std::span<const Move> moves) : moves_(moves) {}
-
-  std::span<const Move> over(std::int64_t first, std::int64_t end) {
-    while (begin_ < moves_.size() && moves_[begin_].end <= first) ++begin_;
-    while (end_ < moves_.size() && moves_[end_].first < end) ++end_;
-    return begin_ < end_ ? moves_.subspan(begin_, end_ - begin_) : std::span<const Move>();
-  }
-
- private:
-  std::span<const Move> moves_;
-  std::size_t begin_ = 0;
-  std::size_t end_ = 0;
-};
-
 // Tries the folder's checkpoints, newest first, until `use` does not throw.
 Search find_usable(io::FileSystem& file_system, const io::Path& folder, const Identity& expected,
                    const std::function<void(const Checkpoint&)>& use) {
@@ -150,10 +115,9 @@ Checkpoint open(io::FileSystem& file_system, const io::Path& path) {
 
 void verify(io::FileSystem& file_system, const Checkpoint& checkpoint) {
   const Manifest& manifest = checkpoint.manifest;
-  const BlockVisit all{.wanted = [](std::int64_t, std::int64_t) { return true; }, .take = [](std::int64_t, std::span<const std::byte>) {}};
   for (std::size_t file = 0; file < manifest.files.size(); ++file) {
-    visit_blocks(file_system, checkpoint.path / data_name(static_cast<std::int64_t>(file)), manifest.files[file], manifest.block_bytes,
-                 all);
+    read_blocks(file_system, checkpoint.path / data_name(static_cast<std::int64_t>(file)), manifest.files[file], manifest.block_bytes, {},
+                Blocks::all);
   }
 }
 
@@ -177,17 +141,9 @@ void load(io::FileSystem& file_system, const Checkpoint& checkpoint, std::span<c
   const auto moves = plan_moves(checkpoint, targets);
   const Manifest& manifest = checkpoint.manifest;
   for (std::size_t file = 0; file < moves.size(); ++file) {
-    MoveWindow window(moves[file]);
-    std::span<const Move> current;
-    const BlockVisit visit{.wanted =
-                               [&](std::int64_t first, std::int64_t end) {
-                                 current = window.over(first, end);
-                                 return !current.empty();
-                               },
-                           .take = [&](std::int64_t first, std::span<const std::byte> block) { copy_block(current, first, block); }};
     if (moves[file].empty()) continue;
-    visit_blocks(file_system, checkpoint.path / data_name(static_cast<std::int64_t>(file)), manifest.files[file], manifest.block_bytes,
-                 visit);
+    read_blocks(file_system, checkpoint.path / data_name(static_cast<std::int64_t>(file)), manifest.files[file], manifest.block_bytes,
+                moves[file], Blocks::moved);
   }
 }
 

@@ -63,14 +63,14 @@ TEST_F(DamageTest, EveryLengthOfTheManifestAndOfTheData) {
   }
 }
 
-// Every single bit, and ten thousand random flips of 1 to 64 bits.
+// Every single bit, and many random flips of 1 to 64 bits.
 TEST_F(DamageTest, FlippedBitsOfTheData) {
   const io::Path path = newest() / "data-00000.bin";
   const std::string bytes = io::read_text(disk_, path);
   io::File file(disk_, path, io::OpenMode::write);
   std::mt19937_64 random(11);
   const auto bits = 8 * bytes.size();
-  for (std::size_t trial = 0; trial < bits + 10'000; ++trial) {
+  for (std::size_t trial = 0; trial < bits + PLIMSOLL_FLIPS; ++trial) {
     std::string flipped = bytes;
     const std::size_t count = trial < bits ? 1 : 1 + random() % 64;
     for (std::size_t i = 0; i < count; ++i) {
@@ -84,6 +84,46 @@ TEST_F(DamageTest, FlippedBitsOfTheData) {
     ASSERT_NE(message.find("expected"), std::string::npos);
   }
   expect_fallback("flip");
+}
+
+// Large files are read by several threads: wherever the damage is, and to however many pieces the tensor is cut, it is found.
+TEST_F(DamageTest, LargeFiles) {
+  State state{{"a", filled(base::DType::u8, {21'000'000}, 1)},
+              {"b", filled(base::DType::f32, {1000}, 2)},
+              {"c", filled(base::DType::u8, {12'345'678}, 3)}};
+  SaveRequest request = request_at(3);
+  request.block_bytes = kBlockBytes;
+  save(disk_, folder(), request, sources_of(state));
+  const Checkpoint there = open(disk_, folder() / step_name(3));
+  State found = state;
+  for (auto& [name, tensor] : found) std::fill(tensor.data.begin(), tensor.data.end(), std::byte{0});
+  load(disk_, there, targets_of(found));
+  EXPECT_EQ(found, state);
+
+  std::vector<std::byte> part(7'654'321);
+  const TensorTarget target{"a", base::DType::u8, {21'000'000}, part, 11'111'111};
+  load(disk_, there, std::span(&target, 1), Unclaimed::ignore);
+  EXPECT_TRUE(std::equal(part.begin(), part.end(), state.at("a").data.begin() + 11'111'111));
+
+  io::File file(disk_, there.path / "data-00000.bin", io::OpenMode::write);
+  const std::int64_t size = file.size();
+  std::mt19937_64 random(5);
+  for (int trial = 0; trial < 20; ++trial) {
+    const auto at = static_cast<std::int64_t>(random() % static_cast<std::uint64_t>(size));
+    std::byte byte{};
+    file.read_exactly(at, std::span(&byte, 1));
+    const std::byte wrong = byte ^ static_cast<std::byte>(1u << random() % 8);
+    file.write_at(at, std::span(&wrong, 1));
+    try {
+      load(disk_, there, targets_of(found));
+      ADD_FAILURE() << "byte " << at;
+    } catch (const base::Error& error) {
+      EXPECT_NE(std::string(error.what()).find(fmt::format("damaged in block {} ", at / kBlockBytes)), std::string::npos) << error.what();
+    }
+    EXPECT_THROW(verify(disk_, there), base::Error);
+    file.write_at(at, std::span(&byte, 1));
+  }
+  EXPECT_NO_THROW(verify(disk_, there));
 }
 
 TEST_F(DamageTest, FilesOfOtherCheckpoints) {

@@ -2,8 +2,8 @@
 
 #include <gtest/gtest.h>
 
-#include <fstream>
 #include <sys/resource.h>
+#include <fstream>
 
 #include <cerrno>
 #include <csignal>
