@@ -114,7 +114,7 @@ TEST(Nccl, ADevicesFoldEqualsTheHosts) {
 TEST(Nccl, OneRankDoesEveryOperation) {
   for (const bool canonical : {false, true}) {
     StagedTransport transport(nccl::join_here({}, {.canonical = canonical}));
-    EXPECT_NO_THROW(tests::run_cases(transport, {.lengths = {0, 1, 7, 1025, 2000000}})) << canonical;
+    EXPECT_NO_THROW(tests::run_cases(transport, {.lengths = {0, 1, 7, 1025, 300000}})) << canonical;
     EXPECT_NO_THROW(tests::run_random(transport, 100, 3)) << canonical;
   }
 }

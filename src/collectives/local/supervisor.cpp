@@ -140,8 +140,8 @@ class Supervisor {
       int status = 0;
       if (!child.running || waitpid(child.process, &status, WNOHANG) != child.process) continue;
       child.running = false;
-      memory_.control().rank[rank].state.store(RankState::ended);
       ended(static_cast<int>(rank), status);
+      memory_.control().rank[rank].state.store(RankState::ended);  // after the reason: others look at both
     }
   }
 
