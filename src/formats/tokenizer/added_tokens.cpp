@@ -48,9 +48,7 @@ std::vector<AddedToken> read_added_tokens(const Json& json) {
   std::vector<AddedToken> tokens;
   for (const Json& item : json.as_array()) {
     AddedToken token;
-    const std::int64_t id = item.at("id").as_integer();
-    if (id < 0 || id >= kMostTokens) item.at("id").fail_expected("an id from 0 to 16777215");
-    token.id = static_cast<std::int32_t>(id);
+    token.id = read_id(item.at("id"));
     token.content = item.at("content").as_string();
     token.single_word = flag(item, "single_word", false);
     token.lstrip = flag(item, "lstrip", false);

@@ -1,6 +1,7 @@
 #include "formats/tokenizer/json_parts.h"
 
 #include "base/error.h"
+#include "formats/tokenizer/tables.h"
 
 namespace plimsoll::formats::tokenizer {
 
@@ -16,6 +17,12 @@ bool flag(const Json& json, std::string_view key, bool otherwise) {
 std::string text(const Json& json, std::string_view key) {
   const Json* value = json.find(key);
   return value == nullptr || value->is_null() ? std::string() : value->as_string();
+}
+
+std::int32_t read_id(const Json& json) {
+  const std::int64_t id = json.as_integer();
+  if (id < 0 || id >= kMostTokens) json.fail_expected(fmt::format("an id from 0 to {}", kMostTokens - 1));
+  return static_cast<std::int32_t>(id);
 }
 
 std::unique_ptr<Pattern> read_pattern(const Json& json) {

@@ -1,6 +1,7 @@
 // What the readers of a tokenizer.json's parts share.
 #pragma once
 
+#include <cstdint>
 #include <memory>
 #include <string>
 #include <string_view>
@@ -16,6 +17,9 @@ const std::string& type_of(const base::Json& json);
 bool flag(const base::Json& json, std::string_view key, bool otherwise);
 // A text member, or empty when it is absent or null.
 std::string text(const base::Json& json, std::string_view key);
+
+// A token's id, within bounds that keep tables small.
+std::int32_t read_id(const base::Json& json);
 
 // {"String": "..."} or {"Regex": "..."}
 std::unique_ptr<Pattern> read_pattern(const base::Json& json);

@@ -49,9 +49,8 @@ TextTable read_vocabulary(const Json& model) {
   const base::JsonObject& members = model.at("vocab").as_object();
   vocabulary.reserve(members.size());
   for (const base::JsonMember& member : members) {
-    const std::int64_t id = member.value.as_integer();
-    if (id < 0 || id >= kMostTokens) member.value.fail_expected("an id from 0 to 16777215");
-    if (!vocabulary.add(member.key, static_cast<std::int32_t>(id)))
+    const std::int32_t id = read_id(member.value);
+    if (!vocabulary.add(member.key, id))
       base::bad_input("{}: found id {} a second time, expected each token to have its own", member.value.where(), id);
   }
   if (vocabulary.size() == 0) model.at("vocab").fail_expected("at least one token");
@@ -109,18 +108,13 @@ void read_template(const Json& json, Around& around) {
       continue;
     }
     for (const Json& id : special.at(part.at("SpecialToken").at("id").as_string()).at("ids").as_array()) {
-      if (id.as_integer() < 0 || id.as_integer() >= kMostTokens) id.fail_expected("an id from 0 to 16777215");
-      (before ? around.before : around.after).push_back(static_cast<std::int32_t>(id.as_integer()));
+      (before ? around.before : around.after).push_back(read_id(id));
     }
   }
 }
 
 void read_bert_processing(const Json& json, Around& around) {
-  const auto id_of = [&](std::string_view key) {
-    const Json& id = json.at(key).at(std::size_t{1});
-    if (id.as_integer() < 0 || id.as_integer() >= kMostTokens) id.fail_expected("an id from 0 to 16777215");
-    return static_cast<std::int32_t>(id.as_integer());
-  };
+  const auto id_of = [&](std::string_view key) { return read_id(json.at(key).at(std::size_t{1})); };
   around.before.push_back(id_of("cls"));
   around.after.push_back(id_of("sep"));
 }

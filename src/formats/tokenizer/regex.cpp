@@ -175,7 +175,8 @@ struct Matcher {
         context(pcre2_match_context_create(nullptr)),
         stack(pcre2_jit_stack_create(32 << 10, 8 << 20, nullptr)) {
     pcre2_jit_stack_assign(context.get(), nullptr, stack.get());
-    pcre2_set_heap_limit(context.get(), 64 << 10);  // KiB
+    pcre2_set_heap_limit(context.get(), 64 << 10);    // KiB
+    pcre2_set_match_limit(context.get(), 1'000'000);  // no sensible pattern comes near it
   }
 
   Owned<pcre2_match_data> data;

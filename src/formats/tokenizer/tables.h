@@ -14,7 +14,7 @@
 
 namespace plimsoll::formats::tokenizer {
 
-inline constexpr std::int64_t kMostTokens = 1 << 24;  // ids of a vocabulary lie below; no real one is near it
+inline constexpr std::int64_t kMostTokens = 1 << 22;  // ids of a vocabulary lie below; no real one is near it
 
 inline std::uint64_t mix(std::uint64_t value) {
   value ^= value >> 32;
