@@ -293,7 +293,7 @@ def wide(arguments):
     paths = arguments.files or sorted([*OUT.glob("*/tokenizer.json"), *OUT.glob("*/tokenizer.model")])
     texts = list(awkward_text.documents(SEED + 2, int(arguments.megabytes * 1e6)))
     for extra in arguments.text:
-        whole = extra.read_text(encoding="utf-8", newline="")
+        whole = extra.read_bytes().decode()
         texts += [whole[begin:begin + 4000] for begin in range(0, len(whole), 4000)]
     with tempfile.TemporaryDirectory() as folder:
         for name, options in () if arguments.files else WIDE_ONLY.items():
