@@ -15,7 +15,7 @@ import importlib
 from peers import contest
 from peers.contest import report
 
-SECTIONS = ["encode"]
+SECTIONS = ["encode", "generate", "start"]
 
 
 def parse():

@@ -26,42 +26,27 @@ using formats::tokenizer::Tokenizer;
 // So many rows of a prompt make a matrix product as efficient as it gets.
 constexpr std::int64_t kMostPromptRows = 128;
 
-// The tokenizer that the run names, else the one that lies in the model's folder; null where neither is there.
-std::shared_ptr<const Tokenizer> tokenizer_of(io::FileSystem& file_system, const Source& source) {
-  const config::Run& run = source.run;
-  std::string name = run.data.tokenizer;
-  if (!run.model_path.empty() && !run.given("data.tokenizer")) {
-    name.clear();
-    for (const char* file : {"tokenizer.json", "tokenizer.model"}) {
-      const io::Path path = io::Path(run.model_path) / file;
-      if (name.empty() && file_system.status(path)) name = path.string();
-    }
-    // A model of bytes needs no file.
-    if (name.empty() && run.model.vocab == formats::ByteTokenizer::kVocab) name = "bytes";
+// The run's tokenizer. Where a model folder has none, bytes would be read by a model that does not know them.
+std::shared_ptr<const Tokenizer> tokenizer_of(io::FileSystem& file_system, const config::Run& run) {
+  auto tokenizer = train::open_tokenizer(file_system, run);
+  const bool by_default = !run.model_path.empty() && !run.given("data.tokenizer");
+  if (by_default && tokenizer->vocab() == formats::ByteTokenizer::kVocab && run.model.vocab != formats::ByteTokenizer::kVocab) {
+    base::bad_input(
+        "{}: found no tokenizer (tokenizer.json or tokenizer.model); name one with --set data.tokenizer=FILE, or give --prompt-ids",
+        run.model_path);
   }
-  return name.empty() ? nullptr : formats::tokenizer::open_tokenizer(file_system, name);
+  return tokenizer;
 }
 
 // How a prompt becomes ids and ids become text; where the prompt is given as ids, text is ids too.
 class Words {
  public:
-  Words(std::shared_ptr<const Tokenizer> tokenizer, const GenerateOptions& options, const config::Run& run)
+  Words(std::shared_ptr<const Tokenizer> tokenizer, const GenerateOptions& options)
       : tokenizer_(std::move(tokenizer)), decoder_(tokenizer_) {
     if (!options.prompt_ids.empty()) {
       prompt_ = options.prompt_ids;
       text_ = fmt::format("{}", fmt::join(prompt_, " "));
       return;
-    }
-    if (tokenizer_ == nullptr) {
-      base::bad_input(
-          "{}: found no tokenizer (tokenizer.json or tokenizer.model); name one with --set data.tokenizer=FILE, or give --prompt-ids",
-          options.run.file);
-    }
-    // The byte tokenizer may serve a smaller vocabulary: it is the prompt's bytes that count.
-    if (tokenizer_->vocab() > run.model.vocab && tokenizer_->vocab() != formats::ByteTokenizer::kVocab) {
-      base::bad_input(
-          "{}: the tokenizer has {} tokens, the model a vocabulary of {}; expected the tokenizer that the model was trained with",
-          options.run.file, tokenizer_->vocab(), run.model.vocab);
     }
     prompt_ = tokenizer_->before();
     tokenizer_->encode(options.prompt, prompt_);
@@ -140,7 +125,7 @@ void generate_command(const GenerateOptions& options) {
   const config::Run& run = source.run;
   if (run.model.family == model::Family::bert)
     base::bad_input("{}: a bert model fills in masked tokens; it cannot continue a text", run.where("model"));
-  Words words(options.prompt_ids.empty() ? tokenizer_of(file_system, source) : nullptr, options, run);
+  Words words(options.prompt_ids.empty() ? tokenizer_of(file_system, run) : nullptr, options);
   const std::vector<std::int32_t>& prompt = words.prompt();
   const auto prompt_tokens = static_cast<std::int64_t>(prompt.size());
   formats::check_ids(*formats::tokens_in_memory("--prompt", prompt), 0, prompt, run.model.vocab);
