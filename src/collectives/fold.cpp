@@ -5,6 +5,8 @@
 #include <cstring>
 #include <type_traits>
 
+#include "collectives/half.h"
+
 namespace plimsoll::collectives {
 
 namespace {
@@ -24,15 +26,19 @@ struct F32 {
 struct Bf16 {
   using Stored = std::uint16_t;
   using Wide = float;
-  static float load(Stored bits) { return base::f32_from_bf16(bits); }
-  static Stored store(float value) { return base::bf16_from_f32(value); }
+  static void widen(const Stored* from, std::int64_t count, float* to) {
+    for (std::int64_t i = 0; i < count; ++i) to[i] = base::f32_from_bf16(from[i]);
+  }
+  static void narrow(const float* from, std::int64_t count, Stored* to) {
+    for (std::int64_t i = 0; i < count; ++i) to[i] = base::bf16_from_f32(from[i]);
+  }
   static float larger(float a, float b) { return larger_of(a, b); }
 };
 struct F16 {
   using Stored = std::uint16_t;
   using Wide = float;
-  static float load(Stored bits) { return base::f32_from_f16(bits); }
-  static Stored store(float value) { return base::f16_from_f32(value); }
+  static void widen(const Stored* from, std::int64_t count, float* to) { widen_f16(from, count, to); }
+  static void narrow(const float* from, std::int64_t count, Stored* to) { narrow_f16(from, count, to); }
   static float larger(float a, float b) { return larger_of(a, b); }
 };
 // Whole numbers wrap, so they are added as unsigned ones: the overflow of a signed one is undefined.
@@ -52,7 +58,7 @@ void load_tile(const std::byte* from, std::int64_t count, typename Type::Wide* t
   } else {
     std::array<Stored, kTile> raw;
     std::memcpy(raw.data(), from, static_cast<std::size_t>(count) * sizeof(Stored));
-    for (std::int64_t i = 0; i < count; ++i) to[i] = Type::load(raw[static_cast<std::size_t>(i)]);
+    Type::widen(raw.data(), count, to);
   }
 }
 
@@ -75,7 +81,7 @@ void store_tile(const typename Type::Wide* sum, std::int64_t count, std::int64_t
   std::array<Stored, kTile> raw;
   const void* stored = sum;
   if constexpr (!std::is_same_v<Stored, typename Type::Wide>) {
-    for (std::int64_t i = 0; i < count; ++i) raw[static_cast<std::size_t>(i)] = Type::store(sum[i]);
+    Type::narrow(sum, count, raw.data());
     stored = raw.data();
   }
   for (std::byte* to : out) std::memcpy(to + offset, stored, bytes);
