@@ -2,10 +2,8 @@
 
 #include <algorithm>
 #include <cstring>
-#include <exception>
-#include <thread>
-#include <utility>
 
+#include "base/parallel.h"
 #include "checkpoint/block_sum.h"
 
 namespace plimsoll::checkpoint {
@@ -14,11 +12,8 @@ namespace {
 
 constexpr std::size_t kAlignment = 64;
 
-// Below this a thread costs more than it gains; it also keeps small files to one thread, whose operations come in order.
-constexpr std::int64_t kBytesPerThread = std::int64_t{8} << 20;
-
-// Reading is a copy from the cache of pages: a few threads use all of memory's rate.
-std::int64_t most_threads() { return std::clamp<std::int64_t>(std::thread::hardware_concurrency(), 1, 8); }
+// From here on sums are worth a thread. Smaller pieces go out block by block, as one operation each.
+constexpr std::size_t kManyBytes = std::size_t{8} << 20;
 
 // The moves that may touch bytes [first, end): a window over the sorted list. Ranges of a manifest that somebody made up
 // may overlap, so the window starts at the first move that reaches beyond `first`, not at the last that starts before it.
@@ -46,20 +41,6 @@ void copy_block(std::span<const Move> moves, std::int64_t first, std::span<const
     if (from < to) std::memcpy(move.to + (from - move.first), block.data() + (from - first), static_cast<std::size_t>(to - from));
   }
 }
-
-// Joins a thread, if there is one, also when an exception passes.
-class Joined {
- public:
-  explicit Joined(std::thread& thread) : thread_(thread) {}
-  Joined(const Joined&) = delete;
-  Joined& operator=(const Joined&) = delete;
-  ~Joined() {
-    if (thread_.joinable()) thread_.join();
-  }
-
- private:
-  std::thread& thread_;
-};
 
 // One thread's share of a data file.
 class BlockReader {
@@ -120,8 +101,9 @@ void DataFileWriter::put(std::span<const std::byte> data) {
   while (!data.empty()) {
     if (partial_.empty() && data.size() >= block_bytes_) {
       const std::size_t whole = data.size() / block_bytes_ * block_bytes_;
-      write_blocks(data.first(std::cmp_less(whole, kBytesPerThread) ? block_bytes_ : whole));
-      data = data.subspan(std::cmp_less(whole, kBytesPerThread) ? block_bytes_ : whole);
+      const std::size_t taken = whole < kManyBytes ? block_bytes_ : whole;
+      write_blocks(data.first(taken));
+      data = data.subspan(taken);
       continue;
     }
     const std::size_t taken = std::min(block_bytes_ - partial_.size(), data.size());
@@ -135,18 +117,17 @@ void DataFileWriter::put(std::span<const std::byte> data) {
 
 // Of many blocks the sums are made by another thread while this one writes.
 void DataFileWriter::write_blocks(std::span<const std::byte> blocks) {
-  const auto sum_all = [&] {
+  const auto write = [&] { file_.write_at(written_, blocks); };
+  const auto sum = [&] {
     for (std::size_t at = 0; at < blocks.size(); at += block_bytes_)
       record_.sums.push_back(block_sum(blocks.subspan(at, std::min(block_bytes_, blocks.size() - at))));
   };
-  std::thread summer;
-  if (std::cmp_less(blocks.size(), kBytesPerThread)) {
-    sum_all();
+  if (blocks.size() < kManyBytes) {
+    sum();
+    write();
   } else {
-    summer = std::thread(sum_all);
+    base::in_parallel(2, [&](std::int64_t thread) { thread == 0 ? write() : sum(); });
   }
-  const Joined joined(summer);
-  file_.write_at(written_, blocks);
   written_ += std::ssize(blocks);
 }
 
@@ -164,22 +145,10 @@ void read_blocks(io::FileSystem& file_system, const io::Path& path, const FileRe
     base::bad_input("'{}' has {} bytes; its manifest says {}", path.string(), size, record.bytes);
   }
   const auto count = std::ssize(record.sums);
-  const std::int64_t threads = std::clamp<std::int64_t>(record.bytes / kBytesPerThread, 1, most_threads());
-  std::vector<std::exception_ptr> failures(static_cast<std::size_t>(threads));
-  const auto share = [&](std::int64_t thread) {
-    try {
-      BlockReader(file, record, block_bytes, moves, blocks).read(count * thread / threads, count * (thread + 1) / threads);
-    } catch (...) {  // told after all have ended, the first in the file's order
-      failures[static_cast<std::size_t>(thread)] = std::current_exception();
-    }
-  };
-  std::vector<std::thread> others;
-  for (std::int64_t thread = 1; thread < threads; ++thread) others.emplace_back(share, thread);
-  share(0);
-  for (std::thread& other : others) other.join();
-  for (const std::exception_ptr& failure : failures) {
-    if (failure) std::rethrow_exception(failure);
-  }
+  const std::int64_t threads = base::threads_for_bytes(record.bytes);
+  base::in_parallel(threads, [&](std::int64_t thread) {
+    BlockReader(file, record, block_bytes, moves, blocks).read(count * thread / threads, count * (thread + 1) / threads);
+  });
 }
 
 }  // namespace plimsoll::checkpoint

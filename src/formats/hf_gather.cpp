@@ -4,6 +4,7 @@
 #include <vector>
 
 #include "base/error.h"
+#include "base/parallel.h"
 
 namespace plimsoll::formats {
 
@@ -18,10 +19,19 @@ std::span<float> part_of(std::span<float> all, std::int64_t first, std::int64_t 
   return all.subspan(static_cast<std::size_t>(first), static_cast<std::size_t>(count));
 }
 
+void copy_run(const TensorView& view, std::int64_t first, std::span<float> out) {
+  const std::int64_t threads = base::threads_for_bytes(std::ssize(out) * static_cast<std::int64_t>(sizeof(float)));
+  base::in_parallel(threads, [&](std::int64_t thread) {
+    const std::int64_t begin = std::ssize(out) * thread / threads;
+    const std::int64_t end = std::ssize(out) * (thread + 1) / threads;
+    read_f32(view.dtype, view.data, first + begin, part_of(out, begin, end - begin));
+  });
+}
+
 void gather_straight(const HfPart& part, const TensorView& view, std::int64_t width, std::span<float> out) {
   for (const RowRun& run : part.rows) {
     if (run.step == 1) {
-      read_f32(view.dtype, view.data, run.theirs * width, part_of(out, run.ours * width, run.count * width));
+      copy_run(view, run.theirs * width, part_of(out, run.ours * width, run.count * width));
       continue;
     }
     for (std::int64_t i = 0; i < run.count; ++i) {
@@ -30,12 +40,14 @@ void gather_straight(const HfPart& part, const TensorView& view, std::int64_t wi
   }
 }
 
-void gather_transposed(const HfPart& part, const TensorView& view, std::int64_t width, std::span<float> out) {
+// Their rows [begin, end), which are our columns.
+void transpose_rows(const HfPart& part, const TensorView& view, std::int64_t width, std::int64_t begin, std::int64_t end,
+                    std::span<float> out) {
   const std::int64_t columns = part.shape[1];  // theirs: (width, columns)
   const std::int64_t stride = columns + kTilePadding;
   std::vector<float> tile(static_cast<std::size_t>(kTileRows * stride));
-  for (std::int64_t first = 0; first < width; first += kTileRows) {
-    const std::int64_t rows = std::min(kTileRows, width - first);
+  for (std::int64_t first = begin; first < end; first += kTileRows) {
+    const std::int64_t rows = std::min(kTileRows, end - first);
     for (std::int64_t row = 0; row < rows; ++row) {
       read_f32(view.dtype, view.data, (first + row) * columns, part_of(tile, row * stride, columns));
     }
@@ -47,6 +59,16 @@ void gather_transposed(const HfPart& part, const TensorView& view, std::int64_t 
       }
     }
   }
+}
+
+void gather_transposed(const HfPart& part, const TensorView& view, std::int64_t width, std::span<float> out) {
+  const std::int64_t threads = base::threads_for_bytes(4 * std::ssize(view.data));  // transposing is slower than copying
+  const std::int64_t tiles = (width + kTileRows - 1) / kTileRows;
+  base::in_parallel(threads, [&](std::int64_t thread) {
+    const std::int64_t begin = tiles * thread / threads * kTileRows;
+    const std::int64_t end = std::min(width, tiles * (thread + 1) / threads * kTileRows);
+    transpose_rows(part, view, width, begin, end, out);
+  });
 }
 
 // Rows [first, first + rows) of their tensor into `chunk`.
