@@ -2,7 +2,7 @@
 // its weights read, and what those are measured by: the sums alone and the memory's own rate.
 //
 //   bench_checkpoint --kind save --folder /tmp/x        # one step = one save, synced and read back
-//   bench_checkpoint --kind load | sums | copy | safetensors
+//   bench_checkpoint --kind load | read | sums | copy | safetensors
 #include <fcntl.h>
 #include <unistd.h>
 
@@ -23,7 +23,7 @@
 namespace plimsoll {
 namespace {
 
-enum class Kind { save, load, sums, copy, safetensors };
+enum class Kind { save, load, read, sums, copy, safetensors };
 
 struct Options {
   bench::ServeOptions serve;
@@ -35,8 +35,8 @@ struct Options {
 
 void add_options(CLI::App& app, Options& options) {
   bench::add_options(app, options.serve);
-  const std::map<std::string, Kind> kinds{
-      {"save", Kind::save}, {"load", Kind::load}, {"sums", Kind::sums}, {"copy", Kind::copy}, {"safetensors", Kind::safetensors}};
+  const std::map<std::string, Kind> kinds{{"save", Kind::save}, {"load", Kind::load}, {"read", Kind::read},
+                                          {"sums", Kind::sums}, {"copy", Kind::copy}, {"safetensors", Kind::safetensors}};
   app.add_option("--kind", options.kind)->transform(CLI::CheckedTransformer(kinds));
   app.add_option("--folder", options.folder, "where files go")->capture_default_str();
   app.add_option("--megabytes", options.megabytes)->check(CLI::Range(1, 100'000))->capture_default_str();
@@ -99,6 +99,19 @@ std::function<void()> load_step(const Options& options, Memory& memory, io::File
   };
 }
 
+// The drive's own rate, or that of the cache of pages.
+std::function<void()> read_step(const Options& options, Memory& memory, io::FileSystem& files) {
+  const io::Path path = io::Path(options.folder) / "plain.bin";
+  io::File out(files, path, io::OpenMode::create);
+  out.write_at(0, memory.data);
+  out.sync();
+  return [&, path] {
+    if (options.cold) drop_pages(options.folder);
+    const io::File file(files, path, io::OpenMode::read);
+    in_parallel(options.serve.threads, kTensors, [&](std::int64_t index) { file.read_exactly(index * memory.each, memory.tensor(index)); });
+  };
+}
+
 std::function<void()> safetensors_step(const Options& options, Memory& memory, io::FileSystem& files) {
   const io::Path path = io::Path(options.folder) / "weights.safetensors";
   std::vector<formats::TensorSpec> specs;
@@ -126,6 +139,7 @@ void run(const Options& options) {
   switch (options.kind) {
     case Kind::save: step = save_step(options, memory, files); break;
     case Kind::load: step = load_step(options, memory, files); break;
+    case Kind::read: step = read_step(options, memory, files); break;
     case Kind::safetensors: step = safetensors_step(options, memory, files); break;
     case Kind::sums:
       step = [&] {
