@@ -15,7 +15,7 @@ import importlib
 from peers import contest
 from peers.contest import report
 
-SECTIONS = ["encode", "generate", "start"]
+SECTIONS = ["encode", "generate", "start", "save", "load"]
 
 
 def parse():
