@@ -54,7 +54,9 @@ class Recorder final : public observe::Observer {
   void on(const observe::Event& event) override {
     if (const auto* saved = std::get_if<observe::CheckpointSaved>(&event)) saves.push_back(*saved);
     if (const auto* notice = std::get_if<observe::Notice>(&event)) notices.push_back(notice->text);
+    noticed = !notices.empty();
   }
+  std::atomic<bool> noticed{false};
   std::vector<observe::CheckpointSaved> saves;
   std::vector<std::string> notices;
 };
@@ -163,7 +165,7 @@ TEST_F(CheckpointsTest, AFullDiskCanBeWaitedOut) {
 TEST_F(CheckpointsTest, AStopEndsTheWaitForRoom) {
   files_.full_writes = 1'000'000;
   std::thread stopper([&] {
-    std::this_thread::sleep_for(std::chrono::milliseconds(100));
+    while (!recorder_.noticed) std::this_thread::sleep_for(std::chrono::milliseconds(1));  // it waits for room
     stop_ = true;
   });
   EXPECT_THROW(train(run({"checkpoint.on_full_disk=retry", "checkpoint.retry_seconds=60"}), "stopped"), io::IoError);
