@@ -33,6 +33,7 @@ std::optional<Launch> launch_from(const Variable& variable) {
   launch.rank = number_in(variable, "RANK", 0, launch.ranks - 1);
   if (variable("LOCAL_RANK") != nullptr) launch.local_rank = number_in(variable, "LOCAL_RANK", 0, launch.ranks - 1);
   if (const char* address = variable("MASTER_ADDR"); address != nullptr) launch.address = address;
+  if (const char* token = variable("PLIMSOLL_TOKEN"); token != nullptr) launch.token = token;
   // One rank alone needs to meet nobody.
   if (launch.ranks > 1 || variable("MASTER_PORT") != nullptr) launch.port = number_in(variable, "MASTER_PORT", 1, 65535);
   return launch;

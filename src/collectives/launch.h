@@ -1,4 +1,5 @@
-// Which rank this process is, by the variables that torchrun and its like set: RANK, WORLD_SIZE, LOCAL_RANK, MASTER_ADDR, MASTER_PORT.
+// Which rank this process is, by the variables that torchrun and its like set: RANK, WORLD_SIZE, LOCAL_RANK, MASTER_ADDR, MASTER_PORT;
+// and PLIMSOLL_TOKEN, a secret of the job, where others can reach the port.
 #pragma once
 
 #include <functional>
@@ -13,6 +14,7 @@ struct Launch {
   int local_rank = 0;  // which of its machine's devices
   std::string address = "127.0.0.1";
   int port = 29500;
+  std::string token{};  // the same on all ranks of a job, so that strangers are turned away
 };
 
 // Nothing when neither RANK nor WORLD_SIZE is set. Throws bad_input, naming the variable, when one is missing or out of range.

@@ -27,7 +27,7 @@ Rendezvous::Rendezvous(const Launch& launch, const Options& options) : launch_(l
   }
   socket_ = std::move(*socket);
   socket_.set_read_limit(limits_.heartbeat);
-  join(options);
+  join();
   heart_ = std::jthread([this](const std::stop_token& stop) { beat(stop); });
 }
 
@@ -54,8 +54,8 @@ Rendezvous::Reply Rendezvous::ask(char verb, const std::string& key, const std::
   return {reply.front() == '+', reply.substr(1)};
 }
 
-void Rendezvous::join(const Options& options) {
-  const Reply hello = ask('h', std::to_string(launch_.rank), fmt::format("{} {}", launch_.ranks, options.token));
+void Rendezvous::join() {
+  const Reply hello = ask('h', std::to_string(launch_.rank), fmt::format("{} {}", launch_.ranks, launch_.token));
   if (!hello.good && !loss()) base::bad_input("rank {} was turned away by rank 0: {}", launch_.rank, hello.text);
   while (!get(kAllJoined)) {
     if (const Reply news = ask('b', "", ""); news.good && !news.text.empty()) note_loss(news.text);

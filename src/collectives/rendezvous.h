@@ -24,8 +24,7 @@ class Rendezvous {
  public:
   struct Options {
     Limits limits{};
-    double join = 60.0;   // seconds within which all ranks must have come
-    std::string token{};  // the same on all ranks of a job, so that strangers are turned away
+    double join = 60.0;  // seconds within which all ranks must have come
   };
   // Returns when all ranks have come. Throws bad_input (a port in use, a rank taken twice, another number of ranks, another token, an
   // unknown machine) or peer_lost (ranks that did not come, by number).
@@ -49,7 +48,7 @@ class Rendezvous {
     std::string text;
   };
   Reply ask(char verb, const std::string& key, const std::string& value);
-  void join(const Options& options);
+  void join();
   void beat(const std::stop_token& stop);
   void note_loss(const std::string& text);
 

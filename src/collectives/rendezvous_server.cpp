@@ -91,7 +91,7 @@ RendezvousServer::Answer RendezvousServer::answer(Peer& peer, char verb, const s
 }
 
 RendezvousServer::Answer RendezvousServer::hello(Peer& peer, const std::string& key, const std::string& value) {
-  const std::string expected = fmt::format("{} {}", launch_.ranks, options_.token);
+  const std::string expected = fmt::format("{} {}", launch_.ranks, launch_.token);
   if (value.substr(0, value.find(' ')) != expected.substr(0, expected.find(' '))) {
     return {false, fmt::format("WORLD_SIZE is {} here and {} on rank 0", value.substr(0, value.find(' ')), launch_.ranks)};
   }

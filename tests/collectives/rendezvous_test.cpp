@@ -27,7 +27,7 @@ int free_port() {
 // What each rank was told; empty when it ended well.
 std::vector<std::string> meet(
     std::vector<Launch> launches, const Rendezvous::Options& options,
-    const std::function<void(Rendezvous&, int)>& body = [](Rendezvous&, int) {}, const std::vector<std::string>& tokens = {}) {
+    const std::function<void(Rendezvous&, int)>& body = [](Rendezvous&, int) {}) {
   const int port = free_port();
   std::vector<std::string> told(launches.size());
   {
@@ -35,10 +35,8 @@ std::vector<std::string> meet(
     for (std::size_t i = 0; i < launches.size(); ++i) {
       launches[i].port = port;
       threads.emplace_back([&, i] {
-        Rendezvous::Options own = options;
-        if (!tokens.empty()) own.token = tokens[i];
         try {
-          Rendezvous rendezvous(launches[i], own);
+          Rendezvous rendezvous(launches[i], options);
           body(rendezvous, launches[i].rank);
         } catch (const base::Error& error) {
           told[i] = fmt::format("{}: {}", error.exit_code(), error.what());
@@ -72,7 +70,7 @@ TEST(Rendezvous, WhoeverDoesNotBelongIsTurnedAway) {
   const auto twice = meet({{.rank = 0, .ranks = 3}, {.rank = 1, .ranks = 3}, {.rank = 1, .ranks = 3}}, brief);
   EXPECT_TRUE(holds(twice[1] + twice[2], {"RANK 1 is taken"})) << twice[1] << twice[2];
   EXPECT_TRUE(holds(twice[0], {"4: ", "rank 2 of 3 did not come", "within 0.5 s"})) << twice[0];
-  const auto jobs = meet({{.rank = 0, .ranks = 2}, {.rank = 1, .ranks = 2}}, brief, [](Rendezvous&, int) {}, {"one", "two"});
+  const auto jobs = meet({{.rank = 0, .ranks = 2, .token = "one"}, {.rank = 1, .ranks = 2, .token = "two"}}, brief);
   EXPECT_TRUE(holds(jobs[1], {"another job"})) << jobs[1];
 }
 

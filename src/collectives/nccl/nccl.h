@@ -27,8 +27,7 @@ namespace plimsoll::collectives::nccl {
 struct Options {
   Limits limits{};
   bool canonical = false;
-  double join = 60.0;   // seconds within which all ranks must have come
-  std::string token{};  // the same on all ranks of a job
+  double join = 60.0;  // seconds within which all ranks must have come
 };
 
 // Why there can be no NCCL here (not built, no library, no driver); nothing when the module loads.

@@ -26,8 +26,7 @@ class NcclTransport final : public Transport {
     meeting_->limits = options.limits;
     meeting_->canonical = options.canonical;
     if (launch.ranks == 1) return;
-    meeting_->rendezvous =
-        std::make_unique<Rendezvous>(launch, Rendezvous::Options{.limits = options.limits, .join = options.join, .token = options.token});
+    meeting_->rendezvous = std::make_unique<Rendezvous>(launch, Rendezvous::Options{.limits = options.limits, .join = options.join});
   }
 
   int rank() const override { return launch_.rank; }
