@@ -37,6 +37,7 @@ void add_train(CLI::App& app) {
   CLI::App* command = app.add_subcommand("train", "train a model; resumes from the newest valid checkpoint in the run's folder");
   add_run_options(*command, options->run);
   add_ranks(*command, options->run);
+  command->add_flag("--processes", options->processes, "ranks are supervised processes over shared memory, not threads");
   command->add_option("--trace", options->trace, "write a Chrome trace of one step to this file")->type_name("FILE");
   command->add_flag("--fresh", options->fresh, "remove the run's checkpoints and start over");
   command->callback([options] { train_command(*options); });

@@ -9,7 +9,7 @@
 #include "base/json.h"
 #include "cli/commands.h"
 #include "cli/common.h"
-#include "collectives/local/threads.h"
+#include "cli/ranks.h"
 #include "config/config.h"
 #include "io/files.h"
 #include "io/posix_file_system.h"
@@ -19,7 +19,6 @@
 #include "observe/tensorboard_file.h"
 #include "plan/file.h"
 #include "report/waterline_text.h"
-#include "strategy/legality.h"
 #include "train/checkpoints.h"
 #include "train/setup.h"
 #include "train/stored_model.h"
@@ -150,12 +149,9 @@ void train_command(const TrainOptions& options) {
   io::PosixFileSystem file_system;
   const config::Run run = read_run(file_system, options.run);
   if (!options.trace.empty()) write_trace(file_system, options.trace, {});  // a bad path is told now, not after the run
-  const auto ranks = static_cast<int>(run.strategy_auto ? 1 : run.strategy.ranks());
   std::signal(SIGTERM, on_stop_signal);
   std::signal(SIGINT, on_stop_signal);
-  if (ranks == 1) return train_rank(options, run, nullptr);
-  if (!run.strategy_auto) strategy::require_legal(run.strategy);  // before threads start
-  collectives::local::run_threads(ranks, [&](collectives::Transport& transport) { train_rank(options, run, &transport); });
+  run_ranks(run, options.processes, [&](collectives::Transport* transport) { train_rank(options, run, transport); });
 }
 
 }  // namespace plimsoll::cli

@@ -19,6 +19,7 @@ struct RunOptions {
 
 struct TrainOptions {
   RunOptions run;
+  bool processes = false;  // ranks as supervised processes instead of threads
   std::string trace;
   bool fresh = false;  // do not resume
 };

@@ -6,6 +6,7 @@
 
 #include "base/error.h"
 #include "base/json.h"
+#include "cli/ranks.h"
 #include "config/config.h"
 #include "formats/hf_config.h"
 #include "io/files.h"
@@ -46,8 +47,9 @@ config::Run read_run(io::FileSystem& file_system, const RunOptions& options) {
   if (!deepspeed.name.empty()) deepspeed.text = run_text(file_system, deepspeed.name, "a DeepSpeed configuration (see docs/deepspeed.md)");
   const std::string text = run_text(file_system, options.file, "a run file (see docs/run-file.md)");
   config::Run run = config::parse_run(text, options.file, options.overrides, deepspeed);
-  if (options.ranks > 0 && options.ranks != ranks_of(run)) {
-    if (const std::string settled = data_ranks_for(run, options.ranks); !settled.empty()) {
+  const std::int64_t ranks = options.ranks > 0 ? options.ranks : ranks_started();
+  if (ranks > 0 && ranks != ranks_of(run)) {
+    if (const std::string settled = data_ranks_for(run, ranks); !settled.empty()) {
       std::vector<std::string> overrides = options.overrides;
       overrides.push_back(settled);
       run = config::parse_run(text, options.file, overrides, deepspeed);

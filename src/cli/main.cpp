@@ -7,6 +7,7 @@
 
 #include "base/error.h"
 #include "cli/app.h"
+#include "cli/ranks.h"
 
 namespace {
 
@@ -14,7 +15,7 @@ constexpr int kBadInput = static_cast<int>(plimsoll::base::ErrorKind::bad_input)
 constexpr int kOther = static_cast<int>(plimsoll::base::ErrorKind::other);
 
 int complain(std::string_view message, int exit_code) {
-  fmt::print(stderr, "plimsoll: {}\n", message);
+  if (plimsoll::cli::speaks_for_all(static_cast<plimsoll::base::ErrorKind>(exit_code))) fmt::print(stderr, "plimsoll: {}\n", message);
   return exit_code;
 }
 

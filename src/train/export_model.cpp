@@ -60,7 +60,7 @@ class Provider {
 
 Exported export_model(io::FileSystem& file_system, const StoredModel& stored, const config::Run& run, const ExportRequest& request) {
   const io::Path from = stored.folder() != nullptr ? io::Path(stored.origin()) : io::Path(run.model_path);
-  Exported exported{.dtype = request.dtype.value_or(stored_dtype(stored)), .parameters = model::parameter_count(run.model)};
+  Exported exported{.dtype = request.dtype.value_or(stored_dtype(stored)), .parameters = model::parameter_count(run.model), .drawn = {}};
   formats::HfExport to{.model = run.model, .dtype = exported.dtype, .max_shard_bytes = request.max_shard_bytes, .companions = from};
   if (!from.empty()) to.config = formats::read_hf_config_json(file_system, from);
   Provider provider(stored, run);

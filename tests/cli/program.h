@@ -28,6 +28,7 @@ class Child {
   Child(const Child&) = delete;
   Child& operator=(const Child&) = delete;
 
+  pid_t pid() const { return pid_; }
   void send(int signal) const;
   bool running();  // reaps a child that has ended
   Ended wait();

@@ -9,7 +9,10 @@ config::Run run_with(config::LrScheduleType type) {
   config::Run run;
   run.lr = 2.0;
   run.steps = 100;
-  run.lr_schedule = {.type = type, .warmup = 10, .min_ratio = 0.1, .decay = 20};
+  run.lr_schedule.type = type;
+  run.lr_schedule.warmup = 10;
+  run.lr_schedule.min_ratio = 0.1;
+  run.lr_schedule.decay = 20;
   return run;
 }
 

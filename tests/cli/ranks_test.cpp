@@ -1,0 +1,172 @@
+// Many ranks as their user meets them: threads, processes and MPI give the same bytes, a wrong layout is refused once, and a rank
+// that is killed is named, after which the run goes on as if nothing had been.
+#include <gtest/gtest.h>
+#include <signal.h>
+
+#include <algorithm>
+#include <chrono>
+#include <fstream>
+#include <random>
+#include <thread>
+
+#include "cli/run_folder.h"
+
+namespace plimsoll::tests {
+namespace {
+
+using Arguments = std::vector<std::string>;
+
+Arguments with(Arguments arguments, const Arguments& more) {
+  arguments.insert(arguments.end(), more.begin(), more.end());
+  return arguments;
+}
+
+const Arguments kTrain{"train", "run.json", "--set", "threads=1", "--set", "batch.micro=1"};
+
+// Everything that a run of two ranks leaves but times.
+std::string results_of(const RunFolder& folder, const std::string& step) {
+  std::string all;
+  const std::string checkpoint = "out/checkpoints/step-" + step + "/";
+  for (const char* name : {"data-00000.bin", "data-00001.bin", "manifest.json"}) all += folder.read(checkpoint + name);
+  for (const std::string& loss : column(folder.read("out/metrics.jsonl"), "loss")) all += loss + "\n";
+  return all;
+}
+
+std::int64_t complaints(const Ended& ended) {
+  std::int64_t count = 0;
+  for (const std::string& line : lines_of(ended.err)) count += line.starts_with("plimsoll:") ? 1 : 0;
+  return count;
+}
+
+class TwoRanks : public testing::TestWithParam<const char*> {
+ protected:
+  Arguments layout() const { return {"--set", std::string("strategy.") + GetParam()}; }
+};
+
+TEST_P(TwoRanks, ThreadsProcessesAndMpiLeaveTheSameBytes) {
+  const RunFolder threads;
+  const Ended first = threads.plimsoll(with(with(kTrain, layout()), {"--ranks", "2"}));
+  ASSERT_EQ(first.exit_code, 0) << first.err;
+  const std::string expected = results_of(threads, "00000006");
+  ASSERT_GT(expected.size(), 1000u);
+
+  const RunFolder processes;
+  const Ended second = processes.plimsoll(with(with(kTrain, layout()), {"--ranks", "2", "--processes"}));
+  ASSERT_EQ(second.exit_code, 0) << second.err;
+  EXPECT_TRUE(results_of(processes, "00000006") == expected);
+
+  if (find_program("mpirun").empty()) GTEST_SKIP() << "no mpirun here";
+  const RunFolder mpi;
+  Child child(with({"mpirun", "--allow-run-as-root", "--oversubscribe", "-n", "2"}, plimsoll_command(with(kTrain, layout()))), mpi.path());
+  const Ended third = child.wait();
+  ASSERT_EQ(third.exit_code, 0) << third.err;
+  EXPECT_TRUE(results_of(mpi, "00000006") == expected);
+}
+
+INSTANTIATE_TEST_SUITE_P(Layouts, TwoRanks, testing::Values("zero=0", "zero=3", "tensor=2"), [](const auto& test) {
+  std::string name = test.param;
+  std::replace(name.begin(), name.end(), '=', '_');
+  return name;
+});
+
+TEST(Ranks, ARunGoesOnWithAnotherLayout) {
+  const RunFolder folder;
+  std::int64_t steps = 0;
+  for (const Arguments& layout : std::vector<Arguments>{{"--ranks", "2", "--set", "strategy.zero=3"},
+                                                        {},
+                                                        {"--set", "strategy.tensor=2"},
+                                                        {"--ranks", "4", "--set", "strategy.tensor=2", "--set", "strategy.zero=2"}}) {
+    steps += 2;
+    const Ended ended = folder.plimsoll(with(with(kTrain, layout), {"--set", "steps=" + std::to_string(steps)}));
+    ASSERT_EQ(ended.exit_code, 0) << ended.err;
+    if (steps > 2) {
+      EXPECT_NE(ended.out.find("resuming after step " + std::to_string(steps - 2)), std::string::npos) << ended.out;
+    }
+  }
+  const RunFolder alone;
+  ASSERT_EQ(alone.plimsoll(with(kTrain, {"--set", "steps=8"})).exit_code, 0);
+  const std::vector<std::string> found = column(folder.read("out/metrics.jsonl"), "loss");
+  const std::vector<std::string> expected = column(alone.read("out/metrics.jsonl"), "loss");
+  ASSERT_EQ(found.size(), expected.size());
+  for (std::size_t step = 0; step < found.size(); ++step)
+    EXPECT_NEAR(std::stod(found[step]), std::stod(expected[step]), 1e-4) << "step " << step + 1;
+}
+
+TEST(Ranks, AWrongLayoutIsRefusedOnce) {
+  struct Wrong {
+    Arguments arguments;
+    int exit_code;
+    std::string says;
+  };
+  for (const Wrong& wrong : {Wrong{{"--ranks", "3", "--set", "strategy.data=2"}, 3, "--ranks 3"},
+                             Wrong{{"--ranks", "3"}, 2, "batch.global"}, Wrong{{"--set", "strategy.tensor=3"}, 3, "units"},
+                             Wrong{{"--ranks", "2", "--processes", "--set", "data.train=nowhere"}, 2, "nowhere"},
+                             Wrong{{"--ranks", "2", "--set", "data.train=nowhere"}, 2, "nowhere"},
+                             Wrong{{"--ranks", "2", "--set", "strategy.zero=1", "--set", "strategy.reduce=main"}, 3, "main"},
+                             Wrong{{"--ranks", "2", "--set", "transport=mpi"}, 2, "mpirun"}}) {
+    const RunFolder folder;
+    const Ended ended = folder.plimsoll(with(kTrain, wrong.arguments));
+    EXPECT_EQ(ended.exit_code, wrong.exit_code) << ended.err;
+    EXPECT_NE(ended.err.find(wrong.says), std::string::npos) << ended.err;
+    EXPECT_EQ(complaints(ended), 1) << ended.err;
+    EXPECT_FALSE(folder.exists("out/checkpoints")) << wrong.says;
+  }
+}
+
+TEST(Ranks, AWrongLayoutUnderMpiIsRefusedOnce) {
+  if (find_program("mpirun").empty()) GTEST_SKIP() << "no mpirun here";
+  const RunFolder folder;
+  const Arguments command = plimsoll_command(with(kTrain, {"--set", "strategy.data=2"}));
+  Child child(with({"mpirun", "--allow-run-as-root", "--oversubscribe", "-n", "3"}, command), folder.path());
+  const Ended ended = child.wait();
+  EXPECT_EQ(ended.exit_code, 3) << ended.err;
+  EXPECT_EQ(complaints(ended), 1) << ended.err;
+}
+
+std::vector<pid_t> children_of(pid_t parent) {
+  std::ifstream file("/proc/" + std::to_string(parent) + "/task/" + std::to_string(parent) + "/children");
+  std::vector<pid_t> children;
+  for (pid_t child = 0; file >> child;) children.push_back(child);
+  return children;
+}
+
+TEST(Ranks, AKilledRankIsNamedAndTheRunGoesOn) {
+  const Arguments train =
+      with(kTrain, {"--ranks", "2", "--processes", "--set", "strategy.zero=2", "--set", "steps=30", "--set", "checkpoint.every=5"});
+  const RunFolder golden;
+  const auto start = std::chrono::steady_clock::now();
+  ASSERT_EQ(golden.plimsoll(train).exit_code, 0);
+  const double whole = std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count();
+  const std::string expected = results_of(golden, "00000030");
+
+  const char* const wanted = std::getenv("PLIMSOLL_KILL_SEED");
+  const std::uint32_t seed = wanted != nullptr ? static_cast<std::uint32_t>(std::stoul(wanted)) : std::random_device()();
+  std::mt19937 random(seed);
+  int kills = 0;
+  for (int trial = 0; trial < 10; ++trial) {
+    SCOPED_TRACE("trial " + std::to_string(trial) + " of PLIMSOLL_KILL_SEED=" + std::to_string(seed));
+    const RunFolder folder;
+    for (int attempt = 0; attempt < 3; ++attempt) {
+      Child child(plimsoll_command(train), folder.path());
+      std::this_thread::sleep_for(std::chrono::duration<double>(std::uniform_real_distribution<double>(0.0, whole)(random)));
+      const std::vector<pid_t> ranks = children_of(child.pid());
+      const bool both = ranks.size() == 2;
+      if (both) kill(ranks[random() % 2], SIGKILL);
+      const auto killed_at = std::chrono::steady_clock::now();
+      const Ended ended = child.wait();
+      if (ended.exit_code == 0) break;
+      ++kills;
+      EXPECT_EQ(ended.exit_code, 4) << ended.err;
+      EXPECT_NE(ended.err.find("rank "), std::string::npos) << ended.err;
+      EXPECT_LT(std::chrono::duration<double>(std::chrono::steady_clock::now() - killed_at).count(), 10.0);
+    }
+    const Ended ended = folder.plimsoll(train);
+    ASSERT_EQ(ended.exit_code, 0) << ended.err;
+    EXPECT_TRUE(results_of(folder, "00000030") == expected);
+    if (HasFailure()) return;
+  }
+  EXPECT_GE(kills, 5);
+}
+
+}  // namespace
+}  // namespace plimsoll::tests
