@@ -98,17 +98,16 @@ __attribute__((target("sse4.2,pclmul,avx512f,vpclmulqdq"))) std::uint32_t wide_s
   constexpr auto kLow = static_cast<long long>(power_of_x(8 * kWide + 31));
   constexpr auto kHigh = static_cast<long long>(power_of_x(8 * kWide - 33));
   const __m512i shift = _mm512_set_epi64(kHigh, kLow, kHigh, kLow, kHigh, kLow, kHigh, kLow);
-  const auto load = [](const std::byte* from) __attribute__((target("avx512f"))) { return _mm512_loadu_si512(from); };
   const std::byte* at = data.data();
   std::size_t left = data.size();
   __m512i part[4];
-  for (int i = 0; i < 4; ++i) part[i] = load(at + 64 * i);
+  for (int i = 0; i < 4; ++i) part[i] = _mm512_loadu_si512(at + 64 * i);
   part[0] = _mm512_xor_si512(part[0], _mm512_zextsi128_si512(_mm_cvtsi32_si128(-1)));
   for (at += kWide, left -= kWide; left >= kWide; at += kWide, left -= kWide) {
     for (int i = 0; i < 4; ++i) {
       const __m512i low = _mm512_clmulepi64_epi128(part[i], shift, 0x00);
       const __m512i high = _mm512_clmulepi64_epi128(part[i], shift, 0x11);
-      part[i] = _mm512_ternarylogic_epi64(low, high, load(at + 64 * i), 0x96);  // all three xor-ed
+      part[i] = _mm512_ternarylogic_epi64(low, high, _mm512_loadu_si512(at + 64 * i), 0x96);  // all three xor-ed
     }
   }
   alignas(64) std::byte rest[kWide];
