@@ -1,0 +1,20 @@
+// 1F1B (PipeDream-Flush): rank r starts with p-r-1 forwards, then takes one forward and one backward by turns.
+//
+// As long as GPipe, but a micro-batch's backward comes as soon as it can, so rank r holds p-r micro-batches, not m.
+#include <algorithm>
+
+#include "strategy/schedules/builders.h"
+#include "strategy/schedules/order.h"
+
+namespace plimsoll::strategy::schedules {
+
+Schedule one_f_one_b(const Shape& shape) {
+  return synchronous("1f1b", shape, [&](std::int64_t rank, Order& order) {
+    const std::int64_t warm_up = std::min(shape.ranks - rank - 1, shape.micro_batches);
+    one_forward_one_backward(
+        warm_up, shape.micro_batches, [&](std::int64_t i) { order.add(Work::forward, rank, i); },
+        [&](std::int64_t i) { order.add(Work::backward, rank, i); });
+  });
+}
+
+}  // namespace plimsoll::strategy::schedules

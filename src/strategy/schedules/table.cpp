@@ -1,0 +1,161 @@
+#include "strategy/schedules/table.h"
+
+#include <algorithm>
+#include <array>
+
+#include <fmt/format.h>
+#include <fmt/ranges.h>
+
+#include "base/error.h"
+#include "base/text.h"
+#include "strategy/schedules/builders.h"
+
+namespace plimsoll::strategy::schedules {
+
+namespace {
+
+// Pieces of a schedule that are still cheap to hold (16 bytes each, twice): thousands of ranks with thousands of micro-batches.
+constexpr std::int64_t kMostPieces = std::int64_t{1} << 23;
+
+void groups_of_ranks(const Shape& shape, std::vector<std::string>& reasons) {
+  if (shape.chunks == 1) {
+    reasons.push_back("found \"chunks\": 1, expected at least 2 stages per rank; use \"chunks\": 2, or \"schedule\": \"1f1b\"");
+  }
+  const std::int64_t below = shape.micro_batches / shape.ranks * shape.ranks;
+  if (shape.micro_batches == below) return;
+  const std::string nearest = below > 0 ? fmt::format("{} or {}", below, below + shape.ranks) : fmt::format("{}", shape.ranks);
+  reasons.push_back(fmt::format("found {} micro-batches, expected a multiple of the {} pipeline ranks; the nearest is {}",
+                                shape.micro_batches, shape.ranks, nearest));
+}
+
+void at_least(std::int64_t least, std::string_view what, const Shape& shape, std::vector<std::string>& reasons) {
+  if (shape.micro_batches >= least) return;
+  reasons.push_back(
+      fmt::format("found {} micro-batch{}, expected at least {} ({} for {} ranks); use {} micro-batches, or \"schedule\": "
+                  "\"1f1b\"",
+                  shape.micro_batches, shape.micro_batches == 1 ? "" : "es", least, what, shape.ranks, least));
+}
+
+void full_start(const Shape& shape, std::vector<std::string>& reasons) { at_least(2 * shape.ranks - 1, "2p-1", shape, reasons); }
+
+void one_batch_per_pipeline(const Shape& shape, std::vector<std::string>& reasons) { at_least(shape.ranks, "p", shape, reasons); }
+
+void two_directions(const Shape& shape, std::vector<std::string>& reasons) {
+  if (shape.ranks % 2 != 0) {
+    reasons.push_back(fmt::format("found {} pipeline rank{}, expected an even count; the nearest is {}", shape.ranks,
+                                  shape.ranks == 1 ? "" : "s",
+                                  shape.ranks == 1 ? "2" : fmt::format("{} or {}", shape.ranks - 1, shape.ranks + 1)));
+  }
+  if (shape.micro_batches % 2 != 0) {
+    reasons.push_back(fmt::format("found {} micro-batches, expected an even count, half for each direction; the nearest is {}",
+                                  shape.micro_batches, shape.micro_batches + 1));
+  }
+  at_least(2 * shape.ranks, "2p", shape, reasons);
+}
+
+constexpr std::array<Kind, 11> kKinds{{
+    {.name = "gpipe", .about = "all forwards, then all backwards", .bubble = "(p-1)/(m+p-1)", .make = gpipe},
+    {.name = "1f1b", .about = "one forward, one backward by turns; few activations", .bubble = "(p-1)/(m+p-1)", .make = one_f_one_b},
+    {.name = "interleaved",
+     .about = "1f1b over v chunks per rank; less bubble, more messages",
+     .bubble = "(p-1)/(vm+p-1)",
+     .chunked = true,
+     .add_reasons = groups_of_ranks,
+     .make = interleaved},
+    {.name = "varuna",
+     .about = "list schedule with recompute; keeps stage inputs only",
+     .bubble = "none in closed form",
+     .recomputes = true,
+     .make = varuna},
+    {.name = "zb-h1", .about = "weight gradients fill part of 1f1b's bubble", .bubble = "(p-1)(F+B-W) of m(F+B+W) + it", .make = zb_h1},
+    {.name = "zb-h2",
+     .about = "weight gradients fill all of it; twice the activations, ranks update apart",
+     .bubble = "(p-1)(F+B-2W) of m(F+B+W) + it",
+     .add_reasons = full_start,
+     .make = zb_h2},
+    {.name = "dualpipe",
+     .about = "micro-batches from both ends; weights twice; drawn, not run",
+     .bubble = "(p/2-1)(F&B+B-3W) of m(F+B) + it",
+     .add_reasons = two_directions,
+     .make = dualpipe},
+    {.name = "naive", .about = "one micro-batch at a time; the others wait", .bubble = "(p-1)/p", .make = naive},
+    {.name = "pipedream",
+     .about = "no flush; a backward uses its forward's weights (stashing)",
+     .bubble = "0 once started",
+     .asynchronous = true,
+     .make = pipedream},
+    {.name = "pipedream-vsync",
+     .about = "as pipedream, one version through all stages",
+     .bubble = "0 once started",
+     .asynchronous = true,
+     .make = pipedream_vsync},
+    {.name = "2bw",
+     .about = "no flush; two versions, weights one batch old",
+     .bubble = "0 once started",
+     .asynchronous = true,
+     .add_reasons = one_batch_per_pipeline,
+     .make = two_buffered},
+}};
+
+}  // namespace
+
+std::span<const Kind> kinds() { return kKinds; }
+
+const Kind& find_kind(std::string_view name) {
+  std::vector<std::string_view> names;
+  for (const Kind& kind : kKinds) {
+    if (kind.name == name) return kind;
+    names.push_back(kind.name);
+  }
+  const std::string_view nearest = base::nearest_name(name, names);
+  base::bad_input("found no schedule \"{}\", expected one of {} or a file that ends with .csv{}", name, fmt::join(names, ", "),
+                  nearest.empty() ? "" : fmt::format("; did you mean \"{}\"?", nearest));
+}
+
+std::vector<std::string> reasons_against(const Shape& shape) {
+  std::vector<std::string> reasons;
+  const auto positive = [&](std::string_view what, std::int64_t count) {
+    if (count < 1) reasons.push_back(fmt::format("found {} {}, expected at least 1", count, what));
+  };
+  positive("ranks", shape.ranks);
+  positive("micro-batches", shape.micro_batches);
+  positive("chunks", shape.chunks);
+  positive("batches", shape.batches);
+  if (!reasons.empty()) return reasons;
+  // By division: the product may not fit an integer.
+  std::int64_t room = kMostPieces;
+  for (std::int64_t count : {shape.ranks, shape.chunks, shape.micro_batches, shape.batches}) room /= count;
+  if (room < 1) {
+    reasons.push_back(
+        fmt::format("found {} ranks x {} chunks x {} micro-batches x {} batches, expected at most {} pieces in all; use fewer "
+                    "and larger micro-batches",
+                    shape.ranks, shape.chunks, shape.micro_batches, shape.batches, kMostPieces));
+  }
+  return reasons;
+}
+
+std::vector<std::string> reasons_against(const Kind& kind, const Shape& shape) {
+  std::vector<std::string> reasons = reasons_against(shape);
+  if (!reasons.empty()) return reasons;
+  if (!kind.chunked && shape.chunks != 1) {
+    reasons.push_back(
+        fmt::format("found \"chunks\": {}, expected 1 stage per rank; use \"chunks\": 1, or \"schedule\": \"interleaved\"", shape.chunks));
+  }
+  if (!kind.asynchronous && shape.batches != 1) {
+    reasons.push_back(fmt::format("found {} batches in a row, expected 1: every batch ends with a flush", shape.batches));
+  }
+  if (kind.add_reasons != nullptr) kind.add_reasons(shape, reasons);
+  return reasons;
+}
+
+void require_legal(std::string_view name, const std::vector<std::string>& reasons) {
+  if (!reasons.empty()) base::not_legal("the schedule \"{}\" cannot be used: {}", name, fmt::join(reasons, "; "));
+}
+
+Schedule build(std::string_view name, const Shape& shape) {
+  const Kind& kind = find_kind(name);
+  require_legal(name, reasons_against(kind, shape));
+  return kind.make(shape);
+}
+
+}  // namespace plimsoll::strategy::schedules

@@ -1,0 +1,41 @@
+// The schedules by name: what each is, where it can be used, and how it is made.
+//
+//   const Schedule schedule = build("1f1b", {.ranks = 4, .micro_batches = 8});
+#pragma once
+
+#include <span>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "strategy/schedules/schedule.h"
+
+namespace plimsoll::strategy::schedules {
+
+struct Kind {
+  std::string_view name;
+  std::string_view about;
+  std::string_view bubble;    // share of a step in which a rank waits, for equal stages and messages that take no time
+  bool chunked = false;       // takes more than one stage per rank
+  bool asynchronous = false;  // batches follow one another without a flush; weights have versions
+  bool recomputes = false;    // has recomputes of its own
+  // Reasons beyond those that hold for all schedules; null: none.
+  void (*add_reasons)(const Shape& shape, std::vector<std::string>& reasons) = nullptr;
+  Schedule (*make)(const Shape& shape) = nullptr;
+};
+
+std::span<const Kind> kinds();
+
+// bad_input that names the nearest when there is none of that name.
+const Kind& find_kind(std::string_view name);
+
+// Every reason against the shape, each with what was found and the nearest that would do; empty: the schedule can be made.
+std::vector<std::string> reasons_against(const Kind& kind, const Shape& shape);
+// Those that hold for schedules from files too.
+std::vector<std::string> reasons_against(const Shape& shape);
+
+// not_legal with all reasons where there are some.
+void require_legal(std::string_view name, const std::vector<std::string>& reasons);
+Schedule build(std::string_view name, const Shape& shape);
+
+}  // namespace plimsoll::strategy::schedules
