@@ -111,6 +111,9 @@ void expect_named(const Struck& struck, std::int64_t within_ms, const std::strin
     EXPECT_LE(end.milliseconds - struck.at, within_ms);
   }
   for (const pid_t process : struck.processes) EXPECT_TRUE(kill(process, 0) != 0 && errno == ESRCH) << "process " << process << " is left";
+  for (const auto& entry : std::filesystem::directory_iterator("/dev/shm")) {
+    EXPECT_EQ(entry.path().filename().string().find("plimsoll"), std::string::npos) << entry.path() << " is left";
+  }
 }
 
 TEST(Processes, AKilledRankIsNamedByAllWithinTwoSeconds) {

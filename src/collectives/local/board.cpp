@@ -18,7 +18,7 @@ using Clock = std::chrono::steady_clock;
 
 constexpr std::uint32_t kBroken = 1u << 15;
 constexpr std::uint32_t kArrivals = kBroken - 1;
-constexpr int kSpins = 2000;
+constexpr int kSpins = 200;  // a few microseconds: longer than a wake-up costs would take a core from whoever computes
 
 constexpr std::uint32_t generation_of(std::uint32_t state) { return state >> 16; }
 
