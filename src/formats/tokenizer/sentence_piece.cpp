@@ -163,7 +163,10 @@ class SentencePiece final : public Tokenizer {
       if (piece.type == PieceType::byte && !is_byte_text(piece.text)) {
         base::bad_input("'{}': piece {} is of the type byte, but is called \"{}\"; expected <0x00> to <0xFF>", name_, i, piece.text);
       }
-      if (piece.type == PieceType::user_defined) user_defined_.add(piece.text, id);
+      if (piece.type == PieceType::user_defined) {
+        user_defined_.add(piece.text, id);
+        begins_user_defined_[static_cast<std::uint8_t>(piece.text[0])] = true;
+      }
       const bool usable = piece.type == PieceType::normal || piece.type == PieceType::user_defined || piece.type == PieceType::unused;
       if (!usable) continue;
       mergeable_.add(piece.text, id);
@@ -184,9 +187,13 @@ class SentencePiece final : public Tokenizer {
     }
   }
 
+  ByteTrie::Match user_defined_at(std::string_view text) const {
+    return begins_user_defined_[static_cast<std::uint8_t>(text[0])] ? user_defined_.longest(text) : ByteTrie::Match{};
+  }
+
   // What stands for the beginning of `input`, and how many bytes of it that is.
   Charsmap::Rule normalise_prefix(std::string_view input) const {
-    const ByteTrie::Match symbol = user_defined_.longest(input);
+    const ByteTrie::Match symbol = user_defined_at(input);
     if (symbol.length > 0) return {symbol.length, input.substr(0, symbol.length)};
     const Charsmap::Rule rule = charsmap_.longest(input);
     if (rule.length > 0) return {whole_characters(input, rule.length), rule.text};
@@ -276,7 +283,7 @@ class SentencePiece final : public Tokenizer {
   void find_stretches(std::string_view word, std::vector<Stretch>& stretches) const {
     stretches.clear();
     for (std::size_t at = 0; at < word.size();) {
-      const ByteTrie::Match symbol = user_defined_.longest(word.substr(at));
+      const ByteTrie::Match symbol = user_defined_at(word.substr(at));
       const std::size_t length = symbol.length > 0 ? symbol.length : length_of(word[at]);
       const auto index = static_cast<std::int32_t>(stretches.size());
       const bool last = at + length >= word.size();
@@ -377,6 +384,7 @@ class SentencePiece final : public Tokenizer {
   TextTable all_;
   TextTable mergeable_;  // what text may become: normal, user-defined and unused pieces
   ByteTrie user_defined_;
+  std::array<bool, 256> begins_user_defined_{};
   std::optional<Unigram> unigram_;
   Charsmap charsmap_;
   std::array<std::int32_t, 256> byte_ids_{};
