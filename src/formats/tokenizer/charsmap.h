@@ -16,6 +16,8 @@ class Charsmap {
   Charsmap() = default;  // no rules
   Charsmap(std::string_view blob, const std::string& name);
 
+  bool empty() const { return units_.empty(); }
+
   struct Rule {
     std::size_t length = 0;  // bytes of the input that it replaces; 0: no rule applies
     std::string_view text;

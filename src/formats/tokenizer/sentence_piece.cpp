@@ -81,6 +81,8 @@ class SentencePiece final : public Tokenizer {
     add_pieces();
     if (proto_.byte_fallback) find_bytes();
     charsmap_ = Charsmap(proto_.charsmap, name);
+    const bool symbols = std::find(begins_user_defined_.begin(), begins_user_defined_.end(), true) != begins_user_defined_.end();
+    only_spaces_ = charsmap_.empty() && !proto_.remove_extra_whitespaces && !symbols;
   }
 
   std::string describe() const override {
@@ -218,6 +220,7 @@ class SentencePiece final : public Tokenizer {
     if (input.empty()) return;
     const std::string_view space = proto_.escape_whitespaces ? kSpaceMark : std::string_view(" ");
     if (proto_.add_dummy_prefix && !proto_.whitespace_as_suffix) out += space;
+    if (only_spaces_) return replace_spaces(input, space, out);
     bool after_space = trim;
     while (!input.empty()) {
       const Charsmap::Rule prefix = normalise_prefix(input);
@@ -234,6 +237,16 @@ class SentencePiece final : public Tokenizer {
       input.remove_prefix(prefix.length);
     }
     while (trim && std::string_view(out).ends_with(space)) out.resize(out.size() - space.size());
+    if (proto_.add_dummy_prefix && proto_.whitespace_as_suffix) out += space;
+  }
+
+  // All that is left of normalising where there are no rules.
+  void replace_spaces(std::string_view input, std::string_view space, std::string& out) const {
+    for (std::size_t at = input.find(' '); at != std::string_view::npos; at = input.find(' ')) {
+      out.append(input.substr(0, at)).append(space);
+      input.remove_prefix(at + 1);
+    }
+    out += input;
     if (proto_.add_dummy_prefix && proto_.whitespace_as_suffix) out += space;
   }
 
@@ -390,6 +403,7 @@ class SentencePiece final : public Tokenizer {
   std::array<std::int32_t, 256> byte_ids_{};
   std::int32_t unknown_ = -1;
   bool splits_ = false;
+  bool only_spaces_ = false;  // normalising changes nothing else
   mutable Pool<Workspace> pool_;
 };
 

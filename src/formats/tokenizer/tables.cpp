@@ -41,17 +41,9 @@ bool TextTable::add(std::string_view text, std::int32_t id) {
 std::int32_t TextTable::find(std::string_view text) const {
   if (slots_.empty()) return kNone;
   for (std::uint64_t slot = hash_text(text) & (slots_.size() - 1);; slot = (slot + 1) & (slots_.size() - 1)) {
-    if (slots_[slot] == kNone || text_of(slots_[slot]) == text) return slots_[slot];
+    if (slots_[slot] == kNone || text_at(slots_[slot]) == text) return slots_[slot];
   }
 }
-
-std::string_view TextTable::text_of(std::int32_t id) const {
-  if (!has(id)) return {};
-  const Place& place = places_[static_cast<std::size_t>(id)];
-  return std::string_view(bytes_).substr(place.begin, place.length);
-}
-
-bool TextTable::has(std::int32_t id) const { return id >= 0 && id < limit() && places_[static_cast<std::size_t>(id)].used; }
 
 PairTable::PairTable(std::size_t pairs) : slots_(std::bit_ceil(pairs * 2 + 2)), mask_(slots_.size() - 1) {}
 

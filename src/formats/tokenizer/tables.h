@@ -45,8 +45,8 @@ class TextTable {
   bool add(std::string_view text, std::int32_t id);
   std::int32_t find(std::string_view text) const;  // kNone when absent
   // Empty for an id that is not there.
-  std::string_view text_of(std::int32_t id) const;
-  bool has(std::int32_t id) const;
+  std::string_view text_of(std::int32_t id) const { return has(id) ? text_at(id) : std::string_view(); }
+  bool has(std::int32_t id) const { return id >= 0 && id < limit() && places_[static_cast<std::size_t>(id)].used; }
   std::int32_t limit() const { return static_cast<std::int32_t>(places_.size()); }  // above every id
   std::size_t size() const { return count_; }
 
@@ -58,6 +58,10 @@ class TextTable {
   };
 
   void grow(std::size_t slots);
+  std::string_view text_at(std::int32_t id) const {
+    const Place& place = places_[static_cast<std::size_t>(id)];
+    return {bytes_.data() + place.begin, place.length};
+  }
 
   std::string bytes_;
   std::vector<Place> places_;        // by id
