@@ -3,9 +3,12 @@
 //   bench_steps --plan --steps 20      # times plan_session instead of steps
 //   bench_steps --profile              # one step by kernel, as a table
 // bench/gpt2.py runs it side by side with bench/peers/torch_train.py; a step does the same work there.
+#include <atomic>
 #include <map>
+#include <thread>
 
 #include "base/random.h"
+#include "collectives/local/threads.h"
 #include "config/run.h"
 #include "model/model.h"
 #include "serve.h"
@@ -24,6 +27,9 @@ struct Options {
   double dropout = 0.0;
   double clip = 0.0;
   model::Precision precision = model::Precision::f32;
+  std::int64_t data = 1;    // data ranks, as threads; `samples` are those of all of them
+  std::int64_t tensor = 1;  // tensor ranks
+  std::int64_t zero = 0;
   bool plan = false;
   bool profile = false;
 };
@@ -40,6 +46,9 @@ void add_options(CLI::App& app, Options& options) {
   app.add_option("--dropout", options.dropout, "everywhere the family has it")->check(CLI::Range(0.0, 0.99))->capture_default_str();
   app.add_option("--clip", options.clip, "global gradient norm; 0 = off")->check(CLI::NonNegativeNumber)->capture_default_str();
   app.add_option("--precision", options.precision, "f32, bf16 or fp16")->transform(CLI::CheckedTransformer(precisions));
+  app.add_option("--data", options.data, "data ranks, as threads, each with --threads; --samples are those of all")->check(CLI::PositiveNumber);
+  app.add_option("--tensor", options.tensor, "tensor ranks")->check(CLI::PositiveNumber);
+  app.add_option("--zero", options.zero, "ZeRO stage")->check(CLI::Range(0, 3));
   auto* plan = app.add_flag("--plan", options.plan, "time planning instead of steps");
   app.add_flag("--profile", options.profile, "print one step's time by kernel")->excludes(plan);
 }
@@ -53,13 +62,22 @@ model::Model model_of(const Options& options) {
 train::SessionOptions session_options(const Options& options) {
   model::Training training;
   training.precision = options.precision;
-  training.micro_batch = {options.samples, options.sequence};
+  training.micro_batch = {options.samples / options.data, options.sequence};
   training.optimizer.clip = options.clip;
-  return {.forward = train::forward_of(model_of(options)), .name = options.model, .training = training, .threads = options.serve.threads};
+  strategy::Strategy strategy;
+  strategy.data = options.data;
+  strategy.tensor = options.tensor;
+  strategy.zero = options.zero;
+  return {.forward = train::forward_of(model_of(options)),
+          .name = options.model,
+          .training = training,
+          .strategy = strategy,
+          .threads = options.serve.threads};
 }
 
-// One batch serves all steps, as it does for the peer.
+// One batch serves all steps, as it does for the peer; each data rank has its part of it.
 void fill_inputs(train::Session& session, const Options& options, std::int64_t vocab) {
+  const auto first = static_cast<std::size_t>(session.plan().mesh.place(ops::Axis::data, session.rank()) * (options.samples / options.data));
   const base::RandomKey key = base::random_key(1, base::hash_name("tokens"));
   const auto draw = [&](std::size_t index) {
     return static_cast<std::int32_t>(base::philox({static_cast<std::uint32_t>(index), 0, 0, 0}, key)[0] %
@@ -71,14 +89,47 @@ void fill_inputs(train::Session& session, const Options& options, std::int64_t v
   const auto length = static_cast<std::size_t>(options.sequence);
   for (std::size_t index = 0; index < tokens.size(); ++index) {
     const std::size_t place = index % length;
-    const std::size_t in_stream = index / length * (length + 1) + place;
+    const std::size_t in_stream = (first + index / length) * (length + 1) + place;
     tokens[index] = draw(in_stream);
     targets[index] = draw(in_stream + 1);
     if (!positions.empty()) positions[index] = static_cast<std::int32_t>(place);
   }
   const auto samples = session.input("train", "samples", 0);
-  for (std::size_t sample = 0; sample < samples.size(); ++sample) samples[sample] = static_cast<std::int32_t>(sample);
+  for (std::size_t sample = 0; sample < samples.size(); ++sample) samples[sample] = static_cast<std::int32_t>(first + sample);
 }
+
+// The ranks beside the first: threads that take a step whenever it does.
+class Others {
+ public:
+  Others(const Options& options, collectives::local::ThreadWorld& world) {
+    for (int rank = 1; rank < options.data * options.tensor; ++rank) {
+      threads_.emplace_back([this, &options, &world, rank] {
+        train::SessionOptions own = session_options(options);
+        own.transport = &world.transport(rank);
+        train::Session session(own);
+        for (std::uint32_t number = 1;; ++number) {
+          wanted_.wait(number - 1);
+          if (wanted_.load() == kEnd) return;
+          fill_inputs(session, options, model_of(options).vocab);
+          session.step({.learning_rate = 3e-4f, .step = number, .valid_targets = options.samples * options.sequence});
+        }
+      });
+    }
+  }
+  ~Others() {
+    wanted_.store(kEnd);
+    wanted_.notify_all();
+  }
+  void step(std::uint32_t number) {
+    wanted_.store(number);
+    wanted_.notify_all();
+  }
+
+ private:
+  static constexpr std::uint32_t kEnd = ~0u;
+  std::atomic<std::uint32_t> wanted_{0};
+  std::vector<std::jthread> threads_;
+};
 
 base::Json describe_work(const Options& options) {
   return base::Json::object({{"model", options.model},
@@ -116,11 +167,16 @@ void run_plans(const Options& options) {
 
 void run_steps(const Options& options) {
   const base::Bytes reserve = train::capacity_of({}).reserve;  // before the arena counts as memory in use
-  train::Session session(session_options(options));
+  collectives::local::ThreadWorld world(static_cast<int>(options.data * options.tensor));
+  Others others(options, world);
+  train::SessionOptions own = session_options(options);
+  if (options.data * options.tensor > 1) own.transport = &world.transport(0);
+  train::Session session(own);
   const std::int64_t tokens = options.samples * options.sequence;
   std::vector<double> losses;
   const auto step = [&](executor::Timeline* timeline) {
     const auto number = static_cast<std::uint32_t>(losses.size() + 1);
+    others.step(number);
     fill_inputs(session, options, model_of(options).vocab);  // their memory is used for other things later in a step
     losses.push_back(session.step({.learning_rate = 3e-4f, .step = number, .valid_targets = tokens}, timeline).loss);
   };
