@@ -11,6 +11,10 @@ times GPT2LMHeadModel instead. One step is forward, backward, optional clipping,
 
 import argparse
 import math
+import os
+import socket
+import subprocess
+import sys
 
 import protocol
 
@@ -29,6 +33,8 @@ def parse():
     parser.add_argument("--dropout", type=float, default=0.0)
     parser.add_argument("--precision", choices=["f32", "bf16"], default="f32", help="bf16: autocast over f32 weights")
     parser.add_argument("--compile", action="store_true", help="torch.compile the forward and the loss")
+    parser.add_argument("--ranks", type=int, default=1, help="data parallel over so many processes (gloo); --batch is that of all")
+    parser.add_argument("--shard", action="store_true", help="FSDP2 instead of DDP")
     parser.add_argument("--clip", type=float, default=0.0, help="global gradient norm; 0 = off")
     return parser.parse_args()
 
@@ -116,14 +122,45 @@ def make_optimizer(model):
         return torch.optim.AdamW(groups, **settings), "default"
 
 
+def join_ranks():
+    """This process becomes one of `ranks`; the first starts the others, which do as it says until it ends."""
+    if "RANK" not in os.environ:
+        with socket.socket() as probe:
+            probe.bind(("127.0.0.1", 0))
+            port = str(probe.getsockname()[1])
+        os.environ.update(RANK="0", WORLD_SIZE=str(arguments.ranks), MASTER_ADDR="127.0.0.1", MASTER_PORT=port)
+        for rank in range(1, arguments.ranks):
+            subprocess.Popen([sys.executable, *sys.argv], env={**os.environ, "RANK": str(rank)}, stdin=subprocess.DEVNULL,
+                             stdout=subprocess.DEVNULL)
+    torch.distributed.init_process_group("gloo")
+    return torch.distributed.get_rank()
+
+
+def spread(model):
+    if not arguments.shard:
+        return nn.parallel.DistributedDataParallel(model)
+    from torch.distributed.device_mesh import init_device_mesh
+    from torch.distributed.fsdp import fully_shard
+
+    mesh = init_device_mesh("cpu", (arguments.ranks,))
+    for block in model.blocks:
+        fully_shard(block, mesh=mesh)
+    return fully_shard(model, mesh=mesh)
+
+
 def main():
     torch.manual_seed(1)
     torch.set_num_threads(arguments.threads)
+    rank = join_ranks() if arguments.ranks > 1 else 0
     kind = Gpt2 if arguments.model == "module" else FromTransformers
     model = kind(*SIZES[arguments.size], arguments.vocab, arguments.context, arguments.dropout).train()
+    parameters = sum(p.numel() for p in model.parameters())
+    wrapped = spread(model) if arguments.ranks > 1 else model
     optimizer, flavour = make_optimizer(model)
-    run = torch.compile(model) if arguments.compile else model
+    run = torch.compile(wrapped) if arguments.compile else wrapped
     stream = torch.randint(0, arguments.vocab, (arguments.batch, arguments.sequence + 1))
+    share = arguments.batch // arguments.ranks
+    stream = stream[rank * share:(rank + 1) * share]
     ids, labels = stream[:, :-1].contiguous(), stream[:, 1:].contiguous()
     losses = []
 
@@ -137,14 +174,27 @@ def main():
         optimizer.step()
         losses.append(loss.item())
 
+    go = torch.zeros(1)
+    if rank > 0:
+        while torch.distributed.broadcast(go, 0) is None and go.item() > 0:
+            step()
+        return torch.distributed.destroy_process_group()
+
+    def step_together():
+        torch.distributed.broadcast(go.fill_(1), 0)
+        step()
+
     def describe(best):
         return {"peer": f"torch {torch.__version__}", "model": arguments.model, "size": arguments.size,
-                "parameters": sum(p.numel() for p in model.parameters()), "batch": arguments.batch, "sequence": arguments.sequence,
+                "parameters": parameters, "ranks": arguments.ranks, "shard": arguments.shard, "batch": arguments.batch, "sequence": arguments.sequence,
                 "dropout": arguments.dropout, "precision": arguments.precision, "compile": arguments.compile, "clip": arguments.clip,
                 "adamw": flavour, "cpu_capability": torch.backends.cpu.get_cpu_capability(),
                 "first_loss": losses[0], "last_loss": losses[-1], "tokens_per_second": arguments.batch * arguments.sequence / best}
 
-    protocol.serve(arguments, step, describe)
+    protocol.serve(arguments, step if arguments.ranks == 1 else step_together, describe)
+    if arguments.ranks > 1:
+        torch.distributed.broadcast(go.fill_(0), 0)
+        torch.distributed.destroy_process_group()
 
 
 main()

@@ -1,0 +1,66 @@
+#!/usr/bin/env python3
+"""Training steps of GPT-2 124M on two data ranks, ours and PyTorch's, each against its own single rank.
+
+    ./dev bench ranks                     # everything, written to bench/results/ranks.md
+    ./dev bench ranks --quick --model gpt2-tiny
+
+All do the same global batch. One rank has all threads, two ranks have half each, so that what is compared is what it costs
+to be two: the copies, the collectives, what of them cannot be hidden. A peer's ratio is taken within the peer.
+"""
+
+import argparse
+
+from peers import contest
+from peers.contest import Contender, report
+
+def parse():
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    contest.add_arguments(parser)
+    parser.add_argument("--model", default="gpt2", choices=["gpt2", "gpt2-medium", "gpt2-tiny"])
+    parser.add_argument("--samples", type=int, default=4)
+    parser.add_argument("--sequence", type=int, default=256)
+    return contest.parse(parser)
+
+
+def contenders(arguments):
+    ours = [contest.our_program(arguments, "steps"), "--model", arguments.model, "--samples", arguments.samples, "--sequence",
+            arguments.sequence, "--warmup", arguments.warmup]
+    torch = [*contest.peer_script(arguments, "torch_train.py"), "--size", arguments.model, "--batch", arguments.samples, "--sequence",
+             arguments.sequence, "--warmup", arguments.warmup]
+    whole, half = ["--threads", arguments.threads], ["--threads", arguments.threads // 2]
+    return [
+        Contender("Plimsoll, one rank", [*ours, *whole]),
+        Contender("Plimsoll, two ranks", [*ours, *half, "--data", 2]),
+        Contender("Plimsoll, two ranks, ZeRO 3", [*ours, *half, "--data", 2, "--zero", 3]),
+        Contender("torch, one rank", [*torch, *whole]),
+        Contender("torch, two ranks (DDP)", [*torch, *half, "--ranks", 2]),
+        Contender("torch, two ranks (FSDP2)", [*torch, *half, "--ranks", 2, "--shard"]),
+    ]
+
+
+def ratio(by_name, above, below):
+    return f"{by_name[above].best / by_name[below].best:.2f}" if above in by_name and below in by_name else "not there"
+
+
+def main():
+    arguments = parse()
+    head = contest.heading(f"Two data ranks, {arguments.model}, {arguments.samples} x {arguments.sequence} tokens, f32, AdamW")
+    report(head)
+    first, *others = contenders(arguments)
+    result = contest.hold(first, others, arguments.repeats)
+    by_name = {contender.label: contender for contender in (result.ours, *result.peers)}
+    tokens = arguments.samples * arguments.sequence
+    text = contest.markdown_table([*contest.TIMING_HEADER, "tokens/s"],
+                                  contest.timing_rows(result, lambda contender: f"{tokens / contender.best:.1f}"))
+    text += "".join(f"\n\nNot there: {reason}" for reason in result.absent)
+    figures = contest.markdown_table(["figure", "wanted", "ours", "PyTorch's own"], [
+        ["tokens/s of two ranks over one", "0.9 or more, above PyTorch's", ratio(by_name, "Plimsoll, one rank", "Plimsoll, two ranks"),
+         ratio(by_name, "torch, one rank", "torch, two ranks (DDP)")],
+        ["step time of ZeRO 3 over ZeRO 0", "1.15 or less", ratio(by_name, "Plimsoll, two ranks, ZeRO 3", "Plimsoll, two ranks"),
+         ratio(by_name, "torch, two ranks (FSDP2)", "torch, two ranks (DDP)")],
+    ])
+    report(text + "\n\n" + figures)
+    contest.write(arguments, "ranks", "\n".join([head, figures, "", text, ""]))
+
+
+main()
