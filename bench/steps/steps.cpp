@@ -46,7 +46,8 @@ void add_options(CLI::App& app, Options& options) {
   app.add_option("--dropout", options.dropout, "everywhere the family has it")->check(CLI::Range(0.0, 0.99))->capture_default_str();
   app.add_option("--clip", options.clip, "global gradient norm; 0 = off")->check(CLI::NonNegativeNumber)->capture_default_str();
   app.add_option("--precision", options.precision, "f32, bf16 or fp16")->transform(CLI::CheckedTransformer(precisions));
-  app.add_option("--data", options.data, "data ranks, as threads, each with --threads; --samples are those of all")->check(CLI::PositiveNumber);
+  app.add_option("--data", options.data, "data ranks, as threads, each with --threads; --samples are those of all")
+      ->check(CLI::PositiveNumber);
   app.add_option("--tensor", options.tensor, "tensor ranks")->check(CLI::PositiveNumber);
   app.add_option("--zero", options.zero, "ZeRO stage")->check(CLI::Range(0, 3));
   auto* plan = app.add_flag("--plan", options.plan, "time planning instead of steps");
@@ -77,7 +78,8 @@ train::SessionOptions session_options(const Options& options) {
 
 // One batch serves all steps, as it does for the peer; each data rank has its part of it.
 void fill_inputs(train::Session& session, const Options& options, std::int64_t vocab) {
-  const auto first = static_cast<std::size_t>(session.plan().mesh.place(ops::Axis::data, session.rank()) * (options.samples / options.data));
+  const auto first =
+      static_cast<std::size_t>(session.plan().mesh.place(ops::Axis::data, session.rank()) * (options.samples / options.data));
   const base::RandomKey key = base::random_key(1, base::hash_name("tokens"));
   const auto draw = [&](std::size_t index) {
     return static_cast<std::int32_t>(base::philox({static_cast<std::uint32_t>(index), 0, 0, 0}, key)[0] %
