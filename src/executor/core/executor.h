@@ -17,7 +17,7 @@ class Executor {
   // recorded there.
   virtual void run(std::string_view program, Timeline* timeline = nullptr) = 0;
 
-  // Host access to a buffer between programs: initial weights, tokens, losses, checkpoints.
+  // Host access to a buffer between programs: initial weights, tokens, losses, checkpoints. Arenas hold zeros at first.
   virtual std::byte* host_view(plan::BufferId buffer) = 0;
 
   virtual const plan::RankClass& rank_class() const = 0;
