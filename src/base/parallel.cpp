@@ -9,7 +9,7 @@ namespace plimsoll::base {
 
 std::int64_t threads_for_bytes(std::int64_t bytes) {
   constexpr std::int64_t kBytesPerThread = std::int64_t{8} << 20;
-  constexpr std::int64_t kMostThreads = 8;
+  constexpr std::int64_t kMostThreads = 4;
   const auto cores = static_cast<std::int64_t>(std::max(1u, std::thread::hardware_concurrency()));
   return std::clamp<std::int64_t>(bytes / kBytesPerThread, 1, std::min(cores, kMostThreads));
 }

@@ -35,7 +35,7 @@ TEST(ThreadsForBytes, SmallAmountsStayOnOneThread) {
   EXPECT_EQ(threads_for_bytes(0), 1);
   EXPECT_EQ(threads_for_bytes(10'000'000), 1);
   EXPECT_GE(threads_for_bytes(std::int64_t{1} << 40), 1);
-  EXPECT_LE(threads_for_bytes(std::int64_t{1} << 40), 8);
+  EXPECT_LE(threads_for_bytes(std::int64_t{1} << 40), 4);
 }
 
 }  // namespace

@@ -86,6 +86,41 @@ TEST_F(TrainFiles, AFullDiskFollowsThePolicy) {
   EXPECT_NE(ended.out.find("tries again"), std::string::npos) << ended.out << ended.err;
 }
 
+// The whole way: settings of a DeepSpeed file are trained with, the rest is told, and a resolved run needs the file no more.
+TEST_F(TrainFiles, DeepSpeedConfiguration) {
+  folder_.write("ds.json", R"({
+    // as people write them
+    "train_batch_size": 8, "gradient_accumulation_steps": 4, "train_micro_batch_size_per_gpu": "auto",
+    "optimizer": {"type": "AdamW", "params": {"lr": 1e-2, "betas": [0.9, 0.99], "weight_decay": "auto"}},
+    "scheduler": {"type": "WarmupLR", "params": {"warmup_num_steps": 4, "warmup_type": "linear"}},
+    "zero_optimization": {"stage": 2, "overlap_comm": true, "allgather_bucket_size": 2e8},
+    "wall_clock_breakdown": true,
+  })");
+  folder_.write("plain.json", R"({"model": {"family": "gpt2", "layers": 1, "width": 16, "heads": 2, "context": 32, "vocab": 256},
+    "data": {"train": "train.txt"}, "batch": {"sequence": 16}, "steps": 6, "threads": 1, "out": "out"})");
+  const Ended ended = folder_.plimsoll({"train", "plain.json", "--deepspeed", "ds.json"});
+  ASSERT_EQ(ended.exit_code, 0) << ended.err;
+  EXPECT_NE(ended.out.find("batch: train_batch_size 8 = micro-batch 2 x accumulation steps 4 x data ranks 1"), std::string::npos)
+      << ended.out;
+  EXPECT_NE(ended.err.find("wall_clock_breakdown = true (ds.json:7:"), std::string::npos) << ended.err;
+  EXPECT_NE(ended.err.find("allgather_bucket_size"), std::string::npos) << ended.err;
+  EXPECT_EQ(lines_of(ended.err).size(), 1u) << ended.err;
+  const std::vector<std::string> rates = column(folder_.read("out/metrics.jsonl"), "lr");
+  EXPECT_EQ(rates, (std::vector<std::string>{"0.0025", "0.005", "0.0075", "0.01", "0.01", "0.01"}));
+  const std::vector<std::string> trained = losses("out");
+
+  EXPECT_EQ(folder_.plimsoll({"train", "out/run.json", "--set", "out=again"}).exit_code, 0);
+  EXPECT_EQ(losses("again"), trained);
+  for (const char* command : {"plan", "explain"}) {
+    EXPECT_EQ(folder_.plimsoll({command, "plain.json", "--deepspeed", "ds.json"}).exit_code, 0) << command;
+  }
+  folder_.write("ds.json", R"({"train_batch_size": 8, "train_micro_batch_size_per_gpu": 3})");
+  const Ended wrong = folder_.plimsoll({"train", "plain.json", "--deepspeed", "ds.json"});
+  EXPECT_EQ(wrong.exit_code, 2);
+  EXPECT_NE(wrong.err.find("= 8 / 3, which leaves a remainder of 2"), std::string::npos) << wrong.err;
+  EXPECT_EQ(folder_.plimsoll({"train", "plain.json", "--deepspeed", "none.json"}).exit_code, 2);
+}
+
 TEST_F(TrainFiles, Metrics) {
   train();
   const std::vector<std::string> lines = lines_of(folder_.read("out/metrics.jsonl"));
