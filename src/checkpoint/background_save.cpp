@@ -9,6 +9,13 @@ BackgroundSave::~BackgroundSave() {
 }
 
 void BackgroundSave::start(SaveRequest request, std::vector<TensorSource> tensors, std::function<void()> prepare) {
+  start(std::move(request), [this, tensors = std::move(tensors), prepare = std::move(prepare)](const SaveRequest& given) {
+    if (prepare) prepare();
+    return save(file_system_, folder_, given, tensors);
+  });
+}
+
+void BackgroundSave::start(SaveRequest request, Job job) {
   PLIMSOLL_CHECK(!thread_.joinable(), "a save is in flight; collect it first");
   read_ = 0;
   ended_ = false;
@@ -20,16 +27,14 @@ void BackgroundSave::start(SaveRequest request, std::vector<TensorSource> tensor
     }
     changed_.notify_all();
   };
-  thread_ = std::thread(
-      [this, request = std::move(request), tensors = std::move(tensors), prepare = std::move(prepare)] { run(request, tensors, prepare); });
+  thread_ = std::thread([this, request = std::move(request), job = std::move(job)] { run(request, job); });
 }
 
-void BackgroundSave::run(const SaveRequest& request, std::span<const TensorSource> tensors, const std::function<void()>& prepare) {
+void BackgroundSave::run(const SaveRequest& request, const Job& job) {
   SaveResult result;
   std::exception_ptr failure;
   try {
-    if (prepare) prepare();
-    result = save(file_system_, folder_, request, tensors);
+    result = job(request);
   } catch (...) {  // told to whoever collects; also what tests throw to end a process
     failure = std::current_exception();
   }

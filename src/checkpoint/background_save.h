@@ -34,6 +34,9 @@ class BackgroundSave {
 
   // The save before this one must have been collected. `prepare` runs first, on the writer's thread.
   void start(SaveRequest request, std::vector<TensorSource> tensors, std::function<void()> prepare = {});
+  // The same for a part of a save, or its commit: `job` is called with the request, whose was_read it must use.
+  using Job = std::function<SaveResult(const SaveRequest& request)>;
+  void start(SaveRequest request, Job job);
   bool in_flight() const { return thread_.joinable(); }
 
   // Returns when the first `count` tensors may be changed: read, or the save has ended, whichever way.
@@ -43,7 +46,7 @@ class BackgroundSave {
   std::optional<SaveResult> collect(Wait wait);
 
  private:
-  void run(const SaveRequest& request, std::span<const TensorSource> tensors, const std::function<void()>& prepare);
+  void run(const SaveRequest& request, const Job& job);
 
   io::FileSystem& file_system_;
   const io::Path folder_;

@@ -176,9 +176,8 @@ std::vector<Field> run_fields() {
                    "Steps between checkpoints; 0 = only at the end."),
       number_field("checkpoint.keep", PLIMSOLL_AT(checkpoint.keep), count_from(2, 1e6),
                    "Newest checkpoints that are kept; at least 2, so that there is one to fall back to."),
-      flag_field(
-          "checkpoint.async", PLIMSOLL_AT(checkpoint.async),
-          "Write checkpoints while training goes on, reading in place what the next update has not yet changed; several ranks wait."),
+      flag_field("checkpoint.async", PLIMSOLL_AT(checkpoint.async),
+                 "Write checkpoints while training goes on, reading in place what the next update has not yet changed."),
       choice_field("checkpoint.on_full_disk", PLIMSOLL_AT(checkpoint.on_full_disk),
                    "A save that finds no room: end the run, or pause and try again. Earlier checkpoints are kept either way."),
       number_field("checkpoint.retry_seconds", PLIMSOLL_AT(checkpoint.retry_seconds), between(0.01, 86400),

@@ -132,6 +132,7 @@ checkpoint::SaveRequest Checkpoints::request_of(Trainer& trainer) {
   request.state = Json::object({{"cursor", trainer.progress().cursor}});
   request.keep = settings_.keep;
   step_ = request.step;
+  began_ = seconds_now();
   stalled_ = 0.0;
   return request;
 }
@@ -181,16 +182,26 @@ void Checkpoints::save_now(Trainer& trainer, const SaveContext& context) {
   }
 }
 
-void Checkpoints::start(Trainer& trainer, const SaveContext& context) {
-  const double start = seconds_now();
-  if (!snapshot_) snapshot_ = snapshot_of(trainer.session());
-  checkpoint::SaveRequest request = request_of(trainer);
-  scalars_.assign(snapshot_->scalars.data.begin(), snapshot_->scalars.data.end());
-  HeldPiece scalars = snapshot_->scalars;
-  scalars.data = scalars_;
+void Checkpoints::start(Trainer& trainer, const SaveContext& context, bool& full) {
+  Session& session = trainer.session();
+  collectives::Group* world = session.world();
+  if (!snapshot_) snapshot_ = snapshot_of(session);
+  request_ = request_of(trainer);
   std::vector<HeldPiece> pieces = snapshot_->pieces;
-  pieces.push_back(std::move(scalars));
-  guarded_ = &trainer.session().executor();
+  scalars_.clear();
+  for (const HeldPiece& piece : snapshot_->scalars) scalars_.insert(scalars_.end(), piece.data.begin(), piece.data.end());
+  std::span<std::byte> copied = scalars_;
+  for (HeldPiece piece : snapshot_->scalars) {
+    piece.data = copied.first(piece.data.size());
+    copied = copied.subspan(piece.data.size());
+    pieces.push_back(std::move(piece));
+  }
+  if (world != nullptr) {
+    together(world, [&] {
+      if (world->rank() == 0) note_full(full, [&] { checkpoint::begin(file_system_, folder_, request_.step); });
+    });
+  }
+  guarded_ = &session.executor();
   guarded_->set_before_call([this](const plan::Call& call) {
     const auto needed = snapshot_->needed_before.find(&call);
     if (needed == snapshot_->needed_before.end()) return;
@@ -198,31 +209,96 @@ void Checkpoints::start(Trainer& trainer, const SaveContext& context) {
     background_.wait_until_read(needed->second);
     stalled_ += seconds_now() - wait;
   });
-  background_.start(std::move(request), sources_of(pieces), context.make_durable);
-  stalled_ += seconds_now() - start;
+  stage_ = world == nullptr ? Stage::whole : Stage::parts;
+  if (world == nullptr) {
+    background_.start(request_, sources_of(pieces), context.make_durable);
+  } else {
+    background_.start(request_, [this, sources = sources_of(pieces), writer = world->rank(),
+                                 prepare = context.make_durable](const checkpoint::SaveRequest& request) {
+      if (prepare) prepare();
+      part_ = checkpoint::write_part(file_system_, folder_, request, writer, sources);
+      return checkpoint::SaveResult{};
+    });
+  }
+  stalled_ += seconds_now() - began_;
+}
+
+// Whether this rank's share of the stage has ended; throws when it failed.
+bool Checkpoints::look(checkpoint::BackgroundSave::Wait wait) {
+  if (!background_.in_flight()) return true;
+  auto result = background_.collect(wait);
+  if (result) result_ = std::move(*result);
+  return result.has_value();
+}
+
+void Checkpoints::begin_commit(collectives::Group* world) {
+  guarded_->set_before_call({});
+  stage_ = Stage::commit;
+  result_ = {};
+  std::vector<std::string> texts = tell_all(world, base::write_json(checkpoint::to_json(part_)));
+  if (world->rank() != 0) return;
+  background_.start(request_, [this, texts = std::move(texts)](const checkpoint::SaveRequest& request) {
+    std::vector<checkpoint::Part> parts;
+    for (const std::string& text : texts) parts.push_back(checkpoint::part_from_json(base::parse_json(text, "part of a checkpoint")));
+    return checkpoint::commit(file_system_, folder_, request, parts);
+  });
+}
+
+void Checkpoints::end() {
+  guarded_->set_before_call({});
+  stage_ = Stage::none;
+}
+
+// After a failure on some rank: nobody writes any more before what was written is removed.
+void Checkpoints::give_up(Trainer& trainer) {
+  try {
+    look(checkpoint::BackgroundSave::Wait::yes);
+  } catch (const base::Error&) {  // another rank's failure is told already
+  }
+  end();
+  collectives::Group* world = trainer.session().world();
+  if (world == nullptr) return;
+  tell_all(world, 0);
+  if (world->rank() == 0) checkpoint::abandon(file_system_, folder_, request_.step);
 }
 
 void Checkpoints::collect(Trainer& trainer, const SaveContext& context, checkpoint::BackgroundSave::Wait wait) {
-  if (!background_.in_flight()) return;
-  const double start = seconds_now();
-  try {
-    const auto result = background_.collect(wait);
+  collectives::Group* world = trainer.session().world();
+  while (stage_ != Stage::none) {
+    const double start = seconds_now();
+    bool ended = false;
+    bool full = false;
+    try {
+      together(world, [&] { note_full(full, [&] { ended = look(wait); }); });
+    } catch (const base::Error& error) {
+      give_up(trainer);
+      // The state that was not saved is gone; what is tried again is the present one.
+      if (!wait_for_room(trainer, context, full, error.what())) throw;
+      return save_now(trainer, context);
+    }
+    const std::vector<std::int64_t> everybodys = tell_all(world, ended ? 1 : 0);
     stalled_ += seconds_now() - start;
-    if (!result) return;
-    guarded_->set_before_call({});
-    tell(context, *result);
-  } catch (const io::IoError& error) {
-    // The state that did not fit is gone; what is tried again is the present one.
-    guarded_->set_before_call({});
-    if (!wait_for_room(trainer, context, error.disk_full(), error.what())) throw;
-    save_now(trainer, context);
+    if (std::find(everybodys.begin(), everybodys.end(), 0) != everybodys.end()) return;
+    if (stage_ == Stage::parts) {
+      begin_commit(world);
+      continue;
+    }
+    end();
+    if (result_.seconds == 0.0) result_.seconds = seconds_now() - began_;
+    tell(context, result_);
   }
 }
 
 void Checkpoints::save(Trainer& trainer, const SaveContext& context) {
   collect(trainer, context, checkpoint::BackgroundSave::Wait::yes);
-  if (settings_.async && trainer.session().world() == nullptr) return start(trainer, context);
-  save_now(trainer, context);
+  if (!settings_.async) return save_now(trainer, context);
+  bool full = false;
+  try {
+    start(trainer, context, full);
+  } catch (const base::Error& error) {
+    if (!wait_for_room(trainer, context, full, error.what())) throw;
+    save_now(trainer, context);
+  }
 }
 
 void Checkpoints::poll(Trainer& trainer, const SaveContext& context) { collect(trainer, context, checkpoint::BackgroundSave::Wait::no); }

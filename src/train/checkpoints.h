@@ -39,9 +39,8 @@ class Checkpoints {
 
   // Continues from the newest valid checkpoint, if there is one: weights, moments, step scalars, data position.
   Resumed resume(Trainer& trainer);
-  // At a step's end. With checkpoint.async the save of a single rank runs on beside training, and how it ended is told by
-  // a later call; at most one is in flight. Several ranks write together and wait. A full disk follows
-  // checkpoint.on_full_disk.
+  // At a step's end, on all ranks. With checkpoint.async the save runs on beside training, and how it ended is told by a
+  // later call; at most one is in flight. A full disk follows checkpoint.on_full_disk.
   void save(Trainer& trainer, const SaveContext& context);
   // At every step's end: tells of a save that has ended, and throws what went wrong with it.
   void poll(Trainer& trainer, const SaveContext& context);
@@ -53,9 +52,13 @@ class Checkpoints {
  private:
   checkpoint::Search load_together(Session& session);
   checkpoint::SaveRequest request_of(Trainer& trainer);
-  void start(Trainer& trainer, const SaveContext& context);
+  void start(Trainer& trainer, const SaveContext& context, bool& full);
   void save_now(Trainer& trainer, const SaveContext& context);
   void collect(Trainer& trainer, const SaveContext& context, checkpoint::BackgroundSave::Wait wait);
+  bool look(checkpoint::BackgroundSave::Wait wait);
+  void begin_commit(collectives::Group* world);
+  void give_up(Trainer& trainer);
+  void end();
   void tell(const SaveContext& context, const checkpoint::SaveResult& result) const;
   bool wait_for_room(Trainer& trainer, const SaveContext& context, bool full, std::string_view problem) const;
 
@@ -65,10 +68,16 @@ class Checkpoints {
   std::string folder_;
   std::optional<Snapshot> snapshot_;
   std::vector<std::byte> scalars_;  // as they were when the save began
+  // What runs beside training: a whole save, or of several ranks' first everybody's part, then the first's commit.
+  enum class Stage { none, whole, parts, commit } stage_ = Stage::none;
+  checkpoint::SaveRequest request_;  // of the save in flight
+  checkpoint::Part part_;            // this rank's; the writer's thread until its stage has ended
+  checkpoint::SaveResult result_;    // of the stage that ended last
   checkpoint::BackgroundSave background_;
   executor::Executor* guarded_ = nullptr;  // asks before it overwrites what is being saved
   std::int64_t step_ = 0;                  // of the save in flight, or the last one
-  std::atomic<double> stalled_ = 0.0;      // how long training waited for it
+  double began_ = 0.0;
+  std::atomic<double> stalled_ = 0.0;  // how long training waited for it
 };
 
 }  // namespace plimsoll::train

@@ -1,6 +1,7 @@
 #include "train/snapshot.h"
 
 #include <algorithm>
+#include <iterator>
 #include <limits>
 #include <map>
 
@@ -144,11 +145,9 @@ std::vector<checkpoint::TensorSource> sources_of(const std::vector<HeldPiece>& p
 Snapshot snapshot_of(Session& session) {
   Snapshot snapshot;
   snapshot.pieces = own_pieces(session);
-  const auto scalars =
-      std::find_if(snapshot.pieces.begin(), snapshot.pieces.end(), [](const HeldPiece& piece) { return piece.name == kScalars; });
-  PLIMSOLL_CHECK(scalars != snapshot.pieces.end(), "a session of one rank holds its step scalars");
-  snapshot.scalars = std::move(*scalars);
-  snapshot.pieces.erase(scalars);
+  const auto is_scalars = [](const HeldPiece& piece) { return piece.name == kScalars; };
+  std::copy_if(snapshot.pieces.begin(), snapshot.pieces.end(), std::back_inserter(snapshot.scalars), is_scalars);
+  std::erase_if(snapshot.pieces, is_scalars);
   order_by_first_write(session, snapshot.pieces);
 
   Index end;  // after the last piece in a buffer

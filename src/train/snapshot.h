@@ -34,13 +34,12 @@ std::vector<checkpoint::TensorTarget> targets_of(const std::vector<HeldPiece>& p
 std::vector<checkpoint::TensorSource> sources_of(const std::vector<HeldPiece>& pieces);
 
 struct Snapshot {
-  std::vector<HeldPiece> pieces;  // this rank's own, but for the step scalars
-  HeldPiece scalars;              // every step begins by changing them
+  std::vector<HeldPiece> pieces;   // this rank's own, but for the step scalars
+  std::vector<HeldPiece> scalars;  // this rank's share of them; every step begins by changing them
   // For the calls of the train program that write some of the pieces: how many must have been read before.
   std::unordered_map<const plan::Call*, std::size_t> needed_before;
 };
 
-// Of a session that has the checkpoint to itself.
 Snapshot snapshot_of(Session& session);
 
 }  // namespace plimsoll::train

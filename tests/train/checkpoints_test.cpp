@@ -10,6 +10,7 @@
 
 #include "checkpoint/folder.h"
 #include "checkpoint/load.h"
+#include "collectives/local/threads.h"
 #include "config/config.h"
 #include "io/files.h"
 #include "io/posix_file_system.h"
@@ -96,6 +97,33 @@ class CheckpointsTest : public testing::Test {
     return bytes;
   }
 
+  // The same by two ranks.
+  std::vector<std::string> train_two(const config::Run& run, const std::string& name) {
+    collectives::local::run_threads(2, [&](collectives::Transport& transport) {
+      Recorder silent;
+      Recorder& recorder = transport.rank() == 0 ? recorder_ : silent;
+      Trainer trainer(run, {.file_system = disk_, .observer = recorder, .clock = clock_, .stop_wanted = stop_, .transport = &transport});
+      Checkpoints checkpoints(files_, run, (folder_ / name).string());
+      const SaveContext context{.observer = recorder, .stop_wanted = stop_, .make_durable = {}};
+      trainer.run({.save = [&](Trainer& at) { checkpoints.save(at, context); },
+                   .poll = [&](Trainer& at) { checkpoints.poll(at, context); },
+                   .settle = [&](Trainer& at) { checkpoints.settle(at, context); }});
+    });
+    std::vector<std::string> bytes;
+    for (const std::int64_t step : checkpoint::list_steps(disk_, folder_ / name)) {
+      const checkpoint::Checkpoint found = checkpoint::open(disk_, folder_ / name / checkpoint::step_name(step));
+      std::string all;
+      for (const checkpoint::TensorRecord& tensor : found.manifest.tensors) {
+        std::string data(static_cast<std::size_t>(tensor.bytes()), '\0');
+        const checkpoint::TensorTarget target{tensor.name, tensor.dtype, tensor.shape, std::as_writable_bytes(std::span(data))};
+        checkpoint::load(disk_, found, std::span(&target, 1), checkpoint::Unclaimed::ignore);
+        all += tensor.name + data;
+      }
+      bytes.push_back(std::move(all));
+    }
+    return bytes;
+  }
+
   std::filesystem::path folder_;
   io::PosixFileSystem disk_;
   HardFileSystem files_;
@@ -160,6 +188,37 @@ TEST_F(CheckpointsTest, AFullDiskCanBeWaitedOut) {
     ASSERT_GE(recorder_.notices.size(), 3u);
     EXPECT_NE(recorder_.notices[0].find("tries again"), std::string::npos) << recorder_.notices[0];
   }
+}
+
+TEST_F(CheckpointsTest, OfSeveralRanksAreTheSameBesideTrainingAndWaitedFor) {
+  for (const char* zero : {"strategy.zero=0", "strategy.zero=1"}) {
+    const std::vector<std::string> two{"strategy.data=2", "batch.micro=1", zero};
+    const auto with = [&](const char* more) {
+      std::vector<std::string> all = two;
+      all.emplace_back(more);
+      return run(all);
+    };
+    const std::string name = zero;
+    const auto waited = train_two(with("checkpoint.async=false"), name + "waited");
+    ASSERT_EQ(waited.size(), 6u);
+    EXPECT_EQ(train_two(with("checkpoint.async=true"), name + "quick"), waited);
+    files_.each_write = std::chrono::milliseconds(3);
+    EXPECT_EQ(train_two(with("checkpoint.async=true"), name + "slow"), waited);
+    files_.each_write = std::chrono::milliseconds(0);
+  }
+}
+
+TEST_F(CheckpointsTest, OfSeveralRanksFollowThePolicyOnAFullDisk) {
+  const std::vector<std::string> two{"strategy.data=2", "batch.micro=1", "steps=4"};
+  files_.full_writes = 3;
+  std::vector<std::string> retrying = two;
+  retrying.emplace_back("checkpoint.on_full_disk=retry");
+  EXPECT_FALSE(train_two(run(retrying), "retry").empty());
+  EXPECT_TRUE(recorder_.noticed);
+  files_.full_writes = 1'000'000;
+  EXPECT_THROW(train_two(run(two), "stop"), base::Error);
+  EXPECT_TRUE(checkpoint::list_steps(disk_, folder_ / "stop").empty());
+  for (const io::Entry& entry : disk_.list(folder_ / "stop")) ADD_FAILURE() << "debris: " << entry.name;
 }
 
 TEST_F(CheckpointsTest, AStopEndsTheWaitForRoom) {
