@@ -167,7 +167,7 @@ TEST_P(Kill, LeavesTheSameBytes) {
 }
 
 INSTANTIATE_TEST_SUITE_P(Both, Kill, testing::Values(Saving::beside, Saving::waiting),
-                         [](const auto& info) { return info.param == Saving::beside ? "beside" : "waiting"; });
+                         [](const auto& test) { return test.param == Saving::beside ? "beside" : "waiting"; });
 
 }  // namespace
 }  // namespace plimsoll::tests
