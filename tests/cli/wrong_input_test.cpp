@@ -155,7 +155,6 @@ TEST_F(WrongInput, DoesNotFit) {
 
 TEST_F(WrongInput, NotLegalHere) {
   expect_refusal_of("strategy.pipe=2", kNotLegal, {"strategy", "\"pipe\" is 2", "use 1"});
-  expect_refusal_of("strategy.tensor=2", kNotLegal, {"strategy", "\"tensor\" is 2", "use 1"});
   expect_refusal_of("device=cuda", kNotLegal, {"\"device\" is \"cuda\"", "no CUDA backend", "use \"cpu\""});
   expect_refusal_of("precision=fp8", kNotLegal, {"\"precision\" is \"fp8\"", "use \"bf16\""});
 }
