@@ -51,6 +51,13 @@ void add_plan(CLI::App& app) {
   add_json(*command, options->run.json);
   command->add_option("--out", options->out, "store the plan in this file")->type_name("FILE");
   command->add_flag("--full", options->full, "print every procedure, buffer and call");
+  CLI::Option* schedule = command
+                              ->add_option("--schedule", options->schedules,
+                                           "draw this pipeline schedule for the run's ranks and micro-batches instead, or several side by "
+                                           "side: gpipe,1f1b,interleaved; a .csv file is one too, and --out stores one (docs/schedules.md)")
+                              ->type_name("NAME")
+                              ->delimiter(',');
+  command->add_option("--svg", options->svg, "store the drawing of --schedule in this file")->type_name("FILE")->needs(schedule);
   command->callback([options] { plan_command(*options); });
 }
 

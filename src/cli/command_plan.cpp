@@ -3,6 +3,7 @@
 #include "base/json.h"
 #include "cli/commands.h"
 #include "cli/common.h"
+#include "cli/plan_schedule.h"
 #include "io/files.h"
 #include "io/posix_file_system.h"
 #include "observe/terminal.h"
@@ -42,6 +43,7 @@ Json candidate_json(const plan::Plan& plan, const train::Capacity& capacity) {
 void plan_command(const PlanOptions& options) {
   io::PosixFileSystem file_system;
   const config::Run run = read_run(file_system, options.run);
+  if (!options.schedules.empty()) return plan_schedules(file_system, run, options);
   const plan::Plan plan = train::plan_session(train::session_options(run, {.train = true, .evaluate = !run.data.valid.empty()}));
   plan::verify(plan, "lowering");
   const train::Capacity capacity = train::capacity_of(run);

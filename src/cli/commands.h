@@ -26,8 +26,10 @@ struct TrainOptions {
 
 struct PlanOptions {
   RunOptions run;
-  std::string out;    // store the plan
-  bool full = false;  // print every procedure, buffer and call
+  std::string out;                     // store the plan
+  bool full = false;                   // print every procedure, buffer and call
+  std::vector<std::string> schedules;  // draw these instead of planning
+  std::string svg;                     // and store the drawing
 };
 
 struct GenerateOptions {

@@ -102,4 +102,13 @@ Figures figures(const Schedule& schedule, const Timeline& timeline) {
   return all;
 }
 
+double steady_bubble(const Schedule& shorter, const Schedule& longer, const Costs& costs) {
+  const Timeline first = simulate(shorter, costs);
+  const Timeline second = simulate(longer, costs);
+  double busy = 0.0;
+  for (std::size_t rank = 0; rank < shorter.ranks.size(); ++rank) busy += second.busy(rank) - first.busy(rank);
+  const double time = (second.makespan - first.makespan) * static_cast<double>(shorter.ranks.size());
+  return time > 0.0 ? 1.0 - busy / time : 0.0;
+}
+
 }  // namespace plimsoll::strategy::schedules

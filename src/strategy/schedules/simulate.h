@@ -67,4 +67,7 @@ struct Figures {
 
 Figures figures(const Schedule& schedule, const Timeline& timeline);
 
+// The bubble once a schedule without a flush has started: two layouts of it that differ in the count of batches are compared.
+double steady_bubble(const Schedule& shorter, const Schedule& longer, const Costs& costs);
+
 }  // namespace plimsoll::strategy::schedules

@@ -1,0 +1,159 @@
+#include "cli/plan_schedule.h"
+
+#include <algorithm>
+
+#include <fmt/format.h>
+
+#include "base/error.h"
+#include "base/json.h"
+#include "io/files.h"
+#include "observe/terminal.h"
+#include "report/gantt_svg.h"
+#include "report/gantt_table.h"
+#include "report/gantt_text.h"
+#include "strategy/schedules/csv.h"
+#include "strategy/schedules/table.h"
+#include "strategy/schedules/verify.h"
+
+namespace plimsoll::cli {
+
+namespace {
+
+namespace schedules = strategy::schedules;
+using base::Json;
+using report::Gantt;
+using schedules::Kind;
+using schedules::Schedule;
+using schedules::Shape;
+
+constexpr std::int64_t kLargestFile = std::int64_t{64} << 20;
+constexpr int kWidthOfFiles = 110;
+constexpr int kLeastWidth = 72;
+
+bool is_file(std::string_view name) { return name.ends_with(schedules::kCsvSuffix); }
+
+Shape shape_of(const config::Run& run) {
+  if (run.strategy_auto) return {.micro_batches = run.micro_batches()};
+  return {.ranks = run.strategy.pipe, .micro_batches = run.micro_batches(), .chunks = run.strategy.chunks};
+}
+
+// The run's shape for one kind. Side by side, kinds keep the run's ranks and micro-batches but not its chunks, which no two kinds
+// could share. A schedule without a flush is laid out until its steady part can be seen.
+Shape shape_for(const Kind& kind, Shape shape, bool side_by_side) {
+  if (side_by_side) shape.chunks = kind.chunked ? std::max<std::int64_t>(shape.chunks, 2) : 1;
+  if (kind.asynchronous) shape.batches = std::max<std::int64_t>(2, (3 * shape.ranks + shape.micro_batches - 1) / shape.micro_batches);
+  return shape;
+}
+
+Gantt gantt_for(const Kind& kind, const Shape& shape, const config::Run& run) {
+  Schedule schedule = schedules::build(kind.name, shape);
+  const bool recomputes = run.strategy.recompute == strategy::Recompute::full && !kind.recomputes;
+  if (recomputes) schedule = schedules::with_recompute(std::move(schedule));
+  Gantt gantt = report::gantt_of(std::move(schedule), std::string(kind.about));
+  if (kind.asynchronous) {
+    Shape longer = shape;
+    longer.batches *= 2;
+    if (schedules::reasons_against(kind, longer).empty()) {
+      Schedule twice = schedules::build(kind.name, longer);
+      if (recomputes) twice = schedules::with_recompute(std::move(twice));
+      gantt.bubble = schedules::steady_bubble(gantt.schedule, twice, gantt.costs);
+    }
+  }
+  return gantt;
+}
+
+Gantt gantt_of_file(io::FileSystem& file_system, const std::string& path, const Shape& shape) {
+  schedules::require_legal(path, schedules::reasons_against(shape));
+  Schedule schedule = schedules::parse_csv(io::read_text(file_system, path, kLargestFile), path, shape);
+  schedules::require_legal(path, schedules::reasons_against(schedule.shape));
+  schedules::require_valid(schedule);
+  return report::gantt_of(std::move(schedule), "from a file");
+}
+
+std::vector<report::GanttRow> all_rows(const config::Run& run, const std::vector<std::string>& drawn) {
+  std::vector<report::GanttRow> rows;
+  for (const Kind& kind : schedules::kinds()) {
+    const Shape shape = shape_for(kind, shape_of(run), true);
+    report::GanttRow row{.name = std::string(kind.name),
+                         .drawn = std::find(drawn.begin(), drawn.end(), kind.name) != drawn.end(),
+                         .reason = "",
+                         .gantt = {}};
+    const std::vector<std::string> reasons = schedules::reasons_against(kind, shape);
+    if (reasons.empty()) {
+      row.gantt = gantt_for(kind, shape, run);
+    } else {
+      row.reason = reasons[0].substr(0, reasons[0].find(';'));
+    }
+    rows.push_back(std::move(row));
+  }
+  return rows;
+}
+
+// Bytes of what passes between two stages: the activations of one micro-batch, or their gradient.
+base::Bytes boundary_bytes(const config::Run& run) {
+  const std::int64_t element = run.precision == model::Precision::f32 ? 4 : 2;
+  return base::Bytes{run.batch.micro * run.batch.sequence * run.model.width * element};
+}
+
+Json numbers(const std::vector<std::int64_t>& values) {
+  Json list = Json::array({});
+  for (std::int64_t value : values) list.push(Json(value));
+  return list;
+}
+
+Json to_json(const Gantt& gantt, const config::Run& run) {
+  const Shape& shape = gantt.schedule.shape;
+  Json orders = Json::array({});
+  for (const std::vector<schedules::Item>& items : gantt.schedule.ranks) orders.push(Json(schedules::short_names(items)));
+  return Json::object({{"schedule", gantt.schedule.name},
+                       {"ranks", shape.ranks},
+                       {"micro_batches", shape.micro_batches},
+                       {"chunks", shape.chunks},
+                       {"batches", shape.batches},
+                       {"makespan", gantt.figures.makespan},
+                       {"bubble_fraction", gantt.bubble},
+                       {"peak_live_stages", numbers(gantt.figures.peak_live)},
+                       {"peak_full_stages", numbers(gantt.figures.peak_full)},
+                       {"weight_versions", numbers(gantt.figures.versions)},
+                       {"messages", numbers(gantt.figures.messages)},
+                       {"message_bytes", boundary_bytes(run).count},
+                       {"orders", orders}});
+}
+
+void print_text(const std::vector<Gantt>& gantts, const config::Run& run, const std::vector<std::string>& names) {
+  const observe::Terminal terminal = observe::detect_terminal(1);
+  const int width = terminal.interactive ? std::max(terminal.columns, kLeastWidth) : kWidthOfFiles;
+  const Shape shape = shape_of(run);
+  const std::string each = base::to_string(boundary_bytes(run));
+  fmt::print("{} pipeline rank{}, {} micro-batch{} a step; a forward takes 1, a backward 2, a message no time and {}\n\n", shape.ranks,
+             shape.ranks == 1 ? "" : "s", shape.micro_batches, shape.micro_batches == 1 ? "" : "es", each);
+  fmt::print("{}\n{}", report::gantt_text(gantts, {.color = terminal.color, .width = width}),
+             report::gantt_table(all_rows(run, names), terminal.color));
+  if (shape.ranks == 1) fmt::print("\none rank has nobody to wait for; try --set strategy.pipe=4 and a smaller batch.micro\n");
+}
+
+}  // namespace
+
+void plan_schedules(io::FileSystem& file_system, const config::Run& run, const PlanOptions& options) {
+  const std::vector<std::string>& names = options.schedules;
+  if (!options.out.empty() && names.size() > 1) {
+    base::bad_input("--out stores one schedule, found {} with --schedule; expected one", names.size());
+  }
+  std::vector<Gantt> gantts;
+  for (const std::string& name : names) {
+    if (is_file(name)) {
+      gantts.push_back(gantt_of_file(file_system, name, shape_of(run)));
+    } else {
+      const Kind& kind = schedules::find_kind(name);
+      gantts.push_back(gantt_for(kind, shape_for(kind, shape_of(run), names.size() > 1), run));
+    }
+  }
+  if (!options.out.empty()) io::replace_file(file_system, options.out, io::as_bytes(schedules::write_csv(gantts[0].schedule)));
+  if (!options.svg.empty()) io::replace_file(file_system, options.svg, io::as_bytes(report::gantt_svg(gantts)));
+  if (!options.run.json) return print_text(gantts, run, names);
+  Json list = Json::array({});
+  for (const Gantt& gantt : gantts) list.push(to_json(gantt, run));
+  fmt::print("{}\n", base::write_json(Json::object({{"schedules", std::move(list)}}), base::JsonLayout::pretty));
+}
+
+}  // namespace plimsoll::cli

@@ -1,0 +1,122 @@
+#include "report/gantt_text.h"
+
+#include <algorithm>
+#include <cmath>
+
+#include <fmt/format.h>
+
+namespace plimsoll::report {
+
+namespace {
+
+using strategy::schedules::Work;
+
+constexpr int kHeldCells = 8;
+constexpr int kHeldWidth = kHeldCells + 6;
+constexpr int kLeastChart = 24;
+
+struct Look {
+  char fill;
+  std::string_view dark;  // escape codes: background and ink
+  std::string_view light;
+};
+
+Look look_of(Work work) {
+  switch (work) {
+    case Work::forward: return {'>', "48;5;25;38;5;231", "48;5;117;38;5;16"};
+    case Work::backward: return {'<', "48;5;28;38;5;231", "48;5;114;38;5;16"};
+    case Work::backward_input: return {'i', "48;5;30;38;5;231", "48;5;80;38;5;16"};
+    case Work::backward_weight: return {'w', "48;5;97;38;5;231", "48;5;183;38;5;16"};
+    case Work::recompute: return {'r', "48;5;172;38;5;16", "48;5;222;38;5;16"};
+    case Work::update: break;
+  }
+  return {'.', "", ""};
+}
+
+std::string tinted(std::string_view text, std::string_view code, bool color) {
+  return color ? fmt::format("\x1b[{}m{}\x1b[0m", code, text) : std::string(text);
+}
+
+// Columns per unit of time. Whole columns for the shortest piece, where there is room for one, so that equal pieces look equal.
+double scale_of(std::span<const Gantt> gantts, int columns) {
+  double shortest = longest(gantts);
+  for (const Gantt& gantt : gantts) {
+    for (const Bar& bar : bars_of(gantt, 0)) {
+      if (bar.end > bar.start) shortest = std::min(shortest, bar.end - bar.start);
+    }
+  }
+  const double exact = columns / std::max(longest(gantts), 1e-9);
+  const double whole = std::floor(exact * shortest + 1e-9);
+  return whole >= 1.0 ? whole / shortest : exact;
+}
+
+std::string piece(const Bar& bar, int width, bool color) {
+  const Look look = look_of(bar.work);
+  const std::string label = fmt::format("{}", bar.micro_batch);
+  std::string text(static_cast<std::size_t>(width), color ? ' ' : look.fill);
+  // One column without colour has room for the number or the kind: forwards show the number, the rest what they are.
+  const bool kind_only = !color && width == 1 && bar.work != Work::forward;
+  if (label.size() <= text.size() && !kind_only) text.replace(0, label.size(), label);
+  return tinted(text, bar.light ? look.light : look.dark, color);
+}
+
+std::string row(const Gantt& gantt, std::size_t rank, double scale, int columns, bool color) {
+  std::string text;
+  int column = 0;
+  const auto idle_until = [&](int stop) {
+    std::string gap;
+    for (; column < stop; ++column) gap += "·";
+    if (!gap.empty()) text += tinted(gap, "2", color);
+  };
+  for (const Bar& bar : bars_of(gantt, rank)) {
+    const int start = static_cast<int>(std::lround(bar.start * scale));
+    const int stop = std::min(static_cast<int>(std::lround(bar.end * scale)), columns);
+    idle_until(start);
+    if (stop <= column) continue;
+    text += piece(bar, stop - column, color);
+    column = stop;
+  }
+  idle_until(std::min(static_cast<int>(std::lround(gantt.timeline.makespan * scale)), columns));
+  for (; column < columns; ++column) text += ' ';
+  return text;
+}
+
+std::string held_bar(double held, double most) {
+  const int cells = std::max(1, static_cast<int>(std::lround(held / std::max(most, 1.0) * kHeldCells)));
+  std::string text;
+  for (int i = 0; i < cells; ++i) text += "▆";
+  return text;
+}
+
+std::string legend(std::span<const Gantt> gantts, bool color) {
+  std::string text;
+  for (const LegendEntry& entry : legend_of(gantts)) {
+    const Look look = look_of(entry.work);
+    const std::string sample = color ? "0 " : std::string("0") + look.fill;
+    text += fmt::format("{} {}   ", tinted(sample, look.dark, color), entry.name);
+  }
+  return text + tinted("··", "2", color) + " waiting\nnumbers are micro-batches; ▆ how many a rank holds at most\n";
+}
+
+}  // namespace
+
+std::string gantt_text(std::span<const Gantt> gantts, const GanttStyle& style) {
+  std::size_t ranks = 0;
+  for (const Gantt& gantt : gantts) ranks = std::max(ranks, gantt.schedule.ranks.size());
+  const int label = static_cast<int>(fmt::format("rank {} ", ranks - 1).size());
+  const int columns = std::max(style.width - label - 1 - kHeldWidth, kLeastChart);
+  const double scale = scale_of(gantts, columns);
+  const int used = std::min(columns, static_cast<int>(std::lround(longest(gantts) * scale)));
+  std::string text;
+  for (const Gantt& gantt : gantts) {
+    text += fmt::format("{}: {}\n", tinted(title(gantt), "1", style.color), gantt.about);
+    for (std::size_t rank = 0; rank < gantt.schedule.ranks.size(); ++rank) {
+      text += fmt::format("{:<{}}│{} {:>4} {}\n", fmt::format("rank {}", rank), label, row(gantt, rank, scale, used, style.color),
+                          plain(held(gantt, rank)), tinted(held_bar(held(gantt, rank), most_held(gantts)), "33", style.color));
+    }
+    text += fmt::format("{:>{}}└ {}\n\n", "", label, summary(gantt));
+  }
+  return text + legend(gantts, style.color);
+}
+
+}  // namespace plimsoll::report

@@ -1,0 +1,74 @@
+// `plimsoll plan --schedule` as its user meets it.
+#include <gtest/gtest.h>
+
+#include "cli/run_folder.h"
+
+namespace plimsoll::tests {
+namespace {
+
+class Schedule : public testing::Test {
+ protected:
+  // The tiny run on four pipeline ranks with eight micro-batches.
+  Ended plan(std::vector<std::string> arguments) {
+    arguments.insert(arguments.begin(), {"plan", "run.json", "--set", "strategy.pipe=4", "--set", "batch.global=16"});
+    return folder_.plimsoll(arguments);
+  }
+
+  void expect_refusal(const std::vector<std::string>& arguments, int exit_code, const std::vector<std::string>& parts) {
+    const std::vector<std::string> before = folder_.files();
+    const Ended ended = plan(arguments);
+    SCOPED_TRACE(ended.err);
+    EXPECT_EQ(ended.exit_code, exit_code);
+    EXPECT_TRUE(ended.out.empty());
+    for (const std::string& part : parts) EXPECT_NE(ended.err.find(part), std::string::npos) << "expected: " << part;
+    EXPECT_EQ(folder_.files(), before);
+  }
+
+  RunFolder folder_;
+};
+
+TEST_F(Schedule, IsDrawnThoughItCannotBeRunHere) {
+  const Ended ended = plan({"--schedule", "gpipe,1f1b,interleaved", "--svg", "drawn.svg"});
+  ASSERT_EQ(ended.exit_code, 0) << ended.err;
+  for (const char* part : {"4 pipeline ranks, 8 micro-batches", "bubble 27.3%", "bubble 15.8%", "holds at most 4 micro-batches", "2.00 KiB"})
+    EXPECT_NE(ended.out.find(part), std::string::npos) << part << "\n" << ended.out;
+  EXPECT_EQ(ended.out.find('\x1b'), std::string::npos) << "escape codes in a file";
+  EXPECT_TRUE(folder_.read("drawn.svg").starts_with("<svg "));
+}
+
+TEST_F(Schedule, AsJson) {
+  const Ended ended = plan({"--schedule", "1f1b", "--json"});
+  ASSERT_EQ(ended.exit_code, 0) << ended.err;
+  const base::Json json = base::parse_json(ended.out, "output");
+  const base::Json& one = json.at("schedules").at(0);
+  EXPECT_NEAR(one.at("bubble_fraction").as_double(), 3.0 / 11.0, 1e-12);
+  EXPECT_EQ(one.at("peak_live_stages").at(0).as_integer(), 4);
+  EXPECT_EQ(one.at("message_bytes").as_integer(), 2 * 16 * 16 * 4);
+}
+
+TEST_F(Schedule, GoesOutAsAFileAndComesBack) {
+  ASSERT_EQ(plan({"--schedule", "zb-h1", "--out", "own.csv"}).exit_code, 0);
+  const Ended back = plan({"--schedule", "own.csv"});
+  EXPECT_EQ(back.exit_code, 0) << back.err;
+  EXPECT_NE(back.out.find("bubble 11.1%"), std::string::npos) << back.out;
+}
+
+TEST_F(Schedule, WrongShapesAreNotLegal) {
+  expect_refusal({"--schedule", "interleaved"}, 3, {"\"interleaved\"", "\"chunks\": 2"});
+  expect_refusal({"--schedule", "interleaved", "--set", "strategy.chunks=2", "--set", "batch.global=12"}, 3,
+                 {"found 6 micro-batches", "the nearest is 4 or 8"});
+  expect_refusal({"--schedule", "1f1b", "--set", "strategy.chunks=2"}, 3, {"found \"chunks\": 2"});
+}
+
+TEST_F(Schedule, WrongNamesAndFiles) {
+  expect_refusal({"--schedule", "gpip"}, 2, {"did you mean \"gpipe\"?"});
+  expect_refusal({"--schedule", "none.csv"}, 2, {"none.csv", "No such file"});
+  folder_.write("odd.csv", "rank,work,stage,micro_batch\n0,forward,9,0\n");
+  expect_refusal({"--schedule", "odd.csv"}, 2, {"odd.csv: line 2, column 11", "expected a number from 0 to 3"});
+  folder_.write("half.csv", "rank,work,stage,micro_batch\n0,forward,0,0\n");
+  expect_refusal({"--schedule", "half.csv"}, 3, {"half.csv", "rank 0: no backward of micro-batch 0 in stage 0"});
+  expect_refusal({"--schedule", "gpipe,1f1b", "--out", "two.csv"}, 2, {"--out stores one schedule"});
+}
+
+}  // namespace
+}  // namespace plimsoll::tests
