@@ -81,8 +81,9 @@ std::string row(const Gantt& gantt, std::size_t rank, double scale, int columns,
   return text;
 }
 
+// One cell is one micro-batch, or more where eight cells are not enough.
 std::string held_bar(double held, double most) {
-  const int cells = std::max(1, static_cast<int>(std::lround(held / std::max(most, 1.0) * kHeldCells)));
+  const int cells = std::max(1, static_cast<int>(std::lround(held / std::max<double>(most, kHeldCells) * kHeldCells)));
   std::string text;
   for (int i = 0; i < cells; ++i) text += "▆";
   return text;

@@ -50,13 +50,13 @@ std::size_t count(std::string_view text, std::string_view part) {
 TEST(GanttText, SmallDrawingsToTheLetter) {
   EXPECT_EQ(gantt_text(drawings({"gpipe", "1f1b"}, {.ranks = 2, .micro_batches = 3}), {.color = false, .width = 50}),
             "gpipe: about\n"
-            "rank 0 │0>1>2>······2<<<1<<<0<<<    3 ▆▆▆▆▆▆▆▆\n"
-            "rank 1 │··0>1>2>2<<<1<<<0<<<····    3 ▆▆▆▆▆▆▆▆\n"
+            "rank 0 │0>1>2>······2<<<1<<<0<<<    3 ▆▆▆\n"
+            "rank 1 │··0>1>2>2<<<1<<<0<<<····    3 ▆▆▆\n"
             "       └ bubble 25.0%, a rank holds at most 3 micro-batches, 6 messages a step\n"
             "\n"
             "1f1b: about\n"
-            "rank 0 │0>1>····0<<<2>1<<<··2<<<    2 ▆▆▆▆▆\n"
-            "rank 1 │··0>0<<<1>1<<<2>2<<<····    1 ▆▆▆\n"
+            "rank 0 │0>1>····0<<<2>1<<<··2<<<    2 ▆▆\n"
+            "rank 1 │··0>0<<<1>1<<<2>2<<<····    1 ▆\n"
             "       └ bubble 25.0%, a rank holds at most 2 micro-batches, 6 messages a step\n"
             "\n"
             "0> forward   0< backward   ·· waiting\n"
