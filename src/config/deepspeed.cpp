@@ -116,7 +116,9 @@ void DeepSpeedTranslation::take(const Json& value, const std::string& path, cons
   run_.deepspeed.keys.push_back(std::move(outcome));
 }
 
-void DeepSpeedTranslation::unknown(const JsonMember& member, const std::string& group, const std::string& written) {
+void DeepSpeedTranslation::unknown(const JsonMember& member, const std::string& group, const std::string& key) {
+  const std::string quoted = base::quote_json(key);  // a key may hold line ends
+  const std::string written = quoted.substr(1, quoted.size() - 2);
   const std::vector<std::string> words = deepspeed_words_below(group);
   const std::string_view meant = base::nearest_name(member.key, std::vector<std::string_view>(words.begin(), words.end()));
   const std::string hint = meant.empty() ? "" : fmt::format("did you mean \"{}\"?", meant);

@@ -26,7 +26,7 @@ class DeepSpeedTranslation {
  private:
   void walk(const base::Json& object, const std::string& group);
   void take(const base::Json& value, const std::string& path, const std::string& written);
-  void unknown(const base::JsonMember& member, const std::string& group, const std::string& written);
+  void unknown(const base::JsonMember& member, const std::string& group, const std::string& key);
 
   const base::Json* given(std::string_view path) const;  // nullptr: absent, null or "auto"
   bool flag(std::string_view path, bool otherwise = false) const;

@@ -168,6 +168,8 @@ TEST(DeepSpeed, OneWarningNamesWhatDiffers) {
   for (std::string_view quiet : {"block_size", "tensorboard", "comet", "sub_group_size"}) EXPECT_FALSE(says(warning, quiet)) << quiet;
   EXPECT_EQ(std::count(warning.begin(), warning.end(), '\n'), 1);
   EXPECT_EQ(run.strategy.zero, 0);  // one rank: nothing to share out
+  const std::string odd = deepspeed_warning(run_of(R"({"two\nlines": 1})"));
+  EXPECT_EQ(std::count(odd.begin(), odd.end(), '\n'), 1) << odd;
 }
 
 TEST(DeepSpeed, WrongKeysAndValuesPointAtThemselves) {
