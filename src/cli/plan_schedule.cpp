@@ -50,6 +50,7 @@ Gantt gantt_for(const Kind& kind, const Shape& shape, const config::Run& run) {
   const bool recomputes = run.strategy.recompute == strategy::Recompute::full && !kind.recomputes;
   if (recomputes) schedule = schedules::with_recompute(std::move(schedule));
   Gantt gantt = report::gantt_of(std::move(schedule), std::string(kind.about));
+  if (!recomputes) gantt.formula = kind.bubble;  // recomputes are not in it
   if (kind.asynchronous) {
     Shape longer = shape;
     longer.batches *= 2;

@@ -34,7 +34,8 @@ Gantt gantt_of(schedules::Schedule schedule, std::string about) {
               .costs = {.stages = {{.forward = part, .backward_input = part, .backward_weight = part, .recompute = part}}},
               .timeline = {},
               .figures = {},
-              .about = std::move(about)};
+              .about = std::move(about),
+              .formula = ""};
   gantt.timeline = schedules::simulate(gantt.schedule, gantt.costs);
   gantt.figures = schedules::figures(gantt.schedule, gantt.timeline);
   gantt.bubble = gantt.figures.bubble_fraction;
@@ -98,7 +99,8 @@ std::string plain(double number) {
 
 std::string summary(const Gantt& gantt) {
   const double most = most_held(std::span(&gantt, 1));
-  std::string text = fmt::format("bubble {:.1f}%{}, a rank holds at most {} micro-batch{}", 100.0 * gantt.bubble,
+  std::string text = fmt::format("bubble {:.1f}%{}{}, a rank holds at most {} micro-batch{}", 100.0 * gantt.bubble,
+                                 gantt.formula.empty() ? "" : " = " + gantt.formula,
                                  gantt.schedule.shape.batches > 1 ? " once started" : "", plain(most), most == 1.0 ? "" : "es");
   if (needs_recompute(gantt, 0)) {
     const std::int64_t full = *std::max_element(gantt.figures.peak_full.begin(), gantt.figures.peak_full.end());

@@ -20,6 +20,7 @@ struct Gantt {
   strategy::schedules::Timeline timeline;
   strategy::schedules::Figures figures;
   std::string about;          // one line
+  std::string formula;        // of the bubble; may be empty
   double bubble = 0.0;        // as it is reported: of a step, or of a batch once a schedule without flush has started
   std::int64_t messages = 0;  // of a step, all ranks
 };

@@ -31,7 +31,7 @@ TEST_F(Schedule, IsDrawnThoughItCannotBeRunHere) {
   const Ended ended = plan({"--schedule", "gpipe,1f1b,interleaved", "--svg", "drawn.svg"});
   ASSERT_EQ(ended.exit_code, 0) << ended.err;
   for (const char* part :
-       {"4 pipeline ranks, 8 micro-batches", "bubble 27.3%", "bubble 15.8%", "holds at most 4 micro-batches", "2.00 KiB"})
+       {"4 pipeline ranks, 8 micro-batches", "bubble 27.3%", "bubble 15.8% = (p-1)/(vm+p-1)", "holds at most 4 micro-batches", "2.00 KiB"})
     EXPECT_NE(ended.out.find(part), std::string::npos) << part << "\n" << ended.out;
   EXPECT_EQ(ended.out.find('\x1b'), std::string::npos) << "escape codes in a file";
   EXPECT_TRUE(folder_.read("drawn.svg").starts_with("<svg "));

@@ -102,6 +102,7 @@ TEST(ClosedForm, ZeroBubbleH1) {
       SCOPED_TRACE(named(shape));
       const Ran got = ran("zb-h1", shape);
       EXPECT_EQ(got.figures.makespan, static_cast<double>(3 * m + p - 1));
+      EXPECT_NEAR(got.figures.bubble_fraction, static_cast<double>(p - 1) / static_cast<double>(3 * m + p - 1), 1e-12);
       EXPECT_EQ(got.figures.peak_live, std::vector<std::int64_t>(static_cast<std::size_t>(p), p));
     }
   }
@@ -129,6 +130,7 @@ TEST(ClosedForm, DualPipe) {
     const Ran got = ran("dualpipe", shape);
     const double both = 3.0;
     EXPECT_EQ(got.figures.makespan, 3.0 * m + (p / 2 - 1) * (both + 2.0 - 3.0 * 1.0));
+    EXPECT_NEAR(got.figures.bubble_fraction, (p - 2.0) / (3.0 * m + p - 2.0), 1e-12);
     EXPECT_LE(*std::max_element(got.figures.peak_live.begin(), got.figures.peak_live.end()), p + 1);
     // Apart, the two halves of a pair wait less: half the bubble.
     Schedule apart = got.schedule;

@@ -15,10 +15,10 @@ namespace plimsoll::strategy::schedules {
 struct Kind {
   std::string_view name;
   std::string_view about;
-  std::string_view bubble;    // share of a step in which a rank waits, for equal stages and messages that take no time
-  bool chunked = false;       // takes more than one stage per rank
-  bool asynchronous = false;  // batches follow one another without a flush; weights have versions
-  bool recomputes = false;    // has recomputes of its own
+  std::string_view bubble = "";  // in closed form, where the three parts take equal times and messages none; empty: 0, or none known
+  bool chunked = false;          // takes more than one stage per rank
+  bool asynchronous = false;     // batches follow one another without a flush; weights have versions
+  bool recomputes = false;       // has recomputes of its own
   // Reasons beyond those that hold for all schedules; null: none.
   void (*add_reasons)(const Shape& shape, std::vector<std::string>& reasons) = nullptr;
   Schedule (*make)(const Shape& shape) = nullptr;
