@@ -117,7 +117,9 @@ TEST(Elementwise, RefusesOtherFloats) {
   const std::vector<TensorType> types{{DType::f8e4m3, Shape{4}}};
   const ops::Op op = ops::Activation{};
   for (const Kernel& kernel : elementwise_kernels()) {
-    EXPECT_NE(kernel.refusal({op, types, types, 1}), std::nullopt);
+    if (kernel.op == "pad") continue;  // it moves bytes, whatever they are
+    ASSERT_NE(kernel.refusal, nullptr) << kernel.name;
+    EXPECT_NE(kernel.refusal({op, types, types, 1}), std::nullopt) << kernel.name;
   }
 }
 

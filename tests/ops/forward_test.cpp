@@ -196,7 +196,8 @@ TEST(Cases, EveryOperatorIsTriedInF32AndBf16) {
 TEST(Cases, AreDifferent) {
   std::map<std::string, int> names;
   for (const Case& test : all_cases()) {
-    if (std::holds_alternative<ops::StepScalars>(test.inputs[0].source)) continue;  // these differ in the scalars' values
+    if (!test.inputs.empty() && std::holds_alternative<ops::StepScalars>(test.inputs[0].source))
+      continue;  // these differ in the scalars' values
     EXPECT_EQ(names[test.name()]++, 0) << test.name();
   }
 }
