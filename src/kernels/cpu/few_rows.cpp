@@ -96,8 +96,8 @@ using MultiplyRange = void (*)(const Products&, const void*, std::int64_t, std::
 
 template <typename T, int... kRowsLessOne>
 MultiplyRange choose_rows(std::int64_t rows, std::integer_sequence<int, kRowsLessOne...>) {
-  constexpr std::array<MultiplyRange, sizeof...(kRowsLessOne)> functions{multiply_range<T, kRowsLessOne + 1>...};
-  return functions[static_cast<std::size_t>(rows - 1)];
+  constexpr std::array<MultiplyRange, sizeof...(kRowsLessOne)> kFunctions{multiply_range<T, kRowsLessOne + 1>...};
+  return kFunctions[static_cast<std::size_t>(rows - 1)];
 }
 
 template <typename T, ops::ActivationKind kind>
