@@ -21,7 +21,7 @@ namespace {
 using base::Json;
 
 Json candidate_json(const plan::Plan& plan, const train::Capacity& capacity) {
-  const plan::RankClass& rank_class = plan.classes.at(0);
+  const plan::RankClass& rank_class = plan::fullest_class(plan);
   const base::Bytes arena = rank_class.arena[static_cast<std::size_t>(plan::Tier::device)];
   const plan::Waterline line = plan::waterline(rank_class, 0, plan::Tier::device);
   const bool fits = arena + capacity.reserve <= capacity.device;

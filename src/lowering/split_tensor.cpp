@@ -84,24 +84,20 @@ class TensorSplit {
     if (std::holds_alternative<ops::CrossEntropy>(node.op) && is_split(node.inputs[0])) return add_cross_entropy(node);
     if (std::holds_alternative<ops::SquaredNorm>(node.op) && is_split(node.inputs[1])) return add_side_square(node);
     if (std::holds_alternative<ops::SquaredNorm>(node.op)) return add_square(node);
-    if (std::holds_alternative<ops::EmbedGrad>(node.op)) return add_embed_grad(node);
 
     std::vector<Placement> found;
     for (ValueId id : node.inputs) found.push_back(placement_[id.index]);
     const std::vector<base::TensorType> types = old_.types(node.inputs);
     const auto place = ops::definition_of(node.op).place;
     const ops::PlacedOp placed =
-        place != nullptr ? place({.op = node.op, .inputs = found, .types = types, .seat = seat_})
+        place != nullptr ? place({.op = node.op, .inputs = found, .types = types, .seat = seat_, .wanted = wanted_of(node.outputs[0])})
                          : ops::PlacedOp{node.op, std::vector<Placement>(found.size()), std::vector<Placement>(node.outputs.size())};
     std::vector<ValueId> inputs;
     for (std::size_t index = 0; index < node.inputs.size(); ++index) {
       if (!placed.left_out.empty() && placed.left_out[index]) continue;
-      const ValueId input = as_placed(node, node.inputs[index], placed.inputs[index]);
-      const bool looks_up = std::holds_alternative<ops::Embed>(node.op) && index % 2 == 0 && is_split(node.inputs[index + 1]);
-      inputs.push_back(looks_up ? shifted(node, node.inputs[index], node.inputs[index + 1]) : input);
+      const std::int64_t units = placed.ids_of.empty() ? 0 : placed.ids_of[index];
+      inputs.push_back(units > 0 ? shifted(node, node.inputs[index], units) : as_placed(node, node.inputs[index], placed.inputs[index]));
     }
-    if (std::holds_alternative<ops::CrossEntropyGrad>(node.op) && is_split(node.inputs[0]))
-      inputs[1] = shifted_by(node, node.inputs[1], placement_[node.inputs[0].index].units);
     finish(node, placed.op, inputs, placed.outputs);
   }
 
@@ -117,6 +113,11 @@ class TensorSplit {
       placement_[before.index] = outputs[output];
       settle_gradient(node, before);
     }
+  }
+
+  Placement wanted_of(ValueId id) const {
+    const auto found = gradient_of_.find(id.index);
+    return found == gradient_of_.end() ? ops::whole() : found->second;
   }
 
   // A gradient is placed like its parameter before anybody reads it; over micro-batches its summands add up first.
@@ -158,9 +159,7 @@ class TensorSplit {
 
   // ---- vocabularies and tables in parts
 
-  ValueId shifted(const Node& node, ValueId ids, ValueId table) { return shifted_by(node, ids, old_.values[table].deal.units); }
-
-  ValueId shifted_by(const Node& node, ValueId ids, std::int64_t units) {
+  ValueId shifted(const Node& node, ValueId ids, std::int64_t units) {
     // Made anew in each phase: ids are small, and what is kept for the backward pass is not.
     const auto key = std::tuple(ids.index, units, node.block.index, static_cast<int>(node.phase));
     const auto [found, fresh] = shifted_.try_emplace(key);
@@ -171,22 +170,9 @@ class TensorSplit {
     return found->second;
   }
 
-  void add_embed_grad(const Node& node) {
-    auto grad = std::get<ops::EmbedGrad>(node.op);
-    const auto wanted = gradient_of_.find(node.outputs[0].index);
-    const Placement placement = wanted == gradient_of_.end() ? placement_[node.inputs.back().index] : wanted->second;
-    std::vector<ValueId> inputs{map_[node.inputs[0].index], as_placed(node, node.inputs[1], ops::whole())};
-    if (placement.spread == Spread::split) {
-      grad.rows = seat_.units_here(placement.units);
-      inputs[0] = shifted_by(node, node.inputs[0], placement.units);
-    }
-    if (grad.accumulate) inputs.push_back(as_placed(node, node.inputs[2], placement));
-    finish(node, grad, inputs, {placement});
-  }
-
   void add_cross_entropy(const Node& node) {
     const std::int64_t units = placement_[node.inputs[0].index].units;
-    const ValueId targets = shifted_by(node, node.inputs[1], units);
+    const ValueId targets = shifted(node, node.inputs[1], units);
     const ValueId part = add(ops::CrossEntropyPart{}, {map_[node.inputs[0].index], targets}, node, "loss.part")[0];
     const ValueId all = add(collective(ops::CollectiveKind::all_gather), {part}, node, "loss.parts")[0];
     finish(node, ops::CrossEntropyMerge{.members = seat_.members}, {all, map_[node.inputs[1].index]}, {ops::whole(), ops::whole()});

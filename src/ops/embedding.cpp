@@ -53,15 +53,16 @@ Work embed_grad_work(const Op& op, Types inputs, Types outputs) {
   return {static_cast<double>(inputs[1].shape.elements()), rows_moved + (accumulate ? 0.0 : static_cast<double>(outputs[0].bytes()))};
 }
 
-// Where tables are shared out by rows, a rank adds what it has; tables that are whole are added by the first rank alone. The
-// split tables' ids must have been shifted (lowering does).
+// Where tables are shared out by rows, a rank adds what it has; tables that are whole are added by the first rank alone.
 PlacedOp place_embed(const PlacementQuery& query) {
   PlacedOp placed = place_whole(query, 1);
   placed.left_out.assign(query.inputs.size(), false);
+  placed.ids_of.assign(query.inputs.size(), 0);
   bool any = false;
   for (std::size_t table = 1; table < query.inputs.size(); table += 2) {
     if (query.inputs[table].spread != Spread::split || query.inputs[table].dim != 0) continue;
     placed.inputs[table] = query.inputs[table];
+    placed.ids_of[table - 1] = query.inputs[table].units;
     any = true;
   }
   if (!any) return placed;
@@ -73,6 +74,21 @@ PlacedOp place_embed(const PlacementQuery& query) {
   }
   placed.op = embed;
   placed.outputs[0] = partial();
+  return placed;
+}
+
+// A rank has the rows of its part of the table, whatever dy brings.
+PlacedOp place_embed_grad(const PlacementQuery& query) {
+  auto grad = std::get<EmbedGrad>(query.op);
+  PlacedOp placed = place_whole(query, 1);
+  const Placement table = grad.accumulate ? query.inputs[2] : query.wanted;
+  if (table.spread != Spread::split) return placed;
+  grad.rows = query.seat.units_here(table.units);
+  placed.op = grad;
+  placed.outputs[0] = table;
+  if (grad.accumulate) placed.inputs[2] = table;
+  placed.ids_of.assign(query.inputs.size(), 0);
+  placed.ids_of[0] = table.units;
   return placed;
 }
 
@@ -92,7 +108,8 @@ Definition define(const EmbedGrad&) {
           .work = embed_grad_work,
           .aliases = [](const Op& op) { return accumulator_aliases(std::get<EmbedGrad>(op).accumulate, 0, 1, 2); },
           .accumulating = accumulate_by_attribute<EmbedGrad>,
-          .accumulated_outputs = [](const Op&) { return std::vector<int>{0}; }};
+          .accumulated_outputs = [](const Op&) { return std::vector<int>{0}; },
+          .place = place_embed_grad};
 }
 
 }  // namespace plimsoll::ops

@@ -82,7 +82,9 @@ std::vector<TensorType> infer_cross_entropy_merge(const Op& op, Types inputs) {
 
 PlacedOp place_cross_entropy_grad(const PlacementQuery& query) {
   PlacedOp placed = place_whole(query, 1);
-  if (last_is_split(query, 0)) placed.inputs[0] = placed.outputs[0] = query.inputs[0];
+  if (!last_is_split(query, 0)) return placed;
+  placed.inputs[0] = placed.outputs[0] = query.inputs[0];
+  placed.ids_of = {0, query.inputs[0].units, 0, 0};
   return placed;
 }
 

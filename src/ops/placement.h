@@ -45,6 +45,7 @@ struct PlacementQuery {
   std::span<const Placement> inputs;  // as they come
   Types types;                        // of the whole operands
   Seat seat;
+  Placement wanted = {};  // of the first result, where it is the gradient of a parameter that lies so
 };
 
 struct PlacedOp {
@@ -52,6 +53,9 @@ struct PlacedOp {
   std::vector<Placement> inputs;  // as they must come
   std::vector<Placement> outputs;
   std::vector<bool> left_out = {};  // operands that this rank does without (a bias that another rank adds)
+  // Operands that are ids into something of which this rank has a part: in how many units that is dealt out; 0: not ids. They
+  // come shifted into the part (ShiftIds).
+  std::vector<std::int64_t> ids_of = {};
 };
 
 }  // namespace plimsoll::ops

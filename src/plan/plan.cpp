@@ -104,6 +104,12 @@ Bytes wire_bytes(const Plan& plan, const Program& program, ops::Axis axis, std::
   return sum;
 }
 
+const RankClass& fullest_class(const Plan& plan) {
+  constexpr auto kDevice = static_cast<std::size_t>(Tier::device);
+  return *std::max_element(plan.classes.begin(), plan.classes.end(),
+                           [](const RankClass& a, const RankClass& b) { return a.arena[kDevice] < b.arena[kDevice]; });
+}
+
 const RankClass& class_of(const Plan& plan, std::int32_t rank) {
   for (const RankClass& candidate : plan.classes) {
     if (std::find(candidate.ranks.begin(), candidate.ranks.end(), rank) != candidate.ranks.end()) return candidate;

@@ -209,6 +209,9 @@ Bytes wire_bytes(const Plan& plan, const Program& program, ops::Axis axis, std::
 
 const RankClass& class_of(const Plan& plan, std::int32_t rank);
 
+// The class whose ranks need most memory on the device.
+const RankClass& fullest_class(const Plan& plan);
+
 const Program* find_program(const RankClass& rank_class, std::string_view name);
 
 }  // namespace plimsoll::plan

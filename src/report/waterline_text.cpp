@@ -109,7 +109,7 @@ std::string axis(std::size_t width) {
 }  // namespace
 
 std::string waterline_text(const plan::Plan& plan, std::string_view program_name, const WaterlineStyle& style) {
-  const plan::RankClass& rank_class = plan.classes.at(0);
+  const plan::RankClass& rank_class = plan::fullest_class(plan);
   const auto found = std::find_if(rank_class.programs.begin(), rank_class.programs.end(),
                                   [&](const plan::Program& program) { return program.name == program_name; });
   PLIMSOLL_CHECK(found != rank_class.programs.end(), "the plan has no program {}", program_name);

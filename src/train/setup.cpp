@@ -172,7 +172,7 @@ Capacity capacity_of(const config::Run& run) {
 }
 
 void require_fit(const plan::Plan& plan, const Capacity& capacity) {
-  const plan::RankClass& rank_class = plan.classes.at(0);
+  const plan::RankClass& rank_class = plan::fullest_class(plan);
   const base::Bytes arena = rank_class.arena[static_cast<std::size_t>(plan::Tier::device)];
   const base::Bytes needed = capacity.per_rank ? arena : base::Bytes{arena.count * plan.mesh.ranks()};
   if (needed + capacity.reserve <= capacity.device) return;

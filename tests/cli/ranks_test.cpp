@@ -55,7 +55,7 @@ TEST_P(TwoRanks, ThreadsProcessesAndMpiLeaveTheSameBytes) {
   ASSERT_EQ(second.exit_code, 0) << second.err;
   EXPECT_TRUE(results_of(processes, "00000006") == expected);
 
-  if (find_program("mpirun").empty()) GTEST_SKIP() << "no mpirun here";
+  if (!PLIMSOLL_BUILT_WITH_MPI) return;  // tests/collectives has what such a build says
   const RunFolder mpi;
   Child child(with({"mpirun", "--allow-run-as-root", "--oversubscribe", "-n", "2"}, plimsoll_command(with(kTrain, layout()))), mpi.path());
   const Ended third = child.wait();
@@ -114,7 +114,7 @@ TEST(Ranks, AWrongLayoutIsRefusedOnce) {
 }
 
 TEST(Ranks, AWrongLayoutUnderMpiIsRefusedOnce) {
-  if (find_program("mpirun").empty()) GTEST_SKIP() << "no mpirun here";
+  if (!PLIMSOLL_BUILT_WITH_MPI) GTEST_SKIP() << "this program was built without MPI";
   const RunFolder folder;
   const Arguments command = plimsoll_command(with(kTrain, {"--set", "strategy.data=2"}));
   Child child(with({"mpirun", "--allow-run-as-root", "--oversubscribe", "-n", "3"}, command), folder.path());
@@ -142,8 +142,9 @@ TEST(Ranks, AKilledRankIsNamedAndTheRunGoesOn) {
   const char* const wanted = std::getenv("PLIMSOLL_KILL_SEED");
   const std::uint32_t seed = wanted != nullptr ? static_cast<std::uint32_t>(std::stoul(wanted)) : std::random_device()();
   std::mt19937 random(seed);
+  constexpr int kTrials = 50;
   int kills = 0;
-  for (int trial = 0; trial < 10; ++trial) {
+  for (int trial = 0; trial < kTrials; ++trial) {
     SCOPED_TRACE("trial " + std::to_string(trial) + " of PLIMSOLL_KILL_SEED=" + std::to_string(seed));
     const RunFolder folder;
     for (int attempt = 0; attempt < 3; ++attempt) {
@@ -165,7 +166,7 @@ TEST(Ranks, AKilledRankIsNamedAndTheRunGoesOn) {
     EXPECT_TRUE(results_of(folder, "00000030") == expected);
     if (HasFailure()) return;
   }
-  EXPECT_GE(kills, 5);
+  EXPECT_GE(kills, kTrials / 2);
 }
 
 }  // namespace
