@@ -10,6 +10,8 @@
 #include <cmath>
 #include <cstdint>
 
+#include "base/host_device.h"
+
 namespace plimsoll::base {
 
 struct ExactSum {
@@ -19,7 +21,7 @@ struct ExactSum {
   std::array<std::int64_t, kLimbs> limbs{};
   std::int64_t not_finite = 0;
 
-  void add(float term) {
+  PLIMSOLL_HOST_DEVICE void add(float term) {
     if (!std::isfinite(term)) {
       ++not_finite;
       return;
@@ -34,14 +36,14 @@ struct ExactSum {
     limbs[static_cast<std::size_t>(shift / 32) + 1] += sign * static_cast<std::int64_t>(spread >> 32);
   }
 
-  ExactSum& operator+=(const ExactSum& other) {
+  PLIMSOLL_HOST_DEVICE ExactSum& operator+=(const ExactSum& other) {
     for (std::size_t limb = 0; limb < kLimbs; ++limb) limbs[limb] += other.limbs[limb];
     not_finite += other.not_finite;
     return *this;
   }
 
   // The sum rounded to double; NaN when a term was not finite.
-  double value() const {
+  PLIMSOLL_HOST_DEVICE double value() const {
     if (not_finite != 0) return std::nan("");
     std::array<std::int64_t, kLimbs> settled = limbs;
     for (std::size_t limb = 0; limb + 1 < kLimbs; ++limb) {

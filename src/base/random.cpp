@@ -9,12 +9,6 @@
 
 namespace plimsoll::base {
 
-RandomKey random_key(std::uint64_t seed, std::uint64_t purpose) {
-  const RandomBlock mixed = philox({static_cast<std::uint32_t>(purpose), static_cast<std::uint32_t>(purpose >> 32), 0, 0},
-                                   {static_cast<std::uint32_t>(seed), static_cast<std::uint32_t>(seed >> 32)});
-  return {mixed[0], mixed[1]};
-}
-
 std::array<float, 2> normal_from_bits(std::uint32_t a, std::uint32_t b) {
   const double radius = std::sqrt(-2.0 * std::log((static_cast<double>(a) + 1.0) * 0x1p-32));
   const double angle = 2.0 * std::numbers::pi * static_cast<double>(b) * 0x1p-32;

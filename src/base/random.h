@@ -9,6 +9,8 @@
 #include <cstdint>
 #include <string_view>
 
+#include "base/host_device.h"
+
 namespace plimsoll::base {
 
 using RandomBlock = std::array<std::uint32_t, 4>;
@@ -20,7 +22,7 @@ inline constexpr std::uint32_t kPhiloxWeyl0 = 0x9E3779B9u;
 inline constexpr std::uint32_t kPhiloxWeyl1 = 0xBB67AE85u;
 inline constexpr int kPhiloxRounds = 10;
 
-inline RandomBlock philox(RandomBlock counter, RandomKey key) {
+PLIMSOLL_HOST_DEVICE inline RandomBlock philox(RandomBlock counter, RandomKey key) {
   for (int round = 0; round < kPhiloxRounds; ++round) {
     const std::uint64_t product0 = static_cast<std::uint64_t>(kPhiloxMultiplier0) * counter[0];
     const std::uint64_t product1 = static_cast<std::uint64_t>(kPhiloxMultiplier1) * counter[2];
@@ -43,7 +45,11 @@ constexpr std::uint64_t hash_name(std::string_view name) {
 }
 
 // The key for one purpose (a dropout site, a tensor's initial values) under one seed.
-RandomKey random_key(std::uint64_t seed, std::uint64_t purpose);
+PLIMSOLL_HOST_DEVICE inline RandomKey random_key(std::uint64_t seed, std::uint64_t purpose) {
+  const RandomBlock mixed = philox({static_cast<std::uint32_t>(purpose), static_cast<std::uint32_t>(purpose >> 32), 0, 0},
+                                   {static_cast<std::uint32_t>(seed), static_cast<std::uint32_t>(seed >> 32)});
+  return {mixed[0], mixed[1]};
+}
 
 // In [0, 1): 24 bits, exact in f32.
 inline float uniform_from_bits(std::uint32_t bits) { return static_cast<float>(bits >> 8) * 0x1p-24f; }

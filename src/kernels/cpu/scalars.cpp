@@ -7,7 +7,6 @@
 // Compiled with -ffp-contract=off (CMakeLists.txt), as compilers otherwise fuse a square with its addition.
 #include <algorithm>
 #include <array>
-#include <cmath>
 
 #include "kernels/cpu/convert.h"
 #include "kernels/cpu/parallel.h"
@@ -15,6 +14,7 @@
 #include "kernels/cpu/table.h"
 #include "kernels/cpu/workspace.h"
 #include "ops/op.h"
+#include "ops/step_rules.h"
 #include "ops/step_scalars.h"
 
 #undef HWY_TARGET_INCLUDE
@@ -105,14 +105,7 @@ void add_blocks(const Call& call, const Tensor& x, base::ExactSum& total, const 
   for (int thread = 0; thread < call.threads; ++thread) total += sums[thread].sum;
 }
 
-void run_begin_step(const Call& call) {
-  ops::StepScalars& scalars = scalars_of(call);
-  scalars.gradient_norm = 0.0f;
-  scalars.gradient_multiplier = 1.0f;
-  scalars.skip = 0;
-  scalars.squared_norm = {};
-  scalars.loss = {};
-}
+void run_begin_step(const Call& call) { ops::begin_step(scalars_of(call)); }
 
 void run_sum_loss(const Call& call) {
   add_blocks(call, call.inputs[1], scalars_of(call).loss, [](const float* x, std::int64_t count) {
@@ -130,51 +123,22 @@ void run_squared_norm(const Call& call) {
   });
 }
 
-// The 1e-6 is that of torch.nn.utils.clip_grad_norm_.
 void run_prepare_update(const Call& call) {
   const auto& op = std::get<ops::PrepareUpdate>(call.op);
-  ops::StepScalars& scalars = scalars_of(call);
-  const double scale = scalars.loss_scale;
-  const double norm = std::sqrt(scalars.squared_norm.value()) / scale;
-  scalars.gradient_norm = static_cast<float>(norm);
-  scalars.skip = op.check_finite && !std::isfinite(norm) ? 1 : 0;
-  double factor = 1.0;
-  // False for a norm that is not a number: such a gradient is applied as it is.
-  if (op.clip > 0.0 && op.clip / (norm + 1e-6) < 1.0) factor = op.clip / (norm + 1e-6);
-  scalars.gradient_multiplier = static_cast<float>(factor / scale);
+  ops::prepare_update(scalars_of(call), op.clip, op.check_finite);
 }
 
-// Overflows are forgiven `hysteresis - 1` times between two rises of the scale, then each halves it.
 void run_finish_step(const Call& call) {
   const auto& op = std::get<ops::FinishStep>(call.op);
-  ops::StepScalars& scalars = scalars_of(call);
-  if (scalars.skip == 0) ++scalars.updates;
-  if (!op.dynamic) return;
-  if (scalars.skip != 0) {
-    scalars.good_steps = 0;
-    if (scalars.hysteresis > 0) {
-      --scalars.hysteresis;
-    } else {
-      scalars.loss_scale = std::max(scalars.loss_scale / 2.0f, static_cast<float>(op.minimum));
-    }
-  } else if (++scalars.good_steps >= op.window) {
-    scalars.loss_scale *= 2.0f;
-    scalars.good_steps = 0;
-    scalars.hysteresis = static_cast<std::int32_t>(op.hysteresis - 1);
-  }
+  ops::finish_step(scalars_of(call), {.dynamic = op.dynamic,
+                                      .window = op.window,
+                                      .hysteresis = static_cast<std::int32_t>(op.hysteresis),
+                                      .minimum = static_cast<float>(op.minimum)});
 }
 
-// Everybody adds the same block sums in the same order, so everybody has the same verdict.
 void run_merge_scalars(const Call& call) {
   const auto& op = std::get<ops::MergeScalars>(call.op);
-  ops::StepScalars& scalars = scalars_of(call);
-  const auto* all = call.inputs[1].as<const ops::StepScalars>();
-  if (!op.add) scalars.loss = {};
-  if (op.norm && !op.add) scalars.squared_norm = {};
-  for (std::int64_t member = 0; member < op.members; ++member) {
-    if (!op.add) scalars.loss += all[member].loss;
-    if (op.norm) scalars.squared_norm += all[member].squared_norm;
-  }
+  ops::merge_scalars(scalars_of(call), call.inputs[1].as<const ops::StepScalars>(), op.members, op.norm, op.add);
 }
 
 void run_fresh_scalars(const Call& call) { *call.outputs[0].as<ops::StepScalars>() = ops::StepScalars{}; }
