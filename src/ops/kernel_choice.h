@@ -14,6 +14,7 @@ struct KernelQuery {
   Types inputs;
   Types outputs;
   int threads = 1;
+  bool deterministic = true;  // false: kernels may add in an order that differs from run to run
 };
 
 struct KernelChoice {

@@ -25,10 +25,10 @@ const plan::Buffer& Buffers::buffer(const std::string& name) const {
   return executor_.rank_class().buffers[found->second];
 }
 
-std::byte* Buffers::bytes(const std::string& name) const {
+std::byte* Buffers::bytes(const std::string& name, plan::Access access) const {
   const auto found = by_name_.find(name);
   PLIMSOLL_CHECK(found != by_name_.end(), "the plan has no buffer {}", name);
-  return executor_.host_view(found->second);
+  return executor_.host_view(found->second, access);
 }
 
 ops::Part Buffers::part(const std::string& name) const {

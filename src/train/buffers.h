@@ -17,11 +17,12 @@ class Buffers {
   const plan::Buffer& buffer(const std::string& name) const;
   // Stops when there is no such buffer, or when its element type is not T's.
   template <typename T>
-  std::span<T> view(const std::string& name) const {
+  std::span<T> view(const std::string& name, plan::Access access = plan::Access::update) const {
     const plan::Buffer& found = buffer(name);
-    return {reinterpret_cast<T*>(bytes(name)), static_cast<std::size_t>(found.bytes.count) / sizeof(T)};
+    return {reinterpret_cast<T*>(bytes(name, access)), static_cast<std::size_t>(found.bytes.count) / sizeof(T)};
   }
-  std::byte* bytes(const std::string& name) const;
+  // For the access see Executor::host_view.
+  std::byte* bytes(const std::string& name, plan::Access access = plan::Access::update) const;
   // Which part of which whole tensor the buffer holds; of one that is not shared, all of it.
   ops::Part part(const std::string& name) const;
   std::int64_t data_place() const { return executor_.data_place(); }

@@ -186,6 +186,7 @@ void Checkpoints::start(Trainer& trainer, const SaveContext& context, bool& full
   Session& session = trainer.session();
   collectives::Group* world = session.world();
   if (!snapshot_) snapshot_ = snapshot_of(session);
+  look_again(session, *snapshot_);
   request_ = request_of(trainer);
   std::vector<HeldPiece> pieces = snapshot_->pieces;
   scalars_.clear();

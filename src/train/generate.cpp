@@ -14,7 +14,7 @@ void read_row(const Session& session, std::string_view program, std::int64_t row
   const base::TensorType& type = session.buffers().buffer(name).type;
   const std::int64_t width = type.shape[-1];
   out.resize(static_cast<std::size_t>(width));
-  const std::byte* from = session.buffers().bytes(name) + row * width * base::size_of(type.dtype);
+  const std::byte* from = session.buffers().bytes(name, plan::Access::read) + row * width * base::size_of(type.dtype);
   const auto* words = reinterpret_cast<const std::uint16_t*>(from);
   switch (type.dtype) {
     case base::DType::f32: std::copy_n(reinterpret_cast<const float*>(from), width, out.begin()); return;

@@ -74,11 +74,11 @@ void fill(const Stretch& to, const Init& init, const std::string& name, std::uin
 // Fills what this rank holds of a value as the whole would be filled. Arenas hold zeros at first, so padding and what
 // starts at zero are left alone: a gigabyte of moments is touched by the first update, not before.
 void fill_held(const Buffers& buffers, const graph::Value& value, const std::string& drawn_as, std::uint64_t seed) {
+  if (value.init.kind == Init::Kind::zeros || value.init.kind == Init::Kind::none) return;
   const plan::Buffer& buffer = buffers.buffer(value.name);
   std::byte* where = buffers.bytes(value.name);
   if (value.init.kind == Init::Kind::rope)
     return write_rope_table(reinterpret_cast<float*>(where), value.type.shape, value.init.frequencies);
-  if (value.init.kind == Init::Kind::zeros || value.init.kind == Init::Kind::none) return;
   const std::int64_t size = base::size_of(buffer.type.dtype);
   ops::for_each_run(buffers.part(value.name), buffers.data_place(), [&](std::int64_t whole, std::int64_t held, std::int64_t count) {
     fill({where + held * size, buffer.type.dtype, whole, count}, value.init, drawn_as, seed);
@@ -120,7 +120,7 @@ void refresh_copies(const graph::Graph& graph, executor::Executor& executor, col
     const DType dtype = buffers.buffer(weight).type.dtype;
     const ops::ElementRange from = buffers.held(master);
     const ops::ElementRange to = buffers.held(weight);
-    const auto values = buffers.view<float>(master);
+    const auto values = buffers.view<float>(master, plan::Access::read);
     std::byte* copy = buffers.bytes(weight);
 #pragma omp parallel for schedule(static)
     for (std::int64_t index = 0; index < from.count(); ++index)

@@ -2,9 +2,8 @@
 
 #include <thread>
 
-#include "executor/cpu/cpu_executor.h"
+#include "executor/cpu/cpu_backend.h"
 #include "graph/models/models.h"
-#include "kernels/cpu/table.h"
 #include "lowering/lower.h"
 #include "plan/verify.h"
 #include "strategy/legality.h"
@@ -60,12 +59,21 @@ int thread_count(const SessionOptions& options) {
   return std::max(1, cores / static_cast<int>(options.strategy.ranks()));
 }
 
+const executor::Backend& backend_of(const SessionOptions& options) {
+  return options.backend != nullptr ? *options.backend : executor::cpu_backend();
+}
+
+ops::ChooseKernel chooser_of(const SessionOptions& options) {
+  return [&backend = backend_of(options), deterministic = options.deterministic](const ops::KernelQuery& query) {
+    ops::KernelQuery asked = query;
+    asked.deterministic = deterministic;
+    return backend.choose(asked);
+  };
+}
+
 plan::Plan lower_graphs(const SessionOptions& options, const Graphs& graphs) {
-  lowering::LoweringInputs inputs{.model = options.name,
-                                  .programs = {},
-                                  .strategy = options.strategy,
-                                  .choose = kernels::cpu::choose,
-                                  .threads = thread_count(options)};
+  lowering::LoweringInputs inputs{
+      .model = options.name, .programs = {}, .strategy = options.strategy, .choose = chooser_of(options), .threads = thread_count(options)};
   if (graphs.train) inputs.programs.push_back({"train", *graphs.train, options.micro_batches});
   if (graphs.evaluate) inputs.programs.push_back({"evaluate", *graphs.evaluate, 1});
   if (graphs.infer) inputs.programs.push_back({"infer", *graphs.infer, 1});
@@ -103,7 +111,7 @@ struct Session::State {
         graphs(graphs_of(options)),
         plan(lower_graphs(options, graphs)),
         rank(options.transport == nullptr ? 0 : options.transport->rank()),
-        executor(executor::make_cpu_executor(plan, rank, options.transport)),
+        executor(backend_of(options).make_executor(plan, rank, options.transport)),
         buffers(*executor) {
     if (plan.mesh.ranks() > 1) world = options.transport->make_world("world");
     if (plan.mesh.tensor > 1)
@@ -159,10 +167,14 @@ const Buffers& Session::buffers() const { return state_->buffers; }
 std::span<std::int32_t> Session::input(std::string_view program, std::string_view value, std::int32_t micro_batch) {
   const std::string name = program_buffer(program, value, micro_batch);
   if (!state_->buffers.has(name)) return {};
-  return state_->buffers.view<std::int32_t>(name);
+  return state_->buffers.view<std::int32_t>(name, plan::Access::write);
 }
 
 ops::StepScalars& Session::scalars() { return *reinterpret_cast<ops::StepScalars*>(state_->buffers.bytes("scalars")); }
+
+const ops::StepScalars& Session::scalars_now() const {
+  return *reinterpret_cast<const ops::StepScalars*>(state_->buffers.bytes("scalars", plan::Access::read));
+}
 
 StepResult Session::step(const StepInputs& inputs, executor::Timeline* timeline) {
   ops::StepScalars& numbers = scalars();
@@ -172,16 +184,17 @@ StepResult Session::step(const StepInputs& inputs, executor::Timeline* timeline)
   numbers.inverse_tokens = static_cast<float>(1.0 / static_cast<double>(std::max<std::int64_t>(1, inputs.valid_targets)));
   const float loss_scale = numbers.loss_scale;
   state_->executor->run("train", timeline);
-  return {.loss = numbers.loss.value() / static_cast<double>(std::max<std::int64_t>(1, inputs.valid_targets)),
-          .gradient_norm = numbers.gradient_norm,
+  const ops::StepScalars& after = scalars_now();
+  return {.loss = after.loss.value() / static_cast<double>(std::max<std::int64_t>(1, inputs.valid_targets)),
+          .gradient_norm = after.gradient_norm,
           .loss_scale = loss_scale,
-          .skipped = numbers.skip != 0};
+          .skipped = after.skip != 0};
 }
 
 double Session::evaluate() {
   const ops::StepScalars before = scalars();
   state_->executor->run("evaluate");
-  const double loss = scalars().loss.value();
+  const double loss = scalars_now().loss.value();
   scalars() = before;
   return loss;
 }

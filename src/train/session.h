@@ -12,7 +12,7 @@
 #include <string_view>
 
 #include "collectives/transport.h"
-#include "executor/core/executor.h"
+#include "executor/core/backend.h"
 #include "graph/training.h"
 #include "model/model.h"
 #include "ops/step_scalars.h"
@@ -35,6 +35,8 @@ struct SessionOptions {
   std::int32_t micro_batches = 1;  // of each rank, in a step
   strategy::Strategy strategy = {};
   collectives::Transport* transport = nullptr;  // to the other ranks, where the strategy has several; outlives the session
+  const executor::Backend* backend = nullptr;   // where to run; null: the processor
+  bool deterministic = true;                    // same run, same bits; false allows kernels that add in any order
   int threads = 0;                              // of each rank; 0: the cores of the machine, dealt out evenly
   std::uint64_t seed = 1;
   bool draw_parameters = true;  // false: whoever makes the session writes every parameter before it runs
@@ -81,7 +83,8 @@ class Session {
   // Integer input `value` of a micro-batch: tokens, targets, positions, segments, token_types, samples. Empty when the
   // model does not read it.
   std::span<std::int32_t> input(std::string_view program, std::string_view value, std::int32_t micro_batch);
-  ops::StepScalars& scalars();
+  ops::StepScalars& scalars();                  // to change them
+  const ops::StepScalars& scalars_now() const;  // as the last program left them
 
   // All ranks, and those of an axis, for what is done between programs; null when there is one.
   collectives::Group* world();

@@ -1,7 +1,6 @@
 #include "train/setup.h"
 
 #include <sys/resource.h>
-#include <sys/sysinfo.h>
 
 #include <algorithm>
 
@@ -9,6 +8,8 @@
 
 #include "base/error.h"
 #include "data/text_tokens.h"
+#include "executor/cpu/cpu_backend.h"
+#include "executor/cuda/load/cuda_backend.h"
 #include "formats/token_file.h"
 #include "plan/waterline.h"
 #include "strategy/legality.h"
@@ -93,10 +94,22 @@ std::shared_ptr<const formats::tokenizer::Tokenizer> open_tokenizer(io::FileSyst
   }
 }
 
-SessionOptions session_options(const config::Run& run, const Programs& programs) {
-  if (run.device == config::Device::cuda) {
-    base::not_legal("{}: \"device\" is \"cuda\", but this build has no CUDA backend; use \"cpu\" or \"auto\"", run.where("device"));
+const executor::Backend& backend_of(const config::Run& run) {
+  switch (run.device) {
+    case config::Device::cpu: return executor::cpu_backend();
+    case config::Device::automatic: {
+      if (executor::why_no_cuda()) return executor::cpu_backend();
+      const executor::Backend& cuda = executor::cuda_backend();
+      return cuda.why_not_here() ? executor::cpu_backend() : cuda;
+    }
+    case config::Device::cuda: break;
   }
+  const std::optional<std::string> missing = executor::why_no_cuda();
+  if (missing) base::bad_input("{}: \"device\" is \"cuda\": {}", run.where("device"), *missing);
+  return executor::cuda_backend();
+}
+
+SessionOptions session_options(const config::Run& run, const Programs& programs) {
   if (run.precision == model::Precision::fp8) {
     base::not_legal("{}: \"precision\" is \"fp8\", which needs a GPU with 8-bit matrix units; use \"bf16\"", run.where("precision"));
   }
@@ -109,6 +122,8 @@ SessionOptions session_options(const config::Run& run, const Programs& programs)
           .micro_batches = static_cast<std::int32_t>(run.micro_batches()),
           .strategy = programs.train ? run.strategy : strategy::Strategy{},
           .transport = programs.transport,
+          .backend = &backend_of(run),
+          .deterministic = run.deterministic,
           .threads = static_cast<int>(run.threads),
           .seed = static_cast<std::uint64_t>(run.seed),
           .draw_parameters = programs.draw_parameters,
@@ -164,11 +179,14 @@ data::BatchView batch_view(Session& session, std::string_view program, std::int3
 
 Capacity capacity_of(const config::Run& run) {
   const base::Bytes reserve = memory_so_far() + kStillToCome;
-  if (run.limits.device.count > 0) return {run.limits.device, reserve, run.where("limits.device"), true};
-  struct sysinfo machine{};
-  sysinfo(&machine);
-  const auto memory = static_cast<std::int64_t>(machine.totalram) * static_cast<std::int64_t>(machine.mem_unit);
-  return {base::Bytes{memory}, reserve, "the memory of this machine", false};
+  const executor::Backend& backend = backend_of(run);
+  const bool processor = backend.name() == executor::cpu_backend().name();
+  if (run.limits.device.count > 0) return {run.limits.device, processor ? reserve : base::Bytes{}, run.where("limits.device"), true};
+  if (const std::optional<std::string> reason = backend.why_not_here()) base::bad_input("{}: {}", run.where("device"), *reason);
+  // Beside a device's arena lies what its driver keeps, and that is not in `free`.
+  const executor::DeviceMemory memory = backend.memory(0);
+  if (processor) return {memory.total, reserve, memory.name, false};
+  return {memory.free, base::Bytes{}, fmt::format("what is free on {}", memory.name), true};
 }
 
 void require_fit(const plan::Plan& plan, const Capacity& capacity) {

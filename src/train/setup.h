@@ -22,6 +22,10 @@ struct Programs {
   collectives::Transport* transport = nullptr;
 };
 
+// Where the run computes. `auto` is the GPU where there is one that can be used, else the processor; bad_input when it asks
+// for a GPU and the backend is missing.
+const executor::Backend& backend_of(const config::Run& run);
+
 // not_legal when the strategy, precision or device of the run cannot be had.
 SessionOptions session_options(const config::Run& run, const Programs& programs);
 

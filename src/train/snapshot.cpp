@@ -92,14 +92,14 @@ Copies copies_of(const Session& session, const std::string& buffer) {
 
 }  // namespace
 
-std::vector<HeldPiece> held_pieces(const Session& session) {
+std::vector<HeldPiece> held_pieces(const Session& session, plan::Access access) {
   const Buffers& buffers = session.buffers();
   std::vector<HeldPiece> pieces;
   for (const Stored& stored : stored_buffers(session)) {
     const ops::Part part = buffers.part(stored.buffer);
     const base::TensorType whole{buffers.buffer(stored.buffer).type.dtype, part.whole};
     const std::int64_t size = base::size_of(whole.dtype);
-    std::byte* data = buffers.bytes(stored.buffer);
+    std::byte* data = buffers.bytes(stored.buffer, access);
     const std::size_t before = pieces.size();
     ops::for_each_run(part, buffers.data_place(), [&](std::int64_t first, std::int64_t held, std::int64_t count) {
       pieces.push_back({stored.name, stored.buffer, whole, first * size, {data + held * size, static_cast<std::size_t>(count * size)}});
@@ -111,7 +111,7 @@ std::vector<HeldPiece> held_pieces(const Session& session) {
 }
 
 std::vector<HeldPiece> own_pieces(const Session& session) {
-  std::vector<HeldPiece> pieces = held_pieces(session);
+  std::vector<HeldPiece> pieces = held_pieces(session, plan::Access::read);
   for (HeldPiece& piece : pieces) {
     const Copies alike = copies_of(session, piece.buffer);
     const auto size = static_cast<std::size_t>(base::size_of(piece.whole.dtype));
@@ -140,6 +140,12 @@ std::vector<checkpoint::TensorSource> sources_of(const std::vector<HeldPiece>& p
         {.name = piece.name, .dtype = piece.whole.dtype, .shape = dims_of(piece.whole.shape), .data = piece.data, .begin = piece.begin});
   }
   return sources;
+}
+
+void look_again(const Session& session, const Snapshot& snapshot) {
+  for (const std::vector<HeldPiece>* pieces : {&snapshot.pieces, &snapshot.scalars}) {
+    for (const HeldPiece& piece : *pieces) session.buffers().bytes(piece.buffer, plan::Access::read);
+  }
 }
 
 Snapshot snapshot_of(Session& session) {

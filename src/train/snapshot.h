@@ -26,8 +26,8 @@ struct HeldPiece {
 };
 
 // Everything that outlives a step and cannot be made again, as this rank holds it.
-std::vector<HeldPiece> held_pieces(const Session& session);
-// What this rank writes: of a shard all, of what several ranks hold alike one share each.
+std::vector<HeldPiece> held_pieces(const Session& session, plan::Access access = plan::Access::update);
+// What this rank writes, to be read: of a shard all, of what several ranks hold alike one share each.
 std::vector<HeldPiece> own_pieces(const Session& session);
 
 std::vector<checkpoint::TensorTarget> targets_of(const std::vector<HeldPiece>& pieces);
@@ -41,5 +41,8 @@ struct Snapshot {
 };
 
 Snapshot snapshot_of(Session& session);
+
+// Before a snapshot made earlier is read: where memory is a device's, what the host sees of it is brought up to date.
+void look_again(const Session& session, const Snapshot& snapshot);
 
 }  // namespace plimsoll::train

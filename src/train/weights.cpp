@@ -63,7 +63,7 @@ void write_parameters(Session& session, const std::function<void(const Parameter
     const ParameterInfo info{parameter.name, part.whole};
     const DType dtype = buffers.buffer(master).type.dtype;
     if (dtype == DType::f32 && part.slice == part.whole && part.shard == 0) {
-      fill(info, buffers.view<float>(master).first(static_cast<std::size_t>(part.whole.elements())));
+      fill(info, buffers.view<float>(master, plan::Access::write).first(static_cast<std::size_t>(part.whole.elements())));
       continue;
     }
     staged.resize(static_cast<std::size_t>(part.whole.elements()));
@@ -85,7 +85,7 @@ std::vector<std::byte> gather_shards(Session& session, const std::string& buffer
   const Buffers& buffers = session.buffers();
   const plan::Buffer& known = buffers.buffer(buffer);
   collectives::Group& group = *session.data_group();
-  const std::span<const std::byte> own{buffers.bytes(buffer), static_cast<std::size_t>(known.type.bytes())};
+  const std::span<const std::byte> own{buffers.bytes(buffer, plan::Access::read), static_cast<std::size_t>(known.type.bytes())};
   std::vector<std::byte> whole(own.size() * static_cast<std::size_t>(group.size()));
   const std::vector<std::int64_t> counts(static_cast<std::size_t>(group.size()), known.type.shape.elements());
   group.all_gather(own, whole, counts, known.type.dtype);
@@ -130,7 +130,7 @@ std::vector<float> read_whole(Session& session, const std::string& buffer) {
   const ops::Part part = buffers.part(buffer);
   const base::TensorType type{buffers.buffer(buffer).type.dtype, part.slice};
   const std::vector<float> slice =
-      part.shard == 0 ? to_f32(buffers.bytes(buffer), type) : to_f32(gather_shards(session, buffer).data(), type);
+      part.shard == 0 ? to_f32(buffers.bytes(buffer, plan::Access::read), type) : to_f32(gather_shards(session, buffer).data(), type);
   return part.dim < 0 ? slice : gather_slices(session, buffer, slice);
 }
 
@@ -142,7 +142,7 @@ std::vector<float> read_parameter(Session& session, const std::string& name) {
 
 std::vector<float> read_gradient(const Session& session, const std::string& name) {
   const graph::Value& gradient = session.graph().values[find_parameter(session, name).gradient];
-  return to_f32(session.buffers().bytes("train/" + gradient.name), gradient.type);
+  return to_f32(session.buffers().bytes("train/" + gradient.name, plan::Access::read), gradient.type);
 }
 
 }  // namespace plimsoll::train

@@ -9,6 +9,7 @@
 #include "kernels/cpu/reference/compute.h"
 #include "kernels/cpu/table.h"
 #include "ops/cases.h"
+#include "ops/compare.h"
 #include "ops/run_case.h"
 
 namespace plimsoll::op_cases {
@@ -35,83 +36,6 @@ std::vector<std::string> operators() {
 }
 
 bool is_reference(const cpu::Kernel& kernel) { return kernel.name.ends_with(".reference"); }
-
-// Rounding inside (sums in f32, or in 16-bit products) and of the result itself.
-double tolerance(DType dtype) {
-  switch (dtype) {
-    case DType::bf16: return 0x1p-8 + 0x1p-9;
-    case DType::f16: return 0x1p-10 + 0x1p-11;
-    default: return 5e-6;
-  }
-}
-
-double tolerance(const Case& test) {
-  double coarsest = 0.0;
-  for (const std::vector<TensorType>& types : {test.input_types(), test.output_types()}) {
-    for (const TensorType& type : types) coarsest = std::max(coarsest, tolerance(type.dtype));
-  }
-  return coarsest;
-}
-
-void expect_near(const reference::RefTensor& found, const reference::RefTensor& expected, double allowed) {
-  ASSERT_EQ(base::to_string(found.shape), base::to_string(expected.shape));
-  double largest = 0.0;
-  for (const double value : expected.values) largest = std::max(largest, std::isfinite(value) ? std::abs(value) : 0.0);
-  double worst = 0.0;
-  std::int64_t worst_at = -1;
-  for (std::int64_t e = 0; e < expected.elements(); ++e) {
-    double difference = std::abs(found[e] - expected[e]);
-    if (found[e] == expected[e]) difference = 0.0;  // equal infinities
-    if (std::isnan(difference)) difference = std::numeric_limits<double>::infinity();
-    if (difference > worst || worst_at < 0) {
-      worst = difference;
-      worst_at = e;
-    }
-  }
-  if (worst_at < 0) return;
-  EXPECT_LE(worst, allowed * largest) << "element " << worst_at << ": found " << found[worst_at] << ", expected " << expected[worst_at]
-                                      << ", largest magnitude " << largest << ", relative error " << worst / largest;
-}
-
-void expect_near(const base::ExactSum& found, const base::ExactSum& expected) {
-  EXPECT_EQ(found.not_finite, expected.not_finite);
-  if (expected.not_finite != 0) return;
-  EXPECT_NEAR(found.value(), expected.value(), 1e-5 * std::abs(expected.value()));
-}
-
-void expect_near(const ops::StepScalars& found, const ops::StepScalars& expected) {
-  EXPECT_EQ(found.seed, expected.seed);
-  EXPECT_EQ(found.step, expected.step);
-  EXPECT_EQ(found.learning_rate, expected.learning_rate);
-  EXPECT_EQ(found.inverse_tokens, expected.inverse_tokens);
-  EXPECT_EQ(found.loss_scale, expected.loss_scale);
-  EXPECT_EQ(found.updates, expected.updates);
-  EXPECT_EQ(found.good_steps, expected.good_steps);
-  EXPECT_EQ(found.hysteresis, expected.hysteresis);
-  EXPECT_EQ(found.skip, expected.skip);
-  if (std::isfinite(expected.gradient_norm)) {
-    EXPECT_FLOAT_EQ(found.gradient_norm, expected.gradient_norm);
-    EXPECT_FLOAT_EQ(found.gradient_multiplier, expected.gradient_multiplier);
-  } else {
-    EXPECT_FALSE(std::isfinite(found.gradient_norm));
-  }
-  expect_near(found.squared_norm, expected.squared_norm);
-  expect_near(found.loss, expected.loss);
-}
-
-void expect_near(const std::vector<Bytes>& found, const reference::Results& expected, const Case& test) {
-  const std::vector<TensorType> types = test.output_types();
-  ASSERT_EQ(types.size(), expected.size());
-  for (std::size_t output = 0; output < types.size(); ++output) {
-    SCOPED_TRACE("output " + std::to_string(output));
-    const reference::RefValue value = decode(found[output], types[output]);
-    if (const auto* scalars = std::get_if<ops::StepScalars>(&value)) {
-      expect_near(*scalars, reference::scalars(expected[output]));
-    } else {
-      expect_near(reference::tensor(value), reference::tensor(expected[output]), tolerance(test));
-    }
-  }
-}
 
 void check_kernel(const cpu::Kernel& kernel, const Case& test, const std::vector<Bytes>& inputs, const reference::Results& expected) {
   SCOPED_TRACE(std::string(kernel.name));

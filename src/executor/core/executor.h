@@ -18,7 +18,12 @@ class Executor {
   virtual void run(std::string_view program, Timeline* timeline = nullptr) = 0;
 
   // Host access to a buffer between programs: initial weights, tokens, losses, checkpoints. Arenas hold zeros at first.
-  virtual std::byte* host_view(plan::BufferId buffer) = 0;
+  //
+  // On the processor this is the buffer itself. A device shows a copy: `read` and `update` bring what is there now (so a
+  // program's results are seen by asking after it ran), and what is written to it after `write` or `update` goes to the
+  // device before the next program starts. The address of a buffer's view never changes, and a view that nobody asks for
+  // again keeps what it held: a checkpoint can be written from it while the next step runs.
+  virtual std::byte* host_view(plan::BufferId buffer, plan::Access access = plan::Access::update) = 0;
 
   virtual const plan::RankClass& rank_class() const = 0;
 

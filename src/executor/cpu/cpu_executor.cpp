@@ -76,11 +76,13 @@ class CpuExecutor final : public Executor {
     PLIMSOLL_CHECK(false, "the plan has no program {}", name);
   }
 
-  std::byte* host_view(plan::BufferId buffer) override { return arena_.at(class_.buffers[buffer].offset); }
+  std::byte* host_view(plan::BufferId buffer, plan::Access) override { return address(buffer); }
   const plan::RankClass& rank_class() const override { return class_; }
   std::int64_t data_place() const override { return place_on_data_; }
 
  private:
+  std::byte* address(plan::BufferId buffer) const { return arena_.at(class_.buffers[buffer].offset); }
+
   // One group for each axis with more than one rank. Collectives of an axis run on one stream, so one group is enough.
   void make_groups(std::int32_t rank) {
     for (ops::Axis axis : {ops::Axis::data, ops::Axis::tensor}) {
@@ -121,8 +123,8 @@ class CpuExecutor final : public Executor {
     for (const plan::Stream& stream : program.streams) {
       std::vector<ResolvedCall>& calls = resolved.streams.emplace_back();
       for (const plan::Call& call : stream.calls) {
-        ResolvedCall next{&call, {}, call.frame.valid() ? host_view(call.frame) : nullptr};
-        for (plan::BufferId id : call.bindings) next.slots.push_back(host_view(id));
+        ResolvedCall next{&call, {}, call.frame.valid() ? address(call.frame) : nullptr};
+        for (plan::BufferId id : call.bindings) next.slots.push_back(address(id));
         calls.push_back(std::move(next));
       }
     }

@@ -1,0 +1,45 @@
+// A kind of device: what lowering and a session need to know of it, so that the same plan can be made for and run on any.
+#pragma once
+
+#include <cstdint>
+#include <memory>
+#include <optional>
+#include <string>
+#include <string_view>
+
+#include "base/bytes.h"
+#include "collectives/transport.h"
+#include "executor/core/executor.h"
+#include "ops/kernel_choice.h"
+#include "plan/plan.h"
+
+namespace plimsoll::executor {
+
+// What is there to run on.
+struct DeviceMemory {
+  base::Bytes total{};
+  base::Bytes free{};
+  std::string name;  // "NVIDIA H200", "the memory of this machine"
+};
+
+class Backend {
+ public:
+  virtual ~Backend() = default;
+
+  virtual std::string_view name() const = 0;  // as in the run file: "cpu", "cuda"
+
+  // The kernel for an instruction of a plan; not_legal when there is none. Needs no device.
+  virtual ops::KernelChoice choose(const ops::KernelQuery& query) const = 0;
+
+  // nullopt when there is something to run on; else why not, and what would help.
+  virtual std::optional<std::string> why_not_here() const = 0;
+
+  // Of the device that this rank of the machine will use; only where there is one.
+  virtual DeviceMemory memory(std::int32_t rank) const = 0;
+
+  // `plan` and `transport` must outlive the executor; a plan of one rank needs no transport. All ranks of a plan must make
+  // their executors at the same time: groups are formed here. bad_input when there is no device to run on.
+  virtual std::unique_ptr<Executor> make_executor(const plan::Plan& plan, std::int32_t rank, collectives::Transport* transport) const = 0;
+};
+
+}  // namespace plimsoll::executor

@@ -1,0 +1,45 @@
+#include "executor/cuda/host_mirror.h"
+
+#include "kernels/cuda/checks.h"
+
+namespace plimsoll::executor {
+
+using kernels::cuda::check;
+
+// Both sides hold zeros at first, so every view is current.
+HostMirror::HostMirror(const plan::RankClass& rank_class, const storage::DeviceArena& arena)
+    : class_(rank_class),
+      arena_(arena),
+      memory_(arena.size()),
+      current_(rank_class.buffers.size(), true),
+      written_(rank_class.buffers.size(), false) {}
+
+std::byte* HostMirror::view(plan::BufferId buffer, plan::Access access) {
+  const plan::Buffer& known = class_.buffers[buffer];
+  std::byte* here = memory_.at(known.offset);
+  if (access != plan::Access::write && !current_[buffer.index]) {
+    check(cudaMemcpy(here, arena_.at(known.offset), static_cast<std::size_t>(known.bytes.count), cudaMemcpyDeviceToHost),
+          "reading a buffer");
+  }
+  current_[buffer.index] = true;
+  if (access != plan::Access::read && !written_[buffer.index]) {
+    written_[buffer.index] = true;
+    to_upload_.push_back(buffer);
+  }
+  return here;
+}
+
+void HostMirror::upload(cudaStream_t stream) {
+  for (const plan::BufferId buffer : to_upload_) {
+    const plan::Buffer& known = class_.buffers[buffer];
+    check(cudaMemcpyAsync(arena_.at(known.offset), memory_.at(known.offset), static_cast<std::size_t>(known.bytes.count),
+                          cudaMemcpyHostToDevice, stream),
+          "writing a buffer");
+    written_[buffer.index] = false;
+  }
+  to_upload_.clear();
+}
+
+void HostMirror::forget() { current_.assign(current_.size(), false); }
+
+}  // namespace plimsoll::executor

@@ -1,0 +1,36 @@
+// What the host sees of a device arena: memory of the same layout, of which only the pages that somebody looks at exist.
+//
+// A buffer's view is brought up to date when it is asked for, and what the host wrote goes to the device before the next
+// program. Between the two nothing is copied, so a step costs the inputs up and the step scalars down.
+#pragma once
+
+#include <cuda_runtime.h>
+
+#include <vector>
+
+#include "plan/plan.h"
+#include "storage/cuda/device_arena.h"
+#include "storage/host_arena.h"
+
+namespace plimsoll::executor {
+
+class HostMirror {
+ public:
+  HostMirror(const plan::RankClass& rank_class, const storage::DeviceArena& arena);
+
+  std::byte* view(plan::BufferId buffer, plan::Access access);
+  // Puts what was written since the last program on the stream.
+  void upload(cudaStream_t stream);
+  // A program has run: nothing that was seen before is current.
+  void forget();
+
+ private:
+  const plan::RankClass& class_;
+  const storage::DeviceArena& arena_;
+  storage::HostArena memory_;
+  std::vector<bool> current_;  // by buffer: the view is what the device holds, or newer
+  std::vector<bool> written_;
+  std::vector<plan::BufferId> to_upload_;
+};
+
+}  // namespace plimsoll::executor

@@ -1,0 +1,94 @@
+// Every CUDA kernel on every case it takes, against the f64 reference on the processor, on the same inputs and within the
+// same bounds as the processor's kernels.
+#include <gtest/gtest.h>
+
+#include "cuda/device_case.h"
+#include "kernels/cuda/table.h"
+#include "ops/compare.h"
+
+namespace plimsoll::op_cases {
+namespace {
+
+namespace cuda = kernels::cuda;
+namespace reference = kernels::cpu::reference;
+
+const std::vector<Case>& all_cases() {
+  static const std::vector<Case> cases = test_cases();
+  return cases;
+}
+
+const DeviceMemory& device_memory() {
+  static const DeviceMemory memory(std::int64_t{1} << 30);
+  return memory;
+}
+
+template <std::size_t... Index>
+std::vector<std::string> names_of_operators(std::index_sequence<Index...>) {
+  return {std::string(std::variant_alternative_t<Index, ops::Op>::kName)...};
+}
+
+// Those that a kernel computes.
+std::vector<std::string> operators() {
+  std::vector<std::string> names = names_of_operators(std::make_index_sequence<std::variant_size_v<ops::Op>>());
+  std::erase_if(names, [](const std::string& name) { return name == "collective" || name == "view" || name == "own_shard"; });
+  return names;
+}
+
+std::vector<const cuda::Kernel*> kernels_for(const Case& test, bool deterministic) {
+  const std::vector<TensorType> inputs = test.input_types();
+  const std::vector<TensorType> outputs = test.output_types();
+  std::vector<const cuda::Kernel*> taking;
+  for (const cuda::Kernel& kernel : cuda::kernels()) {
+    if (kernel.op != ops::name_of(test.op)) continue;
+    if (kernel.refusal == nullptr || !kernel.refusal({test.op, inputs, outputs, 1, deterministic})) taking.push_back(&kernel);
+  }
+  return taking;
+}
+
+void check_kernel(const cuda::Kernel& kernel, const Case& test, const std::vector<Bytes>& inputs, const reference::Results& expected) {
+  SCOPED_TRACE(std::string(kernel.name));
+  const std::vector<Bytes> found = run_on_device(kernel, test, inputs, device_memory(), {});
+  if (found.empty()) return;
+  expect_near(found, expected, test);
+  EXPECT_EQ(run_on_device(kernel, test, inputs, device_memory(), {}), found) << "a second run gives other bits";
+  if (can_share(test.op)) {
+    EXPECT_EQ(run_on_device(kernel, test, inputs, device_memory(), {.share = true}), found)
+        << "other bits when an output lies on its input";
+  }
+}
+
+class OnDevice : public testing::TestWithParam<std::string> {};
+
+TEST_P(OnDevice, KernelsAgreeWithTheReference) {
+  int checked = 0;
+  int failed = 0;
+  for (const Case& test : all_cases()) {
+    if (ops::name_of(test.op) != GetParam()) continue;
+    SCOPED_TRACE(test.name());
+    const std::vector<reference::RefValue> values = draw_inputs(test);
+    const std::vector<TensorType> types = test.input_types();
+    std::vector<Bytes> inputs;
+    for (std::size_t i = 0; i < values.size(); ++i) inputs.push_back(encode(values[i], types[i]));
+    const reference::Results expected = reference::evaluate(test.op, values);
+    for (const cuda::Kernel* kernel : kernels_for(test, true)) {
+      check_kernel(*kernel, test, inputs, expected);
+      ++checked;
+    }
+    if (HasFailure() && ++failed == 3) return;  // a few cases are enough to start with
+  }
+  EXPECT_GT(checked, 0) << "no case of " << GetParam();
+}
+
+// Asks no device: plans are made on machines without one.
+TEST_P(OnDevice, EveryCaseHasAKernel) {
+  for (const Case& test : all_cases()) {
+    if (ops::name_of(test.op) == GetParam()) {
+      EXPECT_FALSE(kernels_for(test, true).empty()) << test.name();
+    }
+  }
+}
+
+INSTANTIATE_TEST_SUITE_P(Operators, OnDevice, testing::ValuesIn(operators()), [](const auto& test) { return test.param; });
+
+}  // namespace
+}  // namespace plimsoll::op_cases
