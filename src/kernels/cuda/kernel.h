@@ -53,6 +53,9 @@ struct Kernel {
   // (optional) Settles once what does not depend on the data; may use the device and wait for it.
   Prepared (*prepare)(const ops::KernelQuery& query) = nullptr;
   void (*launch)(const Call& call, cudaStream_t stream) = nullptr;
+  // (optional) Several calls as a few launches, with the result of launching them one by one. None of them reads what another
+  // writes, but for step scalars that all add to.
+  void (*launch_many)(std::span<const Call> calls, cudaStream_t stream) = nullptr;
 };
 
 }  // namespace plimsoll::kernels::cuda

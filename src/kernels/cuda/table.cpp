@@ -9,7 +9,8 @@ namespace plimsoll::kernels::cuda {
 const std::vector<Kernel>& kernels() {
   static const std::vector<Kernel> table = [] {
     std::vector<Kernel> all;
-    for (const auto family : {plain_linear_kernels}) {
+    for (const auto family : {bias_grad_kernels, dropout_kernels, elementwise_kernels, embedding_kernels, loss_kernels, norm_kernels,
+                              norm_grad_kernels, optimizer_kernels, plain_linear_kernels, qk_norm_kernels, rope_kernels, scalar_kernels}) {
       const std::span<const Kernel> rows = family();
       all.insert(all.end(), rows.begin(), rows.end());
     }

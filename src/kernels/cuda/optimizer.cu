@@ -1,0 +1,205 @@
+// AdamW, Adam and SGD updates of many tensors in one launch: each operand passes through memory once, and clip factor, loss scale and
+// the verdict to skip are read from the step scalars. Small tensors cost their bytes, not a launch each.
+#include <algorithm>
+#include <cmath>
+
+#include "kernels/cuda/checks.h"
+#include "kernels/cuda/pieces.cuh"
+#include "kernels/cuda/refusals.h"
+#include "kernels/cuda/table.h"
+#include "ops/op.h"
+#include "ops/step_scalars.h"
+
+namespace plimsoll::kernels::cuda {
+
+namespace {
+
+constexpr int kThreads = 256;
+constexpr int kPieces = 2;  // that a thread has under way
+constexpr int kBlockElements = kThreads * kPieces * kPiece;
+constexpr int kMostTensors = 32;  // of a launch: its arguments stay under 4 KB
+
+// Of a tensor to be updated. Adam: slots m and v. SGD with momentum: slot 0 is the velocity.
+struct Operands {
+  Span gradient;
+  float* weight = nullptr;
+  float* slot[2] = {nullptr, nullptr};
+  Span copy;  // null: none
+  std::int64_t elements = 0;
+  bool aligned = false;
+};
+
+// ops::AdamUpdate with what does not depend on the step worked out in double.
+struct AdamRule {
+  float beta1, one_minus_beta1, log_beta1;
+  float beta2, one_minus_beta2, log_beta2;
+  float eps;
+  float decay;
+  bool decoupled;
+
+  struct Step {
+    float multiplier;     // of the gradient
+    float coupled_decay;  // added to the gradient as a share of the weight
+    float keep;           // 1 - lr * weight_decay if decoupled
+    float rate;           // lr / (1 - beta1^t)
+    float spread;         // 1 / sqrt(1 - beta2^t)
+  };
+  // 1 - beta^t = -expm1(t log beta) loses nothing where t is small and the difference would.
+  __device__ Step step_of(const ops::StepScalars& scalars) const {
+    const auto t = static_cast<float>(scalars.updates + 1);
+    return {scalars.gradient_multiplier, decoupled ? 0.0f : decay, decoupled ? fmaf(-scalars.learning_rate, decay, 1.0f) : 1.0f,
+            scalars.learning_rate / -expm1f(t * log_beta1), 1.0f / sqrtf(-expm1f(t * log_beta2))};
+  }
+  __device__ void update(const Step& step, float gradient, float& weight, float& m, float& v) const {
+    const float g = fmaf(weight, step.coupled_decay, gradient * step.multiplier);
+    m = fmaf(m, beta1, g * one_minus_beta1);
+    v = fmaf(v, beta2, g * g * one_minus_beta2);
+    weight = fmaf(weight, step.keep, -(m * step.rate / fmaf(sqrtf(v), step.spread, eps)));
+  }
+  __device__ int slots() const { return 2; }
+};
+
+struct SgdRule {
+  float momentum;
+  float decay;
+
+  struct Step {
+    float multiplier;
+    float rate;
+  };
+  __device__ Step step_of(const ops::StepScalars& scalars) const { return {scalars.gradient_multiplier, scalars.learning_rate}; }
+  __device__ void update(const Step& step, float gradient, float& weight, float& velocity, float&) const {
+    const float direction = fmaf(weight, decay, gradient * step.multiplier);
+    velocity = fmaf(velocity, momentum, direction);
+    weight = fmaf(-velocity, step.rate, weight);
+  }
+  __device__ int slots() const { return momentum != 0.0f ? 1 : 0; }
+};
+
+template <typename Rule>
+struct Batch {
+  const ops::StepScalars* scalars = nullptr;
+  int tensors = 0;
+  std::uint32_t end_block[kMostTensors];  // of each tensor
+  Operands operands[kMostTensors];
+  Rule rules[kMostTensors];
+};
+
+template <typename Rule>
+__global__ void __launch_bounds__(kThreads) update_tensors(const __grid_constant__ Batch<Rule> batch) {
+  if (batch.scalars->skip != 0) return;
+  int tensor = 0;
+  while (blockIdx.x >= batch.end_block[tensor]) ++tensor;
+  const Operands& a = batch.operands[tensor];
+  const Rule& rule = batch.rules[tensor];
+  const std::uint32_t first_block = tensor == 0 ? 0 : batch.end_block[tensor - 1];
+  const std::int64_t base = static_cast<std::int64_t>(blockIdx.x - first_block) * kBlockElements;
+  const Span weight{a.weight, DType::f32};
+  const Span slot0{a.slot[0], DType::f32};
+  const Span slot1{a.slot[1], DType::f32};
+  const int slots = rule.slots();
+
+  Piece pieces[kPieces];
+  Raw gradient_raw[kPieces], weight_raw[kPieces], slot0_raw[kPieces] = {}, slot1_raw[kPieces] = {};
+#pragma unroll
+  for (int k = 0; k < kPieces; ++k) {
+    pieces[k] = piece_at(base + (k * kThreads + static_cast<int>(threadIdx.x)) * kPiece, a.elements, a.aligned);
+    gradient_raw[k] = fetch(a.gradient, pieces[k]);
+    weight_raw[k] = fetch(weight, pieces[k]);
+    if (slots > 0) slot0_raw[k] = fetch(slot0, pieces[k]);
+    if (slots > 1) slot1_raw[k] = fetch(slot1, pieces[k]);
+  }
+  const auto step = rule.step_of(*batch.scalars);
+#pragma unroll
+  for (int k = 0; k < kPieces; ++k) {
+    if (pieces[k].count == 0) continue;
+    float g[kPiece], w[kPiece], s0[kPiece], s1[kPiece];
+    decode(gradient_raw[k], a.gradient.dtype, g);
+    decode(weight_raw[k], DType::f32, w);
+    decode(slot0_raw[k], DType::f32, s0);
+    decode(slot1_raw[k], DType::f32, s1);
+#pragma unroll
+    for (int i = 0; i < kPiece; ++i) rule.update(step, g[i], w[i], s0[i], s1[i]);
+    write(weight, pieces[k], w);
+    if (slots > 0) write(slot0, pieces[k], s0);
+    if (slots > 1) write(slot1, pieces[k], s1);
+    if (a.copy.data != nullptr) write(a.copy, pieces[k], w);
+  }
+}
+
+// ---- from calls to launches
+
+AdamRule rule_of(const ops::AdamUpdate& op) {
+  return {.beta1 = static_cast<float>(op.beta1),
+          .one_minus_beta1 = static_cast<float>(1.0 - op.beta1),
+          .log_beta1 = static_cast<float>(std::log(op.beta1)),
+          .beta2 = static_cast<float>(op.beta2),
+          .one_minus_beta2 = static_cast<float>(1.0 - op.beta2),
+          .log_beta2 = static_cast<float>(std::log(op.beta2)),
+          .eps = static_cast<float>(op.eps),
+          .decay = static_cast<float>(op.weight_decay),
+          .decoupled = op.decoupled};
+}
+
+SgdRule rule_of(const ops::SgdUpdate& op) { return {static_cast<float>(op.momentum), static_cast<float>(op.weight_decay)}; }
+
+int slots_of(const ops::AdamUpdate&) { return 2; }
+int slots_of(const ops::SgdUpdate& op) { return op.momentum != 0.0 ? 1 : 0; }
+
+template <typename Attributes>
+Operands operands_of(const Call& call) {
+  const auto& op = std::get<Attributes>(call.op);
+  Operands a;
+  a.gradient = span_of(call.inputs[1]);
+  a.weight = call.outputs[0].as<float>();
+  for (int slot = 0; slot < slots_of(op); ++slot) a.slot[slot] = call.outputs[static_cast<std::size_t>(slot) + 1].as<float>();
+  if (op.copy) a.copy = span_of(call.outputs.back());
+  a.elements = call.inputs[1].type.shape.elements();
+  a.aligned = are_aligned(a.gradient, a.copy) && is_aligned(a.weight) && is_aligned(a.slot[0]) && is_aligned(a.slot[1]);
+  return a;
+}
+
+// All calls have the same step scalars, as all updates of a program have.
+template <typename Attributes>
+void update_many(std::span<const Call> calls, cudaStream_t stream) {
+  using Rule = decltype(rule_of(std::declval<Attributes>()));
+  while (!calls.empty()) {
+    const std::span<const Call> now = calls.first(std::min<std::size_t>(calls.size(), kMostTensors));
+    calls = calls.subspan(now.size());
+    Batch<Rule> batch;
+    batch.scalars = now.front().inputs[0].template as<const ops::StepScalars>();
+    std::uint32_t blocks = 0;
+    for (const Call& call : now) {
+      batch.operands[batch.tensors] = operands_of<Attributes>(call);
+      batch.rules[batch.tensors] = rule_of(std::get<Attributes>(call.op));
+      blocks += blocks_for(batch.operands[batch.tensors].elements, kBlockElements);
+      batch.end_block[batch.tensors++] = blocks;
+    }
+    if (blocks > 0) update_tensors<<<blocks, kThreads, 0, stream>>>(batch);
+    check_launch("update");
+  }
+}
+
+template <typename Attributes>
+void update_one(const Call& call, cudaStream_t stream) {
+  update_many<Attributes>({&call, 1}, stream);
+}
+
+constexpr Kernel kKernels[] = {
+    {.op = "adam_update",
+     .name = "adam_update.pieces",
+     .refusal = refuse_other_floats,
+     .launch = update_one<ops::AdamUpdate>,
+     .launch_many = update_many<ops::AdamUpdate>},
+    {.op = "sgd_update",
+     .name = "sgd_update.pieces",
+     .refusal = refuse_other_floats,
+     .launch = update_one<ops::SgdUpdate>,
+     .launch_many = update_many<ops::SgdUpdate>},
+};
+
+}  // namespace
+
+std::span<const Kernel> optimizer_kernels() { return kKernels; }
+
+}  // namespace plimsoll::kernels::cuda
