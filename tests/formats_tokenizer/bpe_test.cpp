@@ -81,16 +81,19 @@ TEST(WordCache, TellsWordsApartAndForgetsSome) {
     std::string word(1 + random() % WordCache::kLongestWord, '\0');
     for (char& c : word) c = static_cast<char>(random() % 2);  // zeros, too: they must not be taken for the padding
     const std::string padded = word + std::string(32, 'x');
-    const WordCache::Place place = cache.find(std::string_view(padded).substr(0, word.size()), i % 2 == 0 ? padded.size() : word.size());
-    const std::vector<std::int32_t> ids{i, static_cast<std::int32_t>(word.size())};
-    if (place.found) {
+    const std::vector<std::int32_t> anew{i, static_cast<std::int32_t>(word.size())};
+    std::vector<std::int32_t> ids;
+    bool held = true;
+    cache.encode(std::string_view(padded).substr(0, word.size()), i % 2 == 0 ? padded.size() : word.size(), ids, [&](std::string_view) {
+      held = false;
+      ids = anew;
+    });
+    if (held) {
       ASSERT_TRUE(known.contains(word));
-      const auto held = WordCache::ids_of(place);
-      ASSERT_EQ(std::vector<std::int32_t>(held.begin(), held.end()), known[word]);
+      ASSERT_EQ(ids, known[word]);
       ++found;
     } else {
-      WordCache::keep(place, ids);
-      known[word] = ids;
+      known[word] = anew;
     }
   }
   EXPECT_GT(found, 10'000);

@@ -19,15 +19,14 @@ std::shared_ptr<const Tokenizer> with(const std::string& parts) {
 }
 
 TEST(JsonTokenizer, UnsupportedPartsAreRefusedByName) {
-  EXPECT_THAT(refusal([] { with(R"("normalizer": {"type": "Precompiled"})"); }),
-              AllOf(HasSubstr("normalizer"), HasSubstr("Precompiled"), HasSubstr("t.json:1")));
-  EXPECT_THAT(refusal([] { with(R"("normalizer": {"type": "Sequence", "normalizers": [{"type": "Nmt"}]})"); }), HasSubstr("Nmt"));
+  EXPECT_THAT(refusal([] { with(R"("normalizer": {"type": "Sequence", "normalizers": [{"type": "Fancy"}]})"); }),
+              AllOf(HasSubstr("normalizer"), HasSubstr("Fancy"), HasSubstr("t.json:1")));
   EXPECT_THAT(refusal([] { with(R"("pre_tokenizer": {"type": "UnicodeScripts"})"); }),
               AllOf(HasSubstr("pre-tokenizer"), HasSubstr("UnicodeScripts")));
   EXPECT_THAT(refusal([] { with(R"("decoder": {"type": "CTC"})"); }), AllOf(HasSubstr("decoder"), HasSubstr("CTC")));
   EXPECT_THAT(refusal([] { with(R"("post_processor": {"type": "Fancy"})"); }), AllOf(HasSubstr("post-processor"), HasSubstr("Fancy")));
-  EXPECT_THAT(refusal([] { parse_tokenizer(R"({"model": {"type": "Unigram", "vocab": []}})", "u.json"); }),
-              AllOf(HasSubstr("model"), HasSubstr("Unigram")));
+  EXPECT_THAT(refusal([] { parse_tokenizer(R"({"model": {"type": "Bigram", "vocab": []}})", "u.json"); }),
+              AllOf(HasSubstr("model"), HasSubstr("Bigram")));
   EXPECT_THAT(refusal([] { parse_tokenizer(R"({"model": {"type": "BPE", "dropout": 0.1, "vocab": {"a": 0}, "merges": []}})", "d.json"); }),
               HasSubstr("dropout"));
 }
@@ -46,6 +45,53 @@ TEST(JsonTokenizer, WrongVocabulariesAreRefused) {
   EXPECT_THAT(model(R"("vocab": {}, "merges": [])"), HasSubstr("at least one token"));
   EXPECT_THAT(refusal([] { parse_tokenizer(R"({"model_type": "bert"})", "config.json"); }), HasSubstr("without a \"model\""));
   EXPECT_THAT(refusal([] { parse_tokenizer(" \n", "e.json"); }), HasSubstr("empty"));
+}
+
+TEST(JsonTokenizer, WrongUnigramModelsAreRefused) {
+  const auto model = [](const std::string& inner) {
+    return refusal([&] { parse_tokenizer(fmt::format(R"({{"model": {{"type": "Unigram", {}}}}})", inner), "u.json"); });
+  };
+  EXPECT_THAT(model(R"("vocab": [])"), HasSubstr("tokens with their scores"));
+  EXPECT_THAT(model(R"("vocab": [["a"]])"), HasSubstr("a token and its score"));
+  EXPECT_THAT(model(R"("vocab": [["a", "b"]])"), HasSubstr("a number"));
+  EXPECT_THAT(model(R"("vocab": [["a", 0]], "unk_id": 1)"), HasSubstr("an id below 1"));
+  const auto rules = [](const std::string& blob) {
+    return refusal([&] { with(fmt::format(R"("normalizer": {{"type": "Precompiled", "precompiled_charsmap": "{}"}})", blob)); });
+  };
+  EXPECT_THAT(rules("x"), HasSubstr("base64"));
+  EXPECT_THAT(rules("AAAAAA=="), HasSubstr("rules of normalisation"));
+  EXPECT_THAT(rules("/////wAA"), HasSubstr("rules of normalisation"));
+}
+
+TEST(JsonTokenizer, UnigramTakesTheBestPathAndRunsOfTheUnknown) {
+  const auto unigram = [](const std::string& inner) {
+    return parse_tokenizer(
+        fmt::format(R"({{"model": {{"type": "Unigram", "vocab": [["<unk>", 0], ["a", -1], ["b", -1], ["ab", -3], ["xy", -90]], {}}}}})",
+                    inner),
+        "u.json");
+  };
+  const auto with_unknown = unigram(R"("unk_id": 0)");
+  EXPECT_THAT(with_unknown->encode("abb"), ElementsAre(1, 2, 2));
+  EXPECT_THAT(with_unknown->encode("azzb"), ElementsAre(1, 0, 2));
+  EXPECT_THAT(with_unknown->encode("<unk>zz"), ElementsAre(0));
+  EXPECT_THAT(with_unknown->encode("axyb"), ElementsAre(1, 4, 2));  // however dear, a token costs less than the unknown
+  const auto twice = parse_tokenizer(R"({"model": {"type": "Unigram", "vocab": [["a", 0], ["a", -1]], "unk_id": 0}})", "t.json");
+  EXPECT_THAT(twice->encode("aa"), ElementsAre(1, 1));
+  EXPECT_EQ(twice->decode(std::vector<std::int32_t>{0, 1}), "a a");
+  const auto without = unigram(R"("unk_id": null)");
+  EXPECT_THAT(without->encode("ab"), ElementsAre(1, 2));
+  EXPECT_THAT(refusal([&] { without->encode("az"); }), AllOf(HasSubstr("\"z\""), HasSubstr("no token for the unknown")));
+}
+
+TEST(JsonTokenizer, WordsWithoutATokenAreUnknownOrRefused) {
+  const auto words = [](const std::string& inner) {
+    return parse_tokenizer(fmt::format(R"({{"pre_tokenizer": {{"type": "Whitespace"}},
+                                           "model": {{"type": "WordLevel", "vocab": {{"in": 0, "the": 1, "?": 2}}{}}}}})",
+                                       inner),
+                           "w.json");
+  };
+  EXPECT_THAT(words(R"(, "unk_token": "?")")->encode("in the beginning"), ElementsAre(0, 1, 2));
+  EXPECT_THAT(refusal([&] { words("")->encode("in the beginning"); }), HasSubstr("\"beginning\""));
 }
 
 TEST(JsonTokenizer, AddedTokensMustAgreeWithTheVocabulary) {

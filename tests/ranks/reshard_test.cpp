@@ -2,7 +2,7 @@
 // element of every tensor is a known function of tensor name and place, so nothing needs to be trained to see where it went.
 #include <gtest/gtest.h>
 
-#include <cstring>
+#include <algorithm>
 #include <mutex>
 
 #include "base/random.h"
@@ -103,7 +103,7 @@ std::int64_t wrong_bytes(const Place& place, model::Precision precision, const i
   for_each_rank(place, precision, [&](train::Session& session) {
     io::PosixFileSystem file_system;
     const std::vector<train::HeldPiece> pieces = train::held_pieces(session);
-    for (const train::HeldPiece& piece : pieces) std::memset(piece.data.data(), 0xA5, piece.data.size());
+    for (const train::HeldPiece& piece : pieces) std::fill(piece.data.begin(), piece.data.end(), std::byte{0xA5});
     const checkpoint::Checkpoint found = checkpoint::open(file_system, folder / "step-00000001");
     checkpoint::load(file_system, found, train::targets_of(pieces));
     std::int64_t bad = 0;

@@ -25,6 +25,7 @@ import tempfile
 os.environ["TOKENIZERS_PARALLELISM"] = "false"
 
 import sentencepiece
+from sentencepiece import sentencepiece_model_pb2
 from tokenizers import AddedToken, Regex, Tokenizer, decoders, models, normalizers, pre_tokenizers, processors, trainers
 
 import awkward_text
@@ -158,6 +159,53 @@ def splits():
     return word_piece(normalizers.Sequence([normalizers.NFKC(), normalizers.Lowercase()]), pre_tokenizers.Sequence(steps))
 
 
+def word_level():
+    tokenizer = Tokenizer(models.WordLevel(unk_token="[UNK]"))
+    tokenizer.normalizer = normalizers.Sequence([normalizers.Nmt(), normalizers.NFKC()])
+    tokenizer.pre_tokenizer = pre_tokenizers.Sequence([pre_tokenizers.Whitespace(), pre_tokenizers.FixedLength(4)])
+    return train(tokenizer, trainers.WordLevelTrainer(vocab_size=300, special_tokens=["[UNK]"], show_progress=False))
+
+
+def unigram(model, normalizer=None, pre_tokenizer=None, decoder=None, after=()):
+    """A SentencePiece unigram model as transformers writes it; `normalizer` is given the model's own rules."""
+    with tempfile.TemporaryDirectory() as folder:
+        path = pathlib.Path(folder) / "spm.model"
+        train_sentence_piece(path, dict(model_type="unigram", **model))
+        proto = sentencepiece_model_pb2.ModelProto.FromString(path.read_bytes())
+    pieces = [(piece.piece, piece.score) for piece in proto.pieces]
+    tokenizer = Tokenizer(models.Unigram(pieces, proto.trainer_spec.unk_id, proto.trainer_spec.byte_fallback))
+    rules = normalizers.Precompiled(proto.normalizer_spec.precompiled_charsmap)
+    tokenizer.normalizer = rules if normalizer is None else normalizers.Sequence(normalizer(rules))
+    if pre_tokenizer is not None:
+        tokenizer.pre_tokenizer = pre_tokenizer
+    tokenizer.decoder = decoder or decoders.Metaspace()
+    kinds = sentencepiece_model_pb2.ModelProto.SentencePiece
+    tokenizer.add_special_tokens([AddedToken(piece.piece, normalized=False) for piece in proto.pieces if piece.type in (kinds.CONTROL, kinds.UNKNOWN)])
+    tokenizer.add_tokens([AddedToken(piece.piece, normalized=False) for piece in proto.pieces if piece.type == kinds.USER_DEFINED])
+    if after:
+        tokenizer.post_processor = processors.TemplateProcessing(single=["$A", *after], special_tokens=[(token, tokenizer.token_to_id(token)) for token in after])
+    return tokenizer
+
+
+def t5(**model):
+    return unigram(model, pre_tokenizer=pre_tokenizers.Metaspace(), after=["</s>"])
+
+
+def xlm_roberta(**model):
+    spaces = [pre_tokenizers.WhitespaceSplit(), pre_tokenizers.Metaspace(prepend_scheme="always")]
+    return unigram(model, lambda rules: [rules, normalizers.Replace(Regex(" {2,}"), " ")], pre_tokenizers.Sequence(spaces))
+
+
+def albert(**model):
+    steps = lambda rules: [normalizers.Strip(), normalizers.Replace("``", '"'), normalizers.Replace("''", '"'), normalizers.NFKD(), normalizers.StripAccents(), normalizers.Lowercase(), rules]
+    return unigram(model, steps, pre_tokenizers.Metaspace(prepend_scheme="first"), after=["</s>"])
+
+
+def unigram_bytes(**model):
+    chain = decoders.Sequence([decoders.Replace("▁", " "), decoders.ByteFallback(), decoders.Fuse(), decoders.Strip(" ", 1, 0)])
+    return unigram(dict(model, byte_fallback=True), lambda rules: [rules, normalizers.Prepend("▁"), normalizers.Replace(" ", "▁")], decoder=chain)
+
+
 CASES = {
     "gpt2": lambda: byte_level(pre_tokenizers.ByteLevel(add_prefix_space=False)),
     "gpt2-split": lambda: byte_level(pre_tokenizers.Sequence([split(GPT2), without_regex()])),
@@ -177,6 +225,11 @@ CASES = {
     "clip": clip,
     "continuing": continuing,
     "splits": splits,
+    "word-level": word_level,
+    "unigram-t5": lambda: t5(vocab_size=500, rules=True),
+    "unigram-xlm-roberta": lambda: xlm_roberta(vocab_size=600, rules=True, user_defined_symbols=["<mask>", "café"]),
+    "unigram-albert": lambda: albert(vocab_size=500, rules=True),
+    "unigram-bytes": lambda: unigram_bytes(vocab_size=700, rules=True),
 }
 
 SENTENCE_PIECE = {
@@ -194,6 +247,12 @@ WIDE_ONLY = {
     "unigram-nmt-nfkc": dict(model_type="unigram", vocab_size=500, normalization_rule_name="nmt_nfkc", user_defined_symbols=["<mask>", "café"]),
     "unigram-nfkc-cf": dict(model_type="unigram", vocab_size=700, normalization_rule_name="nfkc_cf", byte_fallback=True, treat_whitespace_as_suffix=True),
     "unigram-plain": dict(model_type="unigram", vocab_size=500, add_dummy_prefix=False, remove_extra_whitespaces=False, split_by_whitespace=False),
+}
+WIDE_ONLY_JSON = {
+    "json-t5": lambda: t5(vocab_size=600, normalization_rule_name="nmt_nfkc"),
+    "json-xlm-roberta": lambda: xlm_roberta(vocab_size=600, normalization_rule_name="nmt_nfkc"),
+    "json-albert": lambda: albert(vocab_size=600, normalization_rule_name="nmt_nfkc_cf"),
+    "json-unigram-bytes": lambda: unigram_bytes(vocab_size=700, normalization_rule_name="nfkc"),
 }
 # From and to as code points: white space to a space, some composition, ligatures, full-width letters, something to nothing.
 RULES = [("9", "20"), ("A", "20"), ("D", "20"), ("A0", "20"), ("3000", "20"), ("65 301", "E9"), ("FB01", "66 69"), ("2026", "2E 2E 2E"), ("200B", ""), ("FEFF", ""),
@@ -299,6 +358,9 @@ def wide(arguments):
         for name, options in () if arguments.files else WIDE_ONLY.items():
             paths.append(pathlib.Path(folder) / f"{name}.model")
             train_sentence_piece(paths[-1], options)
+        for name, make in () if arguments.files else WIDE_ONLY_JSON.items():
+            paths.append(pathlib.Path(folder) / f"{name}.json")
+            make().save(str(paths[-1]))
         differences = sum(compare(arguments.wide, path, texts, pathlib.Path(folder)) for path in paths)
     print(f"{len(paths)} tokenizers, {differences} differences")
     sys.exit(1 if differences else 0)

@@ -7,9 +7,14 @@ The package asks three tables of different ages: its regular expressions a new o
 found by asking the package about every character, so that nothing here depends on knowing its sources.
 """
 
+import ctypes
+import io
 import pathlib
+import tempfile
 import unicodedata
 
+import sentencepiece
+from sentencepiece import sentencepiece_model_pb2
 from tokenizers import Regex, normalizers, pre_tokenizers
 
 OUT = pathlib.Path(__file__).resolve().parents[2] / "src" / "formats" / "tokenizer" / "unicode_ranges.inc"
@@ -52,6 +57,34 @@ def kept_whole():
     return cyrillic | {code for code in CODES if unicodedata.normalize("NFKD", chr(code)) != chr(code) and package.normalize_str(chr(code)) == chr(code)}
 
 
+def marking(codes):
+    """Precompiled rules that make a "!" of each of `codes`. One that begins a cluster of up to five bytes makes a "!" of all of it."""
+    with tempfile.NamedTemporaryFile("w", suffix=".tsv") as rules:
+        rules.write("".join(f"{code:X}\t21\n" for code in codes))
+        rules.flush()
+        model = io.BytesIO()
+        sentencepiece.SentencePieceTrainer.train(sentence_iterator=iter(["a b c d e"] * 50), model_writer=model, minloglevel=2, vocab_size=20,
+                                                 hard_vocab_limit=False, normalization_rule_tsv=rules.name)
+    proto = sentencepiece_model_pb2.ModelProto.FromString(model.getvalue())
+    return normalizers.Precompiled(proto.normalizer_spec.precompiled_charsmap)
+
+
+def cluster_differences():
+    """Characters that utf8proc joins to their neighbours otherwise: taken for marks, pictographs and controls by the package."""
+    breaks = ctypes.CDLL("libutf8proc.so.2").utf8proc_grapheme_break_stateful
+    breaks.restype = ctypes.c_bool
+
+    def joined(*codes):
+        state = ctypes.c_int32(0)
+        return [not breaks(left, right, ctypes.byref(state)) for left, right in zip(codes, codes[1:])]
+
+    some, all_low = marking([0x61, 0xA9]), marking(code for code in range(0x80, 0x10000) if not 0xD800 <= code < 0xE000)
+    marks = {code for code in CODES if (some.normalize_str("a" + chr(code)) == "!") != joined(0x61, code)[0]}
+    pictographs = {code for code in set(CODES) - marks if (some.normalize_str("\xa9\u200d" + chr(code)) != "!" + some.normalize_str(chr(code))) != joined(0xA9, 0x200D, code)[1]}
+    controls = {code for code in range(0x80, 0x10000) if not 0xD800 <= code < 0xE000 and (all_low.normalize_str(chr(code) + "\u0301") == "!") != joined(code, 0x301)[0]}
+    return marks, pictographs, controls
+
+
 def bert(part):
     return normalizers.BertNormalizer(**{name: name == part for name in BERT_PARTS})
 
@@ -92,6 +125,7 @@ def main():
     newer = [(code, category.get(code, "Cn")) for code in CODES if category.get(code, "Cn") != unicodedata.category(chr(code))]
     lower = {code: normalizers.Lowercase().normalize_str(chr(code)) for code in CODES}
     lower = [(code, ord(low) - code) for code, low in lower.items() if len(low) == 1 and low != chr(code).lower()]
+    marks, pictographs, controls = cluster_differences()
     parts = [
         "// Made by tools/golden/unicode_ranges.py; included by unicode.cpp and regex.cpp.",
         table("kNewerCategories", "CategoryRange", "Categories given after Unicode 14, which is the age of Debian's PCRE2.",
@@ -104,6 +138,9 @@ def main():
         toggles("kAccentToggles", "Where StripAccents differs from M.", vanishing(normalizers.StripAccents()), of("M")),
         toggles("kBertControlToggles", "Where BertNormalizer's clean_text differs from Cc, Cf and Co.",
                 vanishing(bert("clean_text")), of("Cc", "Cf", "Co")),
+        toggles("kClusterMarks", "What joins the character before it, which utf8proc does not know.", marks, set()),
+        toggles("kClusterPictographToggles", "Where what may be joined to another pictograph differs.", pictographs, set()),
+        toggles("kClusterControls", "What joins nothing and is joined by nothing, likewise.", controls, set()),
         toggles("kKept", "What the package does not decompose.", kept_whole(), set()),
     ]
     OUT.write_text("\n".join(parts))

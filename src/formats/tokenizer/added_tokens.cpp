@@ -63,7 +63,8 @@ std::vector<AddedToken> read_added_tokens(const Json& json) {
 TokenFinder::TokenFinder(const std::vector<AddedToken>& tokens, bool normalized, const Normalizers& normalizers) {
   for (const AddedToken& token : tokens) {
     if (token.normalized != normalized) continue;
-    const std::string content = normalized ? apply(normalizers, token.content) : token.content;
+    bool at_start = true;
+    const std::string content = normalized ? apply(normalizers, token.content, at_start) : token.content;
     if (content.empty()) continue;
     if (trie_.walk(content) == ByteTrie::kNone || trie_.value(trie_.walk(content)) == ByteTrie::kNone) {
       trie_.add(content, static_cast<std::int32_t>(tokens_.size()));

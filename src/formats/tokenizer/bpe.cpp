@@ -114,15 +114,7 @@ void Bpe::encode_word(std::string_view word, std::size_t readable, Scratch& scra
 }
 
 void Bpe::encode_part(std::string_view word, std::size_t readable, Scratch& scratch, std::vector<std::int32_t>& ids) const {
-  if (word.size() > WordCache::kLongestWord) return encode_anew(word, scratch, ids);
-  const WordCache::Place place = scratch.cache.find(word, readable);
-  if (place.found) {
-    for (const std::int32_t id : WordCache::ids_of(place)) ids.push_back(id);
-    return;
-  }
-  const std::size_t before = ids.size();
-  encode_anew(word, scratch, ids);
-  WordCache::keep(place, std::span<const std::int32_t>(ids).subspan(before));
+  scratch.cache.encode(word, readable, ids, [&](std::string_view anew) { encode_anew(anew, scratch, ids); });
 }
 
 void Bpe::encode_anew(std::string_view word, Scratch& scratch, std::vector<std::int32_t>& ids) const {

@@ -35,7 +35,7 @@ Charsmap::Charsmap(std::string_view blob, const std::string& name) {
   }
 }
 
-Charsmap::Rule Charsmap::longest(std::string_view input) const {
+Charsmap::Rule Charsmap::find(std::string_view input, bool first) const {
   Rule best;
   if (units_.empty()) return best;
   std::size_t node = offset_of(units_[0]);
@@ -52,6 +52,7 @@ Charsmap::Rule Charsmap::longest(std::string_view input) const {
     // Within a character of a text a rule cannot begin: what it gives must stay UTF-8.
     if (begin < texts_.size() && (static_cast<std::uint8_t>(texts_[begin]) & 0xC0) == 0x80) break;
     best = {i + 1, std::string_view(texts_).substr(begin, std::min(texts_.find('\0', begin), texts_.size()) - begin)};
+    if (first) break;
   }
   return best;
 }

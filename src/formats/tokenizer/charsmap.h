@@ -22,10 +22,13 @@ class Charsmap {
     std::size_t length = 0;  // bytes of the input that it replaces; 0: no rule applies
     std::string_view text;
   };
-  // The rule for the longest beginning of `input` that has one.
-  Rule longest(std::string_view input) const;
+  // The rule for the longest, or the shortest, beginning of `input` that has one.
+  Rule longest(std::string_view input) const { return find(input, false); }
+  Rule shortest(std::string_view input) const { return find(input, true); }
 
  private:
+  Rule find(std::string_view input, bool first) const;
+
   std::vector<std::uint32_t> units_;
   std::string texts_;
 };

@@ -7,13 +7,12 @@
 
 #include "base/error.h"
 #include "formats/tokenizer/added_tokens.h"
-#include "formats/tokenizer/bpe.h"
 #include "formats/tokenizer/decoder.h"
+#include "formats/tokenizer/json_models.h"
 #include "formats/tokenizer/json_parts.h"
 #include "formats/tokenizer/pool.h"
 #include "formats/tokenizer/pre_tokenizer.h"
 #include "formats/tokenizer/utf8.h"
-#include "formats/tokenizer/word_piece.h"
 
 namespace plimsoll::formats::tokenizer {
 
@@ -43,59 +42,6 @@ struct Workspace {
   std::vector<Section> raw;
   std::vector<Section> normalised;
 };
-
-TextTable read_vocabulary(const Json& model) {
-  TextTable vocabulary;
-  const base::JsonObject& members = model.at("vocab").as_object();
-  vocabulary.reserve(members.size());
-  for (const base::JsonMember& member : members) {
-    const std::int32_t id = read_id(member.value);
-    if (!vocabulary.add(member.key, id))
-      base::bad_input("{}: found id {} a second time, expected each token to have its own", member.value.where(), id);
-  }
-  if (vocabulary.size() == 0) model.at("vocab").fail_expected("at least one token");
-  return vocabulary;
-}
-
-// A merge is "left right" or ["left", "right"].
-std::pair<std::string, std::string> read_merge(const Json& json) {
-  if (json.is_array() && json.size() == 2) return {json.at(std::size_t{0}).as_string(), json.at(std::size_t{1}).as_string()};
-  const std::string& text = json.as_string();
-  const std::size_t space = text.find(' ');
-  if (space == std::string::npos || text.find(' ', space + 1) != std::string::npos)
-    json.fail_expected("two tokens with one space between them");
-  return {text.substr(0, space), text.substr(space + 1)};
-}
-
-std::unique_ptr<Model> read_bpe(const Json& json, const TextTable& vocabulary, const std::string& name, bool byte_symbols) {
-  if (const Json* dropout = json.find("dropout"); dropout != nullptr && !dropout->is_null() && dropout->as_double() != 0.0) {
-    base::bad_input("{}: found a dropout of {}, expected null: encoding must not be random", dropout->where(), dropout->as_double());
-  }
-  BpeOptions options{.name = name, .merges = {}};
-  const Json::Array& merges = json.at("merges").as_array();
-  options.merges.reserve(merges.size());
-  for (const Json& merge : merges) options.merges.push_back(read_merge(merge));
-  options.unknown = text(json, "unk_token");
-  options.prefix = text(json, "continuing_subword_prefix");
-  options.suffix = text(json, "end_of_word_suffix");
-  options.fuse_unknown = flag(json, "fuse_unk", false);
-  options.byte_fallback = flag(json, "byte_fallback", false);
-  options.ignore_merges = flag(json, "ignore_merges", false);
-  options.byte_symbols = byte_symbols;
-  return std::make_unique<Bpe>(vocabulary, options);
-}
-
-std::unique_ptr<Model> read_word_piece(const Json& json, const TextTable& vocabulary, const std::string& name) {
-  WordPieceOptions options{.name = name, .unknown = json.at("unk_token").as_string()};
-  if (json.find("continuing_subword_prefix") != nullptr) options.prefix = text(json, "continuing_subword_prefix");
-  if (const Json* longest = json.find("max_input_chars_per_word")) options.longest_word = longest->as_integer();
-  return std::make_unique<WordPiece>(vocabulary, options);
-}
-
-std::string model_kind(const Json& json) {
-  if (json.find("type") != nullptr) return type_of(json);
-  return json.find("merges") != nullptr ? "BPE" : "WordPiece";  // files of the first versions do not say
-}
 
 void read_around(const Json& json, Around& around);
 
@@ -148,16 +94,9 @@ class JsonTokenizer final : public Tokenizer {
         decoders_(read_decoders(part(json, "decoder"))) {
     const Json& model = json.at("model");
     kind_ = model_kind(model);
-    if (kind_ != "BPE" && kind_ != "WordPiece") unsupported(model, "model", kind_);
-    vocabulary_ = read_vocabulary(model);
-    PreTokenizers pre_tokenizers = read_pre_tokenizers(part(json, "pre_tokenizer"));
+    PreTokenizers pre_tokenizers = read_pre_tokenizers(part(json, "pre_tokenizer"), takes_bytes(kind_));
     pre_tokenizers_ = std::move(pre_tokenizers.steps);
-    if (kind_ == "BPE") {
-      model_ = read_bpe(model, vocabulary_, name, pre_tokenizers.ends_in_bytes);
-    } else {
-      if (pre_tokenizers.ends_in_bytes) unsupported(model, "model with a ByteLevel pre-tokenizer", kind_);
-      model_ = read_word_piece(model, vocabulary_, name);
-    }
+    model_ = read_model(model, name, pre_tokenizers.ends_in_bytes, vocabulary_);
     settle_added();
     raw_.emplace(added_, false, normalizers_);
     normalised_.emplace(added_, true, normalizers_);
@@ -205,7 +144,9 @@ class JsonTokenizer final : public Tokenizer {
       if (normalizers_.empty()) {
         encode_normalised(part, section.range.begin == 0, work, ids);
       } else {
-        encode_normalised(apply(normalizers_, std::string(part)), section.range.begin == 0, work, ids);
+        bool at_start = section.range.begin == 0;
+        const std::string normalised = apply(normalizers_, std::string(part), at_start);
+        encode_normalised(normalised, at_start, work, ids);
       }
     }
   }

@@ -1,4 +1,4 @@
-// What a tokenizer's model does: words in, ids out. BPE, WordPiece and unigram are its kinds.
+// What a tokenizer's model does: words in, ids out. BPE, WordPiece, unigram and word level are its kinds.
 //
 // A model is immutable once it is made. What encoding needs to write to is in a Scratch, one for each thread at work.
 #pragma once
@@ -8,6 +8,7 @@
 #include <string_view>
 #include <vector>
 
+#include "formats/tokenizer/unigram.h"
 #include "formats/tokenizer/word_cache.h"
 
 namespace plimsoll::formats::tokenizer {
@@ -33,6 +34,7 @@ struct Scratch {
   std::vector<std::uint64_t> ranks;
   std::vector<Symbol> symbols;
   std::vector<Merge> heap;
+  std::vector<UnigramStep> path;
 };
 
 class Model {

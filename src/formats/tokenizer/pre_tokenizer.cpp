@@ -67,6 +67,22 @@ class WordPattern final : public Pattern {
   }
 };
 
+// So many characters, then as many again.
+class LengthPattern final : public Pattern {
+ public:
+  explicit LengthPattern(std::int64_t length) : length_(length) {}
+  AtSpaces at_spaces() const override { return AtSpaces::unknown; }
+  void find(std::string_view text, std::vector<Range>& matches) const override {
+    for (std::size_t begin = 0, end = 0; begin < text.size(); begin = end) {
+      for (std::int64_t i = 0; i < length_ && end < text.size(); ++i) end += length_of(text[end]);
+      matches.push_back({begin, end});
+    }
+  }
+
+ private:
+  std::int64_t length_;
+};
+
 // One piece cut by a pattern. `whole` collects matches and what lies between them, in order.
 class Cutter {
  public:
@@ -230,9 +246,9 @@ class Reader {
     unsupported(json, "pre-tokenizer", type);
   }
 
-  PreTokenizers finish() {
+  PreTokenizers finish(bool model_takes_bytes) {
     PreTokenizers result;
-    result.ends_in_bytes = !steps_.empty() && dynamic_cast<const ByteAlphabet*>(steps_.back().get()) != nullptr;
+    result.ends_in_bytes = model_takes_bytes && !steps_.empty() && dynamic_cast<const ByteAlphabet*>(steps_.back().get()) != nullptr;
     if (result.ends_in_bytes) steps_.pop_back();
     result.steps = std::move(steps_);
     return result;
@@ -275,6 +291,11 @@ class Reader {
   void whitespace(const Json&) { add<Split>(std::make_unique<WordPattern>(), Delimiter::removed, true); }
   void whitespace_split(const Json&) { split(trait::kSpace, Delimiter::removed); }
   void character(const Json& json) { add<Split>(literal_pattern(json.at("delimiter").as_string()), Delimiter::removed); }
+  void fixed_length(const Json& json) {
+    const std::int64_t length = json.at("length").as_integer();
+    if (length < 1) json.at("length").fail_expected("a number of characters, at least 1");
+    add<Split>(std::make_unique<LengthPattern>(length), Delimiter::isolated);
+  }
   void metaspace(const Json& json) {
     const Json* replacement = json.find("replacement");
     const std::string mark = replacement != nullptr ? replacement->as_string() : "\xE2\x96\x81";
@@ -290,7 +311,7 @@ class Reader {
     if (split) add<Split>(literal_pattern(mark), Delimiter::merged_with_next);
   }
 
-  static constexpr std::array<Kind, 10> kKinds{{{"Sequence", &Reader::sequence},
+  static constexpr std::array<Kind, 11> kKinds{{{"Sequence", &Reader::sequence},
                                                 {"ByteLevel", &Reader::byte_level},
                                                 {"Split", &Reader::by_pattern},
                                                 {"BertPreTokenizer", &Reader::bert},
@@ -299,6 +320,7 @@ class Reader {
                                                 {"Whitespace", &Reader::whitespace},
                                                 {"WhitespaceSplit", &Reader::whitespace_split},
                                                 {"CharDelimiterSplit", &Reader::character},
+                                                {"FixedLength", &Reader::fixed_length},
                                                 {"Metaspace", &Reader::metaspace}}};
 
   std::vector<std::unique_ptr<PreTokenizer>> steps_;
@@ -306,10 +328,10 @@ class Reader {
 
 }  // namespace
 
-PreTokenizers read_pre_tokenizers(const Json& json) {
+PreTokenizers read_pre_tokenizers(const Json& json, bool model_takes_bytes) {
   Reader reader;
   reader.read(json);
-  return reader.finish();
+  return reader.finish(model_takes_bytes);
 }
 
 }  // namespace plimsoll::formats::tokenizer

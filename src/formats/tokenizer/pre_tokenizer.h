@@ -19,11 +19,12 @@ class PreTokenizer {
 
 struct PreTokenizers {
   std::vector<std::unique_ptr<PreTokenizer>> steps;
-  // The last step writes bytes in the byte-level alphabet and was left out: the model takes bytes instead.
+  // The last step would write bytes in the byte-level alphabet and was left out: the model takes bytes instead.
   bool ends_in_bytes = false;
 };
 
 // `json` is the value of "pre_tokenizer", which may be null. Refuses by name what it does not know.
-PreTokenizers read_pre_tokenizers(const base::Json& json);
+// `model_takes_bytes`: a last step that only writes bytes in the byte-level alphabet may be left out.
+PreTokenizers read_pre_tokenizers(const base::Json& json, bool model_takes_bytes);
 
 }  // namespace plimsoll::formats::tokenizer

@@ -44,7 +44,7 @@ struct Workspace {
   std::string text;
   std::vector<Stretch> stretches;
   std::vector<Candidate> heap;
-  std::vector<Unigram::Step> path;
+  std::vector<UnigramStep> path;
 };
 
 // Numbers that sort the other way round.
@@ -117,7 +117,7 @@ class SentencePiece final : public Tokenizer {
       encode_words(work, ids);
     } else {
       unigram_->encode(work.text, work.path);
-      for (const Unigram::Step& step : work.path) put(step.id, std::string_view(work.text).substr(step.begin, step.end - step.begin), ids);
+      for (const UnigramStep& step : work.path) put(step.id, std::string_view(work.text).substr(step.begin, step.end - step.begin), ids);
     }
     // A run of unknown pieces is one.
     const auto both_unknown = [&](std::int32_t a, std::int32_t b) { return a == unknown_ && b == unknown_; };
@@ -260,19 +260,7 @@ class SentencePiece final : public Tokenizer {
     std::string_view rest = work.text;
     while (!rest.empty()) {
       const std::size_t end = splits_ ? word_end(rest) : rest.size();
-      const std::string_view word = rest.substr(0, end);
-      if (word.size() > WordCache::kLongestWord) {
-        encode_word(word, work, ids);
-      } else {
-        const WordCache::Place place = work.cache.find(word, rest.size());
-        if (place.found) {
-          for (const std::int32_t id : WordCache::ids_of(place)) ids.push_back(id);
-        } else {
-          const std::size_t before = ids.size();
-          encode_word(word, work, ids);
-          WordCache::keep(place, std::span<const std::int32_t>(ids).subspan(before));
-        }
-      }
+      work.cache.encode(rest.substr(0, end), rest.size(), ids, [&](std::string_view word) { encode_word(word, work, ids); });
       rest.remove_prefix(end);
     }
   }
@@ -398,7 +386,7 @@ class SentencePiece final : public Tokenizer {
   TextTable mergeable_;  // what text may become: normal, user-defined and unused pieces
   ByteTrie user_defined_;
   std::array<bool, 256> begins_user_defined_{};
-  std::optional<Unigram> unigram_;
+  std::optional<Unigram<float>> unigram_;
   Charsmap charsmap_;
   std::array<std::int32_t, 256> byte_ids_{};
   std::int32_t unknown_ = -1;

@@ -18,32 +18,37 @@ void TextTable::grow(std::size_t slots) {
   if (slots <= slots_.size()) return;
   slots_.assign(slots, kNone);
   for (std::size_t id = 0; id < places_.size(); ++id) {
-    if (!places_[id].used) continue;
-    std::uint64_t slot = hash_text(text_of(static_cast<std::int32_t>(id))) & (slots - 1);
-    while (slots_[slot] != kNone) slot = (slot + 1) & (slots - 1);
-    slots_[slot] = static_cast<std::int32_t>(id);
+    if (places_[id].used) slots_[slot_of(text_at(static_cast<std::int32_t>(id)))] = static_cast<std::int32_t>(id);
   }
 }
 
-bool TextTable::add(std::string_view text, std::int32_t id) {
-  if (has(id) || find(text) != kNone) return false;
+std::uint64_t TextTable::slot_of(std::string_view text) const {
+  std::uint64_t slot = hash_text(text) & (slots_.size() - 1);
+  while (slots_[slot] != kNone && text_at(slots_[slot]) != text) slot = (slot + 1) & (slots_.size() - 1);
+  return slot;
+}
+
+void TextTable::keep_text(std::string_view text, std::int32_t id) {
   if ((count_ + 1) * 2 > slots_.size()) grow(std::bit_ceil((count_ + 1) * 4));
   if (static_cast<std::size_t>(id) >= places_.size()) places_.resize(static_cast<std::size_t>(id) + 1);
   places_[static_cast<std::size_t>(id)] = {bytes_.size(), static_cast<std::uint32_t>(text.size()), true};
   bytes_.append(text);
-  std::uint64_t slot = hash_text(text) & (slots_.size() - 1);
-  while (slots_[slot] != kNone) slot = (slot + 1) & (slots_.size() - 1);
-  slots_[slot] = id;
+  slots_[slot_of(text)] = id;
   ++count_;
+}
+
+bool TextTable::add(std::string_view text, std::int32_t id) {
+  if (has(id) || find(text) != kNone) return false;
+  keep_text(text, id);
   return true;
 }
 
-std::int32_t TextTable::find(std::string_view text) const {
-  if (slots_.empty()) return kNone;
-  for (std::uint64_t slot = hash_text(text) & (slots_.size() - 1);; slot = (slot + 1) & (slots_.size() - 1)) {
-    if (slots_[slot] == kNone || text_at(slots_[slot]) == text) return slots_[slot];
-  }
+void TextTable::add_again(std::string_view text, std::int32_t id) {
+  PLIMSOLL_CHECK(!has(id), "id {} has a text", id);
+  keep_text(text, id);
 }
+
+std::int32_t TextTable::find(std::string_view text) const { return slots_.empty() ? kNone : slots_[slot_of(text)]; }
 
 PairTable::PairTable(std::size_t pairs) : slots_(std::bit_ceil(pairs * 2 + 2)), mask_(slots_.size() - 1) {}
 

@@ -43,6 +43,8 @@ class TextTable {
   void reserve(std::size_t texts);
   // False when the text or the id is already there. Ids may come in any order and leave gaps.
   bool add(std::string_view text, std::int32_t id);
+  // A text that is there already gets `id` on top: it is found under the last one.
+  void add_again(std::string_view text, std::int32_t id);
   std::int32_t find(std::string_view text) const;  // kNone when absent
   // Empty for an id that is not there.
   std::string_view text_of(std::int32_t id) const { return has(id) ? text_at(id) : std::string_view(); }
@@ -58,6 +60,8 @@ class TextTable {
   };
 
   void grow(std::size_t slots);
+  void keep_text(std::string_view text, std::int32_t id);
+  std::uint64_t slot_of(std::string_view text) const;  // where it is, or where it would be put
   std::string_view text_at(std::int32_t id) const {
     const Place& place = places_[static_cast<std::size_t>(id)];
     return {bytes_.data() + place.begin, place.length};

@@ -71,6 +71,16 @@ bool is_empty_block(std::uint32_t first) {
          (first >= 0x101000 && first < 0x10F000);
 }
 
+// A character that utf8proc knows to join its neighbours as `code` does in the package.
+utf8proc_int32_t joins_like(std::uint32_t code) {
+  const auto same = static_cast<utf8proc_int32_t>(code);
+  if (code < 0x80) return same;
+  if (find_range<CodeRange>(kClusterMarks, code) != nullptr) return 0x301;
+  if (find_range<CodeRange>(kClusterControls, code) != nullptr) return 0x01;
+  if (find_range<CodeRange>(kClusterPictographToggles, code) == nullptr) return same;
+  return utf8proc_get_property(same)->boundclass == UTF8PROC_BOUNDCLASS_EXTENDED_PICTOGRAPHIC ? 'a' : 0x1F600;
+}
+
 bool is_normal_by_range(NormalForm form, std::string_view text) {
   if (is_ascii(text)) return true;
   if (form != NormalForm::nfc) return false;
@@ -141,6 +151,18 @@ std::string normalise(NormalForm form, std::string_view text) {
   }
   append_normal(out, form, text.substr(begin));
   return out;
+}
+
+std::size_t cluster_end(std::string_view text, std::size_t at) {
+  Character left = decode_at(text.data() + at);
+  utf8proc_int32_t state = 0;
+  for (at += left.length; at < text.size(); at += left.length) {
+    const Character right = decode_at(text.data() + at);
+    if (left.code < 0x80 && right.code < 0x80 && left.code != '\r') break;  // most text
+    if (utf8proc_grapheme_break_stateful(joins_like(left.code), joins_like(right.code), &state)) break;
+    left = right;
+  }
+  return at;
 }
 
 void append_lower(std::string& out, std::uint32_t code) {

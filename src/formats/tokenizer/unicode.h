@@ -62,6 +62,9 @@ enum class NormalForm { nfc, nfd, nfkc, nfkd };
 // `text` is valid UTF-8.
 std::string normalise(NormalForm form, std::string_view text);
 
+// Where the cluster of characters that begins at `at` ends: what a reader takes for one character (extended grapheme clusters).
+std::size_t cluster_end(std::string_view text, std::size_t at);
+
 // Character by character, without regard to neighbours.
 void append_lower(std::string& out, std::uint32_t code);
 

@@ -8,17 +8,19 @@ namespace plimsoll::formats::tokenizer {
 
 namespace {
 
-constexpr float kUnknownPenalty = 10.0f;  // below the lowest score of a piece
+constexpr int kUnknownPenalty = 10;  // below the lowest score of a piece
 
+template <typename Score>
 struct Best {
-  float score = 0.0f;
+  Score score = 0;
   std::int32_t id = 0;
   std::int64_t begin = -1;  // of the piece that ends here; -1: none does
 };
 
 }  // namespace
 
-Unigram::Unigram(const std::vector<UnigramPiece>& pieces, std::int32_t unknown) : unknown_(unknown) {
+template <typename Score>
+Unigram<Score>::Unigram(const std::vector<UnigramPiece>& pieces, std::int32_t unknown) : unknown_(unknown) {
   for (const UnigramPiece& piece : pieces) {
     trie_.add(piece.text, piece.id);
     const auto id = static_cast<std::size_t>(piece.id);
@@ -26,24 +28,26 @@ Unigram::Unigram(const std::vector<UnigramPiece>& pieces, std::int32_t unknown) 
       scores_.resize(id + 1);
       always_.resize(id + 1);
     }
-    scores_[id] = piece.score;
+    const auto score = static_cast<Score>(piece.score);
+    scores_[id] = score;
     always_[id] = piece.always;
     if (piece.always) continue;  // its score says nothing
-    lowest_ = std::min(lowest_, piece.score);
-    highest_ = std::max(highest_, piece.score);
+    lowest_ = std::min(lowest_, score);
+    highest_ = std::max(highest_, score);
   }
 }
 
-void Unigram::encode(std::string_view text, std::vector<Step>& path) const {
-  std::vector<Best> best(text.size() + 1);
+template <typename Score>
+void Unigram<Score>::encode(std::string_view text, std::vector<UnigramStep>& path) const {
+  std::vector<Best<Score>> best(text.size() + 1);
   const auto offer = [&](std::size_t begin, std::size_t end, double score, std::int32_t id) {
-    Best& target = best[end];
+    Best<Score>& target = best[end];
     if (target.begin != -1 && !(score > target.score)) return;
-    target = {static_cast<float>(score), id, static_cast<std::int64_t>(begin)};
+    target = {static_cast<Score>(score), id, static_cast<std::int64_t>(begin)};
   };
   for (std::size_t begin = 0; begin < text.size();) {
     const std::size_t character = length_of(text[begin]);
-    const float so_far = best[begin].score;
+    const Score so_far = best[begin].score;
     bool single = false;
     std::int32_t node = 0;
     for (std::size_t end = begin; end < text.size();) {
@@ -53,7 +57,7 @@ void Unigram::encode(std::string_view text, std::vector<Step>& path) const {
       if (id == ByteTrie::kNone) continue;
       const auto index = static_cast<std::size_t>(id);
       if (always_[index]) {
-        offer(begin, end, static_cast<double>(static_cast<float>(end - begin) * highest_) - 0.1 + so_far, id);
+        offer(begin, end, static_cast<double>(static_cast<Score>(end - begin) * highest_) - 0.1 + so_far, id);
       } else {
         offer(begin, end, scores_[index] + so_far, id);
       }
@@ -64,11 +68,14 @@ void Unigram::encode(std::string_view text, std::vector<Step>& path) const {
   }
   path.clear();
   for (std::size_t end = text.size(); end > 0;) {
-    const Best& last = best[end];
+    const Best<Score>& last = best[end];
     path.push_back({static_cast<std::size_t>(last.begin), end, last.id});
     end = static_cast<std::size_t>(last.begin);
   }
   std::reverse(path.begin(), path.end());
 }
+
+template class Unigram<float>;
+template class Unigram<double>;
 
 }  // namespace plimsoll::formats::tokenizer

@@ -31,15 +31,35 @@ class WordCache {
     Key key;  // bytes 28 and 31 hold the number of ids and the length; a length of 0 is a free slot
     std::array<std::int32_t, kMostIds> ids{};
   };
+
+  WordCache() : slots_(kSlots) {}
+
+  // Appends the ids of `word`: those it had before, or what `encode` appends. `readable` is how many bytes may be read from the
+  // word's first one on.
+  template <typename Encode>
+  void encode(std::string_view word, std::size_t readable, std::vector<std::int32_t>& ids, Encode encode) {
+    if (word.size() > kLongestWord) return encode(word);
+    const Place place = find(word, readable);
+    if (place.found) {
+      for (const std::int32_t id : ids_of(place)) ids.push_back(id);
+      return;
+    }
+    const std::size_t before = ids.size();
+    encode(word);
+    keep(place, std::span<const std::int32_t>(ids).subspan(before));
+  }
+
+ private:
   struct Place {
     Slot* slot = nullptr;
     Key key;
     bool found = false;
   };
+  static constexpr std::size_t kSlots = std::size_t{1} << 15;
+  static constexpr int kCountShift = 32;
+  static constexpr std::uint64_t kCountMask = std::uint64_t{0xFF} << kCountShift;
 
-  WordCache() : slots_(kSlots) {}
-
-  // `readable` is how many bytes may be read from the word's first one on. Words are 1 to 28 bytes.
+  // Words are 1 to 28 bytes.
   Place find(std::string_view word, std::size_t readable) {
     Place place;
     place.key = key_of(word, readable);
@@ -58,11 +78,6 @@ class WordCache {
     place.slot->key.words[3] |= static_cast<std::uint64_t>(ids.size()) << kCountShift;
     std::copy(ids.begin(), ids.end(), place.slot->ids.begin());
   }
-
- private:
-  static constexpr std::size_t kSlots = std::size_t{1} << 15;
-  static constexpr int kCountShift = 32;
-  static constexpr std::uint64_t kCountMask = std::uint64_t{0xFF} << kCountShift;
 
   static Key key_of(std::string_view word, std::size_t readable) {
     Key key;
