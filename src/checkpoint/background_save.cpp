@@ -1,5 +1,6 @@
 #include "checkpoint/background_save.h"
 
+#include <chrono>
 #include <limits>
 
 namespace plimsoll::checkpoint {
@@ -20,6 +21,8 @@ void BackgroundSave::start(SaveRequest request, Job job) {
   read_ = 0;
   ended_ = false;
   failure_ = nullptr;
+  given_up_ = false;
+  request.given_up = [this] { return given_up_.load(); };
   request.was_read = [this](std::size_t count) {
     {
       const std::lock_guard lock(mutex_);
@@ -48,10 +51,13 @@ void BackgroundSave::run(const SaveRequest& request, const Job& job) {
   changed_.notify_all();
 }
 
-void BackgroundSave::wait_until_read(std::size_t count) {
+void BackgroundSave::wait_until_read(std::size_t count, const std::atomic<bool>* stop) {
+  constexpr std::chrono::milliseconds kLook{10};  // between two looks at `stop`, which a signal handler may set
   if (!thread_.joinable()) return;
   std::unique_lock lock(mutex_);
-  changed_.wait(lock, [&] { return read_ >= count; });
+  while (!changed_.wait_for(lock, kLook, [&] { return read_ >= count; })) {
+    if (stop != nullptr && stop->load()) give_up();
+  }
 }
 
 std::optional<SaveResult> BackgroundSave::collect(Wait wait) {

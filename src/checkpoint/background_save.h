@@ -7,8 +7,11 @@
 //   saver.start(request, tensors);      // at a step's end
 //   saver.wait_until_read(k + 1);       // before tensors[k] is written again
 //   if (auto saved = saver.collect(BackgroundSave::Wait::no)) ...   // at a later step's end; throws what went wrong
+//
+// A save that nobody needs any more, because a later state is to be saved at once, can be given up.
 #pragma once
 
+#include <atomic>
 #include <condition_variable>
 #include <cstddef>
 #include <exception>
@@ -39,8 +42,12 @@ class BackgroundSave {
   void start(SaveRequest request, Job job);
   bool in_flight() const { return thread_.joinable(); }
 
-  // Returns when the first `count` tensors may be changed: read, or the save has ended, whichever way.
-  void wait_until_read(std::size_t count);
+  // Returns when the first `count` tensors may be changed: read, or the save has ended, whichever way. Where `stop` comes true
+  // meanwhile, the save is given up.
+  void wait_until_read(std::size_t count, const std::atomic<bool>* stop = nullptr);
+
+  // The save in flight ends soon, with nothing left of it unless it is as good as done; collect() then throws.
+  void give_up() { given_up_ = true; }
 
   // What became of the save in flight. Nothing when there is none, or (Wait::no) when it has not ended.
   std::optional<SaveResult> collect(Wait wait);
@@ -51,6 +58,7 @@ class BackgroundSave {
   io::FileSystem& file_system_;
   const io::Path folder_;
   std::thread thread_;
+  std::atomic<bool> given_up_{false};
   std::mutex mutex_;
   std::condition_variable changed_;
   // Guarded by mutex_:

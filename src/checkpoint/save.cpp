@@ -118,6 +118,11 @@ void read_back(io::FileSystem& file_system, const io::Path& path, const Manifest
   }
 }
 
+void go_on(const SaveRequest& request) {
+  if (request.given_up && request.given_up())
+    base::fail(base::ErrorKind::other, "the save of step {} was given up before it was done", request.step);
+}
+
 // From a synced temporary folder to a verified checkpoint.
 void publish(io::FileSystem& file_system, const io::Path& folder, const Manifest& manifest) {
   const io::Path temporary = folder / temporary_name(manifest.step);
@@ -145,12 +150,15 @@ Part write_part(io::FileSystem& file_system, const io::Path& folder, const SaveR
   Part part{.writer = writer, .file = {}, .tensors = {}};
   for (const TensorSource& piece : pieces) {
     if (request.was_read && !part.tensors.empty()) request.was_read(part.tensors.size());
+    go_on(request);
     const std::int64_t offset = file.append(piece.data);
     part.tensors.push_back(record_of(piece));
     if (!piece.data.empty()) part.tensors.back().pieces.push_back({writer, offset, piece.begin, std::ssize(piece.data)});
   }
   if (request.was_read) request.was_read(pieces.size());
+  go_on(request);
   part.file = file.finish();
+  go_on(request);
   return part;
 }
 

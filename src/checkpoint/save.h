@@ -40,6 +40,7 @@ struct SaveRequest {
   std::int64_t keep = 2;  // how many to keep, this one included; at least 2
   std::int64_t block_bytes = kBlockBytes;
   std::function<void(std::size_t count)> was_read = {};  // the first `count` tensors may change from now on
+  std::function<bool()> given_up = {};                   // asked now and then until the checkpoint has its name: true ends the attempt
 };
 
 struct SaveResult {

@@ -122,6 +122,7 @@ void train_rank(const TrainOptions& options, const config::Run& run, collectives
                                   }};
   const train::Trainer::Hooks hooks{.save = [&](train::Trainer& at) { checkpoints.save(at, saving); },
                                     .poll = [&](train::Trainer& at) { checkpoints.poll(at, saving); },
+                                    .drop = [&](train::Trainer& at) { checkpoints.drop(at, saving); },
                                     .settle = [&](train::Trainer& at) { checkpoints.settle(at, saving); },
                                     .timeline = options.trace.empty() || !speaks ? nullptr : &timeline};
   if (!speaks) return trainer.run(hooks);

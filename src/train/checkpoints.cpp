@@ -203,11 +203,11 @@ void Checkpoints::start(Trainer& trainer, const SaveContext& context, bool& full
     });
   }
   guarded_ = &session.executor();
-  guarded_->set_before_call([this](const plan::Call& call) {
+  guarded_->set_before_call([this, &stop_wanted = context.stop_wanted](const plan::Call& call) {
     const auto needed = snapshot_->needed_before.find(&call);
     if (needed == snapshot_->needed_before.end()) return;
     const double wait = seconds_now();
-    background_.wait_until_read(needed->second);
+    background_.wait_until_read(needed->second, &stop_wanted);
     stalled_ += seconds_now() - wait;
   });
   stage_ = world == nullptr ? Stage::whole : Stage::parts;
@@ -250,17 +250,27 @@ void Checkpoints::end() {
   stage_ = Stage::none;
 }
 
-// After a failure on some rank: nobody writes any more before what was written is removed.
-void Checkpoints::give_up(Trainer& trainer) {
+// Nobody writes any more before what was written is removed. True: the save was done all the same.
+bool Checkpoints::give_up(Trainer& trainer) {
+  bool done = false;
   try {
-    look(checkpoint::BackgroundSave::Wait::yes);
+    done = look(checkpoint::BackgroundSave::Wait::yes) && stage_ != Stage::parts;
   } catch (const base::Error&) {  // another rank's failure is told already
   }
   end();
   collectives::Group* world = trainer.session().world();
-  if (world == nullptr) return;
-  tell_all(world, 0);
-  if (world->rank() == 0) checkpoint::abandon(file_system_, folder_, request_.step);
+  if (world == nullptr) return done;
+  const std::vector<std::int64_t> everybodys = tell_all(world, done ? 1 : 0);
+  if (everybodys[0] == 0 && world->rank() == 0) checkpoint::abandon(file_system_, folder_, request_.step);
+  return everybodys[0] != 0;
+}
+
+void Checkpoints::drop(Trainer& trainer, const SaveContext& context) {
+  if (stage_ == Stage::none) return;
+  background_.give_up();
+  if (give_up(trainer)) return tell(context, result_);
+  context.observer.on(observe::Notice{observe::Notice::Level::info, fmt::format("the save of step {} is given up for one of step {}", step_,
+                                                                                trainer.progress().steps_done)});
 }
 
 void Checkpoints::collect(Trainer& trainer, const SaveContext& context, checkpoint::BackgroundSave::Wait wait) {

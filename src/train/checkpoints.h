@@ -28,7 +28,7 @@ struct Resumed {
 // What saving needs of its surroundings.
 struct SaveContext {
   observe::Observer& observer;           // hears of saves and of full disks
-  const std::atomic<bool>& stop_wanted;  // ends the wait for room on a full disk
+  const std::atomic<bool>& stop_wanted;  // ends the wait for room on a full disk, and that of a step for a save
   std::function<void()> make_durable;    // runs before each save: the records that go with it must not be lost later
 };
 
@@ -44,6 +44,9 @@ class Checkpoints {
   void save(Trainer& trainer, const SaveContext& context);
   // At every step's end: tells of a save that has ended, and throws what went wrong with it.
   void poll(Trainer& trainer, const SaveContext& context);
+  // Where a stop is wanted and more steps were done since the save in flight: gives it up, so that the one that follows need not
+  // wait for it. On all ranks.
+  void drop(Trainer& trainer, const SaveContext& context);
   // At the end of the run: waits for the save in flight.
   void settle(Trainer& trainer, const SaveContext& context);
   // Removes all checkpoints of the run.
@@ -57,7 +60,7 @@ class Checkpoints {
   void collect(Trainer& trainer, const SaveContext& context, checkpoint::BackgroundSave::Wait wait);
   bool look(checkpoint::BackgroundSave::Wait wait);
   void begin_commit(collectives::Group* world);
-  void give_up(Trainer& trainer);
+  bool give_up(Trainer& trainer);
   void end();
   void tell(const SaveContext& context, const checkpoint::SaveResult& result) const;
   bool wait_for_room(Trainer& trainer, const SaveContext& context, bool full, std::string_view problem) const;

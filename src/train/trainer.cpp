@@ -88,7 +88,8 @@ void Trainer::run(const Hooks& hooks) {
     const std::vector<std::int64_t> wishes = tell_all(state.session.world(), state.context.stop_wanted.load() ? 1 : 0);
     return std::any_of(wishes.begin(), wishes.end(), [](std::int64_t wish) { return wish != 0; });
   };
-  while (state.progress.steps_done < run.steps && !stop_wanted()) {
+  bool stopping = stop_wanted();
+  while (state.progress.steps_done < run.steps && !stopping) {
     const std::int64_t number = state.progress.steps_done - first + 1;
     const bool traced = number == 2 || (number == 1 && state.progress.steps_done + 1 == run.steps);
     observe::StepDone done = step(traced ? hooks.timeline : nullptr);
@@ -96,13 +97,18 @@ void Trainer::run(const Hooks& hooks) {
     const bool evaluates = state.evaluator && run.eval.every > 0 && (last || done.step % run.eval.every == 0);
     if (evaluates) done.evaluation = state.evaluator->run(state.session, state.context.clock);
     state.context.observer.on(done);
+    stopping = stop_wanted();
+    if (stopping) break;
     if (hooks.poll) hooks.poll(*this);
     if (run.checkpoint.every > 0 && done.step % run.checkpoint.every == 0 && !last) {
       hooks.save(*this);
       saved = done.step;
     }
   }
-  if (state.progress.steps_done > saved) hooks.save(*this);
+  if (state.progress.steps_done > saved) {
+    if (stopping && hooks.drop) hooks.drop(*this);
+    hooks.save(*this);
+  }
   if (hooks.settle) hooks.settle(*this);
   state.context.observer.on(observe::RunEnded{.step = state.progress.steps_done});
 }

@@ -44,6 +44,7 @@ class Trainer {
   struct Hooks {
     std::function<void(Trainer&)> save;         // after steps that end at a checkpoint's place, and when the run stops
     std::function<void(Trainer&)> poll = {};    // (optional) after every step: saves that run beside training are looked at
+    std::function<void(Trainer&)> drop = {};    // (optional) before the save when the run stops: one in flight may be given up
     std::function<void(Trainer&)> settle = {};  // (optional) at the end: what runs beside training is waited for
     executor::Timeline* timeline = nullptr;     // of the second step (the first also touches fresh memory)
   };

@@ -5,6 +5,8 @@
 #include <gtest/gtest.h>
 
 #include <atomic>
+#include <chrono>
+#include <thread>
 
 #include "checkpoint/states.h"
 #include "io/faulty_file_system.h"
@@ -71,6 +73,51 @@ TEST_F(BackgroundSaveTest, AFailureIsToldOnceAndHoldsNobodyUp) {
   EXPECT_EQ(newest_step(disk_, folder_.path()), 1);
   saver.start(request_at(3), sources_of(state));
   EXPECT_TRUE(saver.collect(BackgroundSave::Wait::yes));
+}
+
+// The writer is held before its first operation until `let` has been called.
+class HeldSave {
+ public:
+  HeldSave(BackgroundSave& saver, const State& state) {
+    saver.start(request_at(2), sources_of(state), [this] { go_.wait(false); });
+  }
+  void let() {
+    go_ = true;
+    go_.notify_all();
+  }
+
+ private:
+  std::atomic<bool> go_{false};
+};
+
+TEST_F(BackgroundSaveTest, GivenUpItLeavesNothingAndTheNextOneGoesOn) {
+  save_state(disk_, folder_.path(), 1);
+  const State state = state_at(2);
+  BackgroundSave saver(disk_, folder_.path());
+  HeldSave held(saver, state);
+  saver.give_up();
+  held.let();
+  EXPECT_THROW(saver.collect(BackgroundSave::Wait::yes), base::Error);
+  EXPECT_EQ(disk_.list(folder_.path()).size(), 1u);
+  EXPECT_EQ(newest_step(disk_, folder_.path()), 1);
+  saver.start(request_at(2), sources_of(state));
+  EXPECT_TRUE(saver.collect(BackgroundSave::Wait::yes));
+  EXPECT_EQ(newest_step(disk_, folder_.path()), 2);
+}
+
+TEST_F(BackgroundSaveTest, AStopEndsTheWaitForTheWriter) {
+  const State state = state_at(2);
+  BackgroundSave saver(disk_, folder_.path());
+  HeldSave held(saver, state);
+  const std::atomic<bool> stop{true};
+  std::thread letter([&] {
+    std::this_thread::sleep_for(std::chrono::milliseconds(50));  // several looks at `stop`
+    held.let();
+  });
+  saver.wait_until_read(state.size(), &stop);
+  letter.join();
+  EXPECT_THROW(saver.collect(BackgroundSave::Wait::yes), base::Error);
+  EXPECT_TRUE(disk_.list(folder_.path()).empty());
 }
 
 TEST_F(BackgroundSaveTest, IsWaitedForWhenItsOwnerGoes) {

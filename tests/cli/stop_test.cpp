@@ -72,6 +72,25 @@ TEST_F(Stop, SavesAndResumes) {
   }
 }
 
+// A save is in flight nearly all the time.
+TEST_F(Stop, DuringASaveTheLastStepIsSaved) {
+  for (int trial = 0; trial < 8; ++trial) {
+    std::filesystem::remove_all(folder_.path("out"));
+    Child child(plimsoll_command({"train", "run.json", "--set", "steps=1000000", "--set", "checkpoint.every=1"}), folder_.path());
+    wait_for_lines(child, 3);
+    std::this_thread::sleep_for(std::chrono::milliseconds(trial));
+    child.send(SIGTERM);
+    const Ended ended = child.wait();
+    EXPECT_EQ(ended.exit_code, 0) << "signal " << ended.signal << "\n" << ended.err;
+    std::int64_t newest = 0;
+    for (const auto& entry : std::filesystem::directory_iterator(folder_.path("out/checkpoints"))) {
+      EXPECT_TRUE(entry.path().filename().string().starts_with("step-")) << entry.path();
+      newest = std::max(newest, static_cast<std::int64_t>(std::stoll(entry.path().filename().string().substr(5))));
+    }
+    EXPECT_EQ(newest, std::ssize(lines_of(folder_.read("out/metrics.jsonl"))));
+  }
+}
+
 TEST_F(Stop, TheSecondSignalEndsAtOnce) {
   Child child(endless(), folder_.path());
   wait_for_lines(child, 3);

@@ -6,6 +6,7 @@
 #include <chrono>
 #include <filesystem>
 #include <fstream>
+#include <functional>
 #include <thread>
 
 #include "checkpoint/folder.h"
@@ -23,8 +24,12 @@ class HardFileSystem final : public io::FileSystem {
  public:
   std::chrono::microseconds each_write{0};
   std::atomic<int> full_writes{0};  // so many find the disk full
+  std::atomic<bool> held{false};    // writes wait until it is false
+  std::function<void()> on_write;
 
   void write_at(const io::OpenFile& file, std::int64_t offset, std::span<const std::byte> data) override {
+    if (on_write) on_write();
+    held.wait(true);
     std::this_thread::sleep_for(each_write);
     if (full_writes > 0 && --full_writes >= 0) throw io::IoError("write", file.path, ENOSPC);
     disk_.write_at(file, offset, data);
@@ -55,8 +60,10 @@ class Recorder final : public observe::Observer {
   void on(const observe::Event& event) override {
     if (const auto* saved = std::get_if<observe::CheckpointSaved>(&event)) saves.push_back(*saved);
     if (const auto* notice = std::get_if<observe::Notice>(&event)) notices.push_back(notice->text);
+    if (const auto* done = std::get_if<observe::StepDone>(&event)) last_step = done->step;
     noticed = !notices.empty();
   }
+  std::int64_t last_step = 0;
   std::atomic<bool> noticed{false};
   std::vector<observe::CheckpointSaved> saves;
   std::vector<std::string> notices;
@@ -81,14 +88,19 @@ class CheckpointsTest : public testing::Test {
     return config::parse_run(text, "test.json", overrides);
   }
 
+  static Trainer::Hooks hooks_of(Checkpoints& checkpoints, const SaveContext& context) {
+    return {.save = [&](Trainer& at) { checkpoints.save(at, context); },
+            .poll = [&](Trainer& at) { checkpoints.poll(at, context); },
+            .drop = [&](Trainer& at) { checkpoints.drop(at, context); },
+            .settle = [&](Trainer& at) { checkpoints.settle(at, context); }};
+  }
+
   // Trains a run, and returns the bytes of its checkpoints.
   std::vector<std::string> train(const config::Run& run, const std::string& name) {
     Trainer trainer(run, {.file_system = disk_, .observer = recorder_, .clock = clock_, .stop_wanted = stop_});
     Checkpoints checkpoints(files_, run, (folder_ / name).string());
     const SaveContext context{.observer = recorder_, .stop_wanted = stop_, .make_durable = {}};
-    trainer.run({.save = [&](Trainer& at) { checkpoints.save(at, context); },
-                 .poll = [&](Trainer& at) { checkpoints.poll(at, context); },
-                 .settle = [&](Trainer& at) { checkpoints.settle(at, context); }});
+    trainer.run(hooks_of(checkpoints, context));
     std::vector<std::string> bytes;
     for (const std::int64_t step : checkpoint::list_steps(disk_, folder_ / name)) {
       const io::Path path = folder_ / name / checkpoint::step_name(step);
@@ -105,9 +117,7 @@ class CheckpointsTest : public testing::Test {
       Trainer trainer(run, {.file_system = disk_, .observer = recorder, .clock = clock_, .stop_wanted = stop_, .transport = &transport});
       Checkpoints checkpoints(files_, run, (folder_ / name).string());
       const SaveContext context{.observer = recorder, .stop_wanted = stop_, .make_durable = {}};
-      trainer.run({.save = [&](Trainer& at) { checkpoints.save(at, context); },
-                   .poll = [&](Trainer& at) { checkpoints.poll(at, context); },
-                   .settle = [&](Trainer& at) { checkpoints.settle(at, context); }});
+      trainer.run(hooks_of(checkpoints, context));
     });
     std::vector<std::string> bytes;
     for (const std::int64_t step : checkpoint::list_steps(disk_, folder_ / name)) {
@@ -164,9 +174,7 @@ TEST_F(CheckpointsTest, AFullDiskEndsTheRunAndKeepsWhatIsThere) {
       Checkpoints checkpoints(files_, given, (folder_ / name).string());
       const SaveContext context{.observer = recorder_, .stop_wanted = stop_, .make_durable = {}};
       EXPECT_EQ(checkpoints.resume(trainer).steps_done, 2);
-      trainer.run({.save = [&](Trainer& at) { checkpoints.save(at, context); },
-                   .poll = [&](Trainer& at) { checkpoints.poll(at, context); },
-                   .settle = [&](Trainer& at) { checkpoints.settle(at, context); }});
+      trainer.run(hooks_of(checkpoints, context));
       FAIL() << "expected a full disk";
     } catch (const io::IoError& error) {
       EXPECT_TRUE(error.disk_full()) << error.what();
@@ -219,6 +227,54 @@ TEST_F(CheckpointsTest, OfSeveralRanksFollowThePolicyOnAFullDisk) {
   EXPECT_THROW(train_two(run(two), "stop"), base::Error);
   EXPECT_TRUE(checkpoint::list_steps(disk_, folder_ / "stop").empty());
   for (const io::Entry& entry : disk_.list(folder_ / "stop")) ADD_FAILURE() << "debris: " << entry.name;
+}
+
+TEST_F(CheckpointsTest, AStopDoesNotWaitForAnOlderSave) {
+  const config::Run given = run();
+  Trainer trainer(given, {.file_system = disk_, .observer = recorder_, .clock = clock_, .stop_wanted = stop_});
+  Checkpoints checkpoints(files_, given, (folder_ / "out").string());
+  const SaveContext context{.observer = recorder_, .stop_wanted = stop_, .make_durable = {}};
+  trainer.step();
+  files_.held = true;
+  checkpoints.save(trainer, context);
+  trainer.step();
+  std::thread letter([&] {
+    std::this_thread::sleep_for(std::chrono::milliseconds(30));
+    files_.held = false;
+    files_.held.notify_all();
+  });
+  checkpoints.drop(trainer, context);
+  letter.join();
+  ASSERT_EQ(recorder_.notices.size(), 1u);
+  EXPECT_NE(recorder_.notices[0].find("step 1 is given up for one of step 2"), std::string::npos) << recorder_.notices[0];
+  EXPECT_TRUE(disk_.list(folder_ / "out").empty());
+  checkpoints.drop(trainer, context);  // nothing is in flight
+  checkpoints.save(trainer, context);
+  checkpoints.settle(trainer, context);
+  EXPECT_EQ(checkpoint::list_steps(disk_, folder_ / "out"), std::vector<std::int64_t>{2});
+  ASSERT_EQ(recorder_.saves.size(), 1u);
+}
+
+// Whichever moment a stop comes at: one rank or two, the last step is saved, and nothing else is left.
+TEST_F(CheckpointsTest, AStopAtAnyWriteSavesTheLastStep) {
+  for (const int ranks : {1, 2}) {
+    for (int at = 1; at <= 8; ++at) {
+      const std::string name = fmt::format("{}-{}", ranks, at);
+      std::atomic<int> writes{0};
+      stop_ = false;
+      recorder_.saves.clear();
+      files_.each_write = std::chrono::milliseconds(2);
+      files_.on_write = [&] { stop_ = stop_ || ++writes == at; };
+      if (ranks == 1) {
+        train(run({"steps=100000"}), name);
+      } else {
+        train_two(run({"steps=100000", "strategy.data=2", "batch.micro=1", "strategy.zero=1"}), name);
+      }
+      ASSERT_FALSE(recorder_.saves.empty());
+      EXPECT_EQ(checkpoint::newest_valid(disk_, folder_ / name).found->manifest.step, recorder_.last_step) << name;
+      for (const io::Entry& entry : disk_.list(folder_ / name)) EXPECT_TRUE(entry.name.starts_with("step-")) << entry.name;
+    }
+  }
 }
 
 TEST_F(CheckpointsTest, AStopEndsTheWaitForRoom) {
