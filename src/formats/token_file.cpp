@@ -107,11 +107,25 @@ std::optional<TokenFormat> recognise_token_file(io::FileSystem& file_system, con
   return std::nullopt;
 }
 
+io::Path unfinished_mark(const io::Path& path) {
+  constexpr std::size_t kNumber = 7;  // _000000
+  std::string name = path.string();
+  if (path.extension() == ".bin" || path.extension() == ".idx") name.resize(name.size() - 4);
+  const std::string_view end = std::string_view(name).substr(name.size() - std::min(name.size(), kNumber));
+  if (end.size() == kNumber && end[0] == '_' && end.find_first_not_of("0123456789", 1) == std::string_view::npos)
+    name.resize(name.size() - kNumber);
+  return name + ".unfinished";
+}
+
 std::unique_ptr<TokenSource> open_token_file(io::FileSystem& file_system, const io::Path& path, const TokenFileOptions& options) {
   const auto format = recognise_token_file(file_system, path);
   if (!format) {
     base::bad_input("'{}' is no token file that Plimsoll knows: no header of llm.c, no Megatron index, and no name ending in .bin",
                     path.string());
+  }
+  if (const io::Path mark = unfinished_mark(path); file_system.status(mark)) {
+    base::bad_input("'{}' is one of several files whose making was cut short, as '{}' says: make them again, with --force", path.string(),
+                    mark.string());
   }
   switch (*format) {
     case TokenFormat::llmc_gpt2:

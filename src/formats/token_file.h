@@ -35,6 +35,10 @@ std::optional<TokenFormat> recognise_token_file(io::FileSystem& file_system, con
 // Opens a file of a recognised format; for Megatron `path` may name the .bin, the .idx or what they share.
 std::unique_ptr<TokenSource> open_token_file(io::FileSystem& file_system, const io::Path& path, const TokenFileOptions& options = {});
 
+// The file that lies beside token files while they get their names (token_writer.h): NAME.unfinished for NAME.bin, NAME.idx and
+// NAME_000000.bin. While it is there, some may be old, new or missing, and open_token_file refuses them all.
+io::Path unfinished_mark(const io::Path& path);
+
 using TextOpener = std::function<std::unique_ptr<TokenSource>(io::FileSystem&, const io::Path&)>;
 
 // Files and patterns such as "shards/train_*.bin", in the order given (each pattern sorted), as one source. Files

@@ -4,6 +4,7 @@
 #include <cstring>
 #include <limits>
 #include <optional>
+#include <set>
 
 #include "base/error.h"
 #include "io/files.h"
@@ -84,6 +85,7 @@ TokenWriter::TokenWriter(io::FileSystem& file_system, TokenWriterOptions options
   PLIMSOLL_CHECK(options_.vocab > 0, "a vocabulary of {}", options_.vocab);
   if (options_.out.extension() == ".bin") options_.out.replace_extension();
   if (!options_.out.has_filename()) base::bad_input("found the output \"{}\", expected a name such as shards/train", options_.out.string());
+  mark_ = unfinished_mark(shard_name(0) + ".bin");
   width_ = options_.vocab <= kLargestU16Vocab ? 2 : 4;
   if (options_.format == ShardFormat::llmc && options_.shard_tokens > kMostLlmcTokens) {
     base::bad_input("a shard of {} tokens does not fit llm.c's format; at most {} do", options_.shard_tokens, kMostLlmcTokens);
@@ -98,6 +100,8 @@ TokenWriter::~TokenWriter() {
 std::string TokenWriter::shard_name(std::size_t index) const {
   return options_.shard_tokens == 0 ? options_.out.string() : fmt::format("{}_{:06d}", options_.out.string(), index);
 }
+
+io::Path TokenWriter::folder() const { return options_.out.has_parent_path() ? options_.out.parent_path() : io::Path("."); }
 
 TokenWriter::Shard& TokenWriter::current() { return *shards_.back(); }
 
@@ -189,31 +193,42 @@ void TokenWriter::close_shard() {
 std::vector<WrittenShard> TokenWriter::finish() {
   if (tokens_ == 0) base::bad_input("there is no text to make tokens of");
   if (current().ids) close_shard();
-  std::vector<WrittenShard> written;
-  remove_stale();
-  for (const auto& shard : shards_) {
-    for (const io::Path& path : shard->finished) {
-      file_system_.rename(temporary(path), path);
-      named_.push_back(path);
-    }
-    written.push_back({shard->path, shard->tokens});
-  }
-  const io::Path folder = options_.out.parent_path();
-  file_system_.sync_directory(folder.empty() ? io::Path(".") : folder);
+  give_names();
   finished_ = true;
+  std::vector<WrittenShard> written;
+  for (const auto& shard : shards_) written.push_back({shard->path, shard->tokens});
   return written;
 }
 
-// Of what is to be replaced: an index would not fit its new tokens, and shards beyond the last would be read with the others.
+void TokenWriter::give_names() {
+  if (!file_system_.status(mark_)) io::File(file_system_, mark_, io::OpenMode::create).close();
+  file_system_.sync_directory(folder());
+  remove_stale();
+  for (const auto& shard : shards_) {
+    for (const io::Path& path : shard->finished) {
+      replacing_ = replacing_ || (options_.overwrite && file_system_.status(path));
+      file_system_.rename(temporary(path), path);
+      named_.push_back(path);
+    }
+  }
+  file_system_.sync_directory(folder());
+  file_system_.remove(mark_);
+  file_system_.sync_directory(folder());
+}
+
+// Of what is to be replaced: an index would not fit its new tokens, and shards beyond the last would be read with the others. A run
+// that was killed may have left gaps, so the folder is looked through.
 void TokenWriter::remove_stale() {
   if (!options_.overwrite) return;
-  for (std::size_t i = 0;; ++i) {
-    const io::Path ids = shard_name(i) + ".bin";
-    const io::Path index = shard_name(i) + ".idx";
-    const bool kept = i < shards_.size();
-    if (!kept && (options_.shard_tokens == 0 || !file_system_.status(ids))) return;
-    if (file_system_.status(index)) file_system_.remove(index);
-    if (!kept) file_system_.remove(ids);
+  std::set<io::Path> own;
+  for (const auto& shard : shards_) own.insert(shard->path);
+  for (const io::Entry& entry : file_system_.list(folder())) {
+    const io::Path path = options_.out.parent_path() / entry.name;
+    const bool shard = path.extension() == ".bin" || path.extension() == ".idx";
+    const bool ours = options_.shard_tokens == 0 ? io::Path(path).replace_extension() == shard_name(0) : unfinished_mark(path) == mark_;
+    if (!shard || !ours || own.contains(path)) continue;
+    replacing_ = true;
+    file_system_.remove(path);
   }
 }
 
@@ -223,6 +238,7 @@ void TokenWriter::remove_all() noexcept {
     shard->ids.reset();
     for (const char* ending : {".bin", ".idx"}) paths.push_back(temporary(io::Path(shard->path).replace_extension(ending)));
   }
+  if (!replacing_) paths.push_back(mark_);  // last: until then it speaks of the others
   for (const io::Path& path : paths) {
     try {
       if (file_system_.status(path)) file_system_.remove(path);

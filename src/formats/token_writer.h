@@ -1,7 +1,8 @@
 // Token files as they are written: llm.c's, nanoGPT's and Megatron's, in one or several shards.
 //
 // Ids go to NAME.tmp files as they come, in large blocks; finish() writes headers and indices, syncs, and only then gives all files
-// their names. A writer that is dropped before leaves nothing but what was there.
+// their names. A writer that is dropped before leaves nothing but what was there. Several names cannot be given at once, so a mark
+// (unfinished_mark) says so meanwhile: after a crash there are the files of before, all new ones, or the mark.
 #pragma once
 
 #include <cstdint>
@@ -54,6 +55,8 @@ class TokenWriter {
   void begin_shard();
   void close_shard();
   std::string shard_name(std::size_t index) const;
+  io::Path folder() const;
+  void give_names();
   void remove_stale();
   void remove_all() noexcept;
 
@@ -63,7 +66,9 @@ class TokenWriter {
   std::vector<std::unique_ptr<Shard>> shards_;
   std::int64_t tokens_ = 0;
   std::int64_t documents_ = 0;
+  io::Path mark_;
   std::vector<io::Path> named_;  // by a finish() that is under way
+  bool replacing_ = false;       // something that was there before is gone
   bool finished_ = false;
 };
 

@@ -15,8 +15,11 @@
 #include "checkpoint/save.h"
 #include "io/files.h"
 #include "io/posix_file_system.h"
+#include "io/temporary_folder.h"
 
 namespace plimsoll::checkpoint {
+
+using tests::MemoryFolder;
 
 struct StateTensor {
   base::DType dtype = base::DType::f32;
@@ -103,27 +106,6 @@ inline std::vector<std::string> names_in(io::FileSystem& file_system, const io::
   for (const io::Entry& entry : file_system.list(folder)) names.push_back(entry.name);
   return names;
 }
-
-// A folder for one test in memory, where syncing costs nothing; in the usual place on machines without /dev/shm.
-class MemoryFolder {
- public:
-  MemoryFolder() {
-    const std::filesystem::path memory = "/dev/shm";
-    std::string pattern =
-        ((std::filesystem::is_directory(memory) ? memory : std::filesystem::temp_directory_path()) / "plimsoll-test-XXXXXX").string();
-    path_ = ::mkdtemp(pattern.data());
-  }
-  MemoryFolder(const MemoryFolder&) = delete;
-  MemoryFolder& operator=(const MemoryFolder&) = delete;
-  ~MemoryFolder() {
-    std::error_code ignored;
-    std::filesystem::remove_all(path_, ignored);
-  }
-  const std::filesystem::path& path() const { return path_; }
-
- private:
-  std::filesystem::path path_;
-};
 
 inline void overwrite(io::FileSystem& file_system, const io::Path& path, std::string_view content) {
   if (file_system.status(path)) file_system.remove(path);

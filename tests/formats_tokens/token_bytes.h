@@ -74,7 +74,7 @@ class TokenFolder {
   io::PosixFileSystem disk;
 
  private:
-  tests::TemporaryFolder folder_;
+  tests::MemoryFolder folder_;
 };
 
 // The message of the bad_input error that `action` must throw.

@@ -8,6 +8,7 @@
 
 #include "formats_tokens/token_bytes.h"
 #include "io/faulty_file_system.h"
+#include "io/recording_file_system.h"
 
 namespace plimsoll::formats {
 namespace {
@@ -134,6 +135,89 @@ TEST(TokenWriter, AnyFailureLeavesNothingHalfWritten) {
       if (!faulty.reached()) break;
     }
   }
+}
+
+// What a reader of the shards finds: their ids, or nothing where there are none or they are refused.
+std::optional<std::vector<std::int32_t>> found_in(io::FileSystem& disk, const io::Path& folder) {
+  const auto never = [](io::FileSystem&, const io::Path&) -> std::unique_ptr<TokenSource> { return nullptr; };
+  try {
+    return all_of(*open_tokens(disk, {(folder / "s_*.bin").string()}, {}, never));
+  } catch (const base::Error& error) {
+    EXPECT_EQ(error.kind(), base::ErrorKind::bad_input) << error.what();
+    return std::nullopt;
+  }
+}
+
+// Killed, or power lost, after any operation: the shards of before, all the new ones, or a refusal; and once more works.
+void crash_everywhere(ShardFormat format, bool replacing) {
+  TokenFolder folder;
+  const io::Path out = folder.path() / "out";
+  folder.disk.make_directory(out);
+  TokenWriterOptions options{.out = out / "s", .format = format, .vocab = 1000, .shard_tokens = 150, .overwrite = replacing};
+  std::optional<std::vector<std::int32_t>> before;
+  if (replacing) before = write_random(folder.disk, options, 1, 10).ids;
+  io::RecordingFileSystem recording(folder.disk, out);
+  const std::vector<std::int32_t> written = write_random(recording, options, 2, 6).ids;
+  int old_ones = 0;
+  int refused = 0;
+  for (std::int64_t after = 0; after <= recording.operations(); ++after) {
+    for (const io::CrashKind kind : {io::CrashKind::killed, io::CrashKind::unsynced_lost, io::CrashKind::torn, io::CrashKind::reordered}) {
+      const bool one_outcome = kind == io::CrashKind::killed || kind == io::CrashKind::unsynced_lost;
+      for (std::uint64_t seed = 0; seed < (one_outcome ? 1u : 4u); ++seed) {
+        const io::Path crashed = folder.path() / "crashed";
+        recording.replay({after, kind, seed}, folder.disk, crashed);
+        const auto found = found_in(folder.disk, crashed);
+        EXPECT_TRUE(!found || found == before || found == written) << after << " " << static_cast<int>(kind) << " " << seed;
+        EXPECT_TRUE(found == written || after < recording.operations());
+        old_ones += found && found == before ? 1 : 0;
+        refused += !found ? 1 : 0;
+        if (seed == 0) {
+          TokenWriterOptions again = options;
+          again.out = crashed / "s";
+          again.overwrite = true;
+          EXPECT_EQ(write_random(folder.disk, again, 2, 6).ids, written);
+          EXPECT_EQ(found_in(folder.disk, crashed), written) << after;
+        }
+        io::remove_tree(folder.disk, crashed);
+      }
+    }
+  }
+  EXPECT_GT(refused, 10);
+  EXPECT_EQ(old_ones > 10, replacing);
+}
+
+TEST(TokenWriter, ACrashLeavesOldNewOrARefusal) {
+  for (const ShardFormat format : {ShardFormat::llmc, ShardFormat::megatron}) {
+    crash_everywhere(format, false);
+    crash_everywhere(format, true);
+  }
+}
+
+TEST(TokenWriter, AFailureWhileReplacingLeavesOldNewOrARefusal) {
+  for (const io::FaultKind kind : {io::FaultKind::io_error, io::FaultKind::no_space}) {
+    for (std::int64_t k = 1;; ++k) {
+      TokenFolder folder;
+      const TokenWriterOptions options{
+          .out = folder.path() / "s", .format = ShardFormat::megatron, .vocab = 10, .shard_tokens = 150, .overwrite = true};
+      const auto before = write_random(folder.disk, options, 1, 10).ids;
+      io::FaultyFileSystem faulty(folder.disk, {.at = k, .kind = kind});
+      try {
+        write_random(faulty, options, 3, 6);
+      } catch (const base::Error&) {
+        const auto found = found_in(folder.disk, folder.path());
+        EXPECT_TRUE(!found || found == before) << k;
+      }
+      if (!faulty.reached()) break;
+    }
+  }
+}
+
+TEST(TokenWriter, TheMarkOfAFileIsThatOfItsShards) {
+  EXPECT_EQ(unfinished_mark("a/s_000012.bin"), "a/s.unfinished");
+  EXPECT_EQ(unfinished_mark("a/s.idx"), "a/s.unfinished");
+  EXPECT_EQ(unfinished_mark("a/s_12.bin"), "a/s_12.unfinished");
+  EXPECT_EQ(unfinished_mark("_000000.bin"), ".unfinished");
+  EXPECT_EQ(unfinished_mark("s"), "s.unfinished");
 }
 
 }  // namespace
