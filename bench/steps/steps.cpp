@@ -10,6 +10,7 @@
 #include "base/random.h"
 #include "collectives/local/threads.h"
 #include "config/run.h"
+#include "lowering/fit.h"
 #include "model/model.h"
 #include "serve.h"
 #include "train/session.h"
@@ -30,6 +31,9 @@ struct Options {
   std::int64_t data = 1;    // data ranks, as threads; `samples` are those of all of them
   std::int64_t tensor = 1;  // tensor ranks
   std::int64_t zero = 0;
+  strategy::Recompute recompute = strategy::Recompute::none;
+  std::int64_t recompute_every = 1;
+  double recompute_memory = 0.0;
   bool plan = false;
   bool profile = false;
 };
@@ -50,6 +54,13 @@ void add_options(CLI::App& app, Options& options) {
       ->check(CLI::PositiveNumber);
   app.add_option("--tensor", options.tensor, "tensor ranks")->check(CLI::PositiveNumber);
   app.add_option("--zero", options.zero, "ZeRO stage")->check(CLI::Range(0, 3));
+  std::map<std::string, strategy::Recompute> recomputes{{"none", strategy::Recompute::none},
+                                                        {"full", strategy::Recompute::full},
+                                                        {"selective", strategy::Recompute::selective},
+                                                        {"optimal", strategy::Recompute::optimal}};
+  app.add_option("--recompute", options.recompute, "none, full, selective or optimal")->transform(CLI::CheckedTransformer(recomputes));
+  app.add_option("--recompute-every", options.recompute_every, "full: blocks to an input that is kept")->check(CLI::PositiveNumber);
+  app.add_option("--recompute-memory", options.recompute_memory, "optimal: share of the activation memory")->check(CLI::Range(0.0, 1.0));
   auto* plan = app.add_flag("--plan", options.plan, "time planning instead of steps");
   app.add_flag("--profile", options.profile, "print one step's time by kernel")->excludes(plan);
 }
@@ -69,6 +80,9 @@ train::SessionOptions session_options(const Options& options) {
   strategy.data = options.data;
   strategy.tensor = options.tensor;
   strategy.zero = options.zero;
+  strategy.recompute = options.recompute;
+  strategy.recompute_every = options.recompute_every;
+  strategy.recompute_memory = options.recompute_memory;
   return {.forward = train::forward_of(model_of(options)),
           .name = options.model,
           .training = training,
@@ -191,6 +205,7 @@ void run_steps(const Options& options) {
                              {"last_loss", losses.back()},
                              {"tokens_per_second", static_cast<double>(tokens) / best},
                              {"arena_bytes", session.plan().classes.at(0).arena[static_cast<std::size_t>(plan::Tier::device)].count},
+                             {"activation_bytes", lowering::most_activations(session.plan()).count},
                              {"reserve_bytes", reserve.count}});
         return summary;
       });

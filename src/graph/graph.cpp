@@ -27,6 +27,7 @@ std::string_view name_of(Phase phase) {
   switch (phase) {
     case Phase::begin: return "begin";
     case Phase::forward: return "forward";
+    case Phase::recompute: return "recompute";
     case Phase::backward: return "backward";
     case Phase::norm: return "norm";
     case Phase::verdict: return "verdict";

@@ -41,7 +41,10 @@ struct Init {
 };
 
 // The parts of a step, in the order a single device runs them. A procedure holds the nodes of one block in one phase.
-enum class Phase : std::uint8_t { begin, forward, backward, norm, verdict, update, finish };
+// `recompute` is what the forward pass made and did not keep, made again where the backward pass needs it.
+enum class Phase : std::uint8_t { begin, forward, recompute, backward, norm, verdict, update, finish };
+
+inline bool runs_per_micro_batch(Phase phase) { return phase == Phase::forward || phase == Phase::recompute || phase == Phase::backward; }
 
 struct Value {
   std::string name;
@@ -55,7 +58,7 @@ struct Value {
   bool all_micro_batches = false;  // one for all micro-batches of a step, as a parameter's gradient is
 };
 
-// For which micro-batches of a step a node of the forward or backward phase runs.
+// For which micro-batches of a step a node of a phase that runs for each of them does.
 enum class Turn : std::uint8_t { each, first, last };
 
 struct Node {

@@ -6,8 +6,11 @@
 #include <map>
 #include <unordered_map>
 
+#include "lowering/block_chain.h"
+#include "lowering/fit.h"
 #include "lowering/memory.h"
 #include "lowering/procedures.h"
+#include "lowering/recompute.h"
 #include "lowering/split_data.h"
 #include "lowering/split_tensor.h"
 #include "lowering/storage.h"
@@ -19,10 +22,9 @@ namespace {
 
 using base::Bytes;
 using graph::Phase;
+using graph::runs_per_micro_batch;
 using plan::BufferId;
 using plan::BufferKind;
-
-bool runs_per_micro_batch(Phase phase) { return phase == Phase::forward || phase == Phase::backward; }
 
 bool is_persistent(BufferKind kind) {
   switch (kind) {
@@ -147,11 +149,12 @@ class Streams {
 
 class Lowering {
  public:
-  explicit Lowering(const LoweringInputs& inputs) : inputs_(inputs) {}
+  Lowering(const LoweringInputs& inputs, const RecomputeOrder& again) : inputs_(inputs), again_(again) {}
 
   plan::Plan run() {
     plan_.model = inputs_.model;
     plan_.strategy = strategy::describe(inputs_.strategy);
+    plan_.notes = again_.notes;
     plan_.threads = inputs_.threads;
     plan_.mesh = {
         .pipe = 1, .data = static_cast<std::int32_t>(inputs_.strategy.data), .tensor = static_cast<std::int32_t>(inputs_.strategy.tensor)};
@@ -220,7 +223,9 @@ class Lowering {
     const auto program_index = static_cast<std::int32_t>(rank_class_.programs.size());
     const graph::Graph slice = split_over_tensor(source.graph, seat_);
     graph::verify(slice, "splitting over the tensor axis");
-    const graph::Graph graph = split_over_data(slice, inputs_.strategy, source.micro_batches);
+    const graph::Graph lean = has_backward_pass(slice) ? recompute(slice, again_) : slice;
+    graph::verify(lean, "recompute");
+    const graph::Graph graph = split_over_data(lean, inputs_.strategy, source.micro_batches);
     graph::verify(graph, "splitting over the data axis");
     const Storages storages = share_storage(graph);
     const std::vector<Piece> pieces = pieces_of(graph);
@@ -305,6 +310,7 @@ class Lowering {
   }
 
   const LoweringInputs& inputs_;
+  const RecomputeOrder& again_;
   plan::Plan plan_;
   plan::RankClass rank_class_;
   ops::Seat seat_;  // of the class in hand, on the tensor axis
@@ -315,6 +321,8 @@ class Lowering {
 
 }  // namespace
 
-plan::Plan lower(const LoweringInputs& inputs) { return Lowering(inputs).run(); }
+plan::Plan lower(const LoweringInputs& inputs) {
+  return fit_recompute(inputs, [&](const RecomputeOrder& again) { return Lowering(inputs, again).run(); });
+}
 
 }  // namespace plimsoll::lowering

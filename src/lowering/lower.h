@@ -24,6 +24,7 @@ struct LoweringInputs {
   strategy::Strategy strategy;
   ops::ChooseKernel choose;
   int threads = 1;
+  base::Bytes device_limit = {};  // of a rank's arena, where the strategy is fitted to it (optimal recompute); zero: none
 };
 
 plan::Plan lower(const LoweringInputs& inputs);

@@ -18,6 +18,7 @@ using graph::Node;
 using graph::NodeId;
 using graph::Phase;
 using graph::Role;
+using graph::runs_per_micro_batch;
 using graph::Turn;
 using graph::Value;
 using graph::ValueId;
@@ -25,8 +26,6 @@ using ops::CollectiveKind;
 
 // The first bucket is small, so that communication starts early in the backward pass.
 constexpr std::int64_t kFirstBucket = 1'000'000;
-
-bool per_micro_batch(Phase phase) { return phase == Phase::forward || phase == Phase::backward; }
 
 // A parameter of the old graph and what became of it.
 struct Split {
@@ -42,7 +41,8 @@ struct Stretch {
   std::uint32_t end = 0;
   BlockId block;
   Phase phase = Phase::forward;
-  std::vector<std::size_t> needs;  // split weights that must be gathered for it (stage 3)
+  std::vector<std::size_t> needs{};  // split weights that must be gathered for it (stage 3)
+  std::size_t gathers = 0;           // the stretch for which its weights are gathered: itself, or the recompute right before it
 };
 
 class DataSplit {
@@ -97,18 +97,24 @@ class DataSplit {
   void find_stretches() {
     for (std::uint32_t index = 0; index < old_.nodes.size(); ++index) {
       const Node& node = old_.nodes[NodeId{index}];
-      if (stretches_.empty() || stretches_.back().block != node.block || stretches_.back().phase != node.phase)
-        stretches_.push_back({.begin = index, .end = index, .block = node.block, .phase = node.phase, .needs = {}});
-      Stretch& stretch = stretches_.back();
-      stretch.end = index + 1;
-      if (!gathers_weights() || !per_micro_batch(node.phase)) continue;
+      if (stretches_.empty() || stretches_.back().block != node.block || stretches_.back().phase != node.phase) add_stretch_at(index, node);
+      stretches_.back().end = index + 1;
+      if (!gathers_weights() || !runs_per_micro_batch(node.phase)) continue;
+      std::vector<std::size_t>& needs = stretches_[stretches_.back().gathers].needs;
       for (ValueId id : node.inputs) {
         const std::optional<std::size_t> parameter = weight_at(id);
-        if (parameter && splits_[*parameter].split &&
-            std::find(stretch.needs.begin(), stretch.needs.end(), *parameter) == stretch.needs.end())
-          stretch.needs.push_back(*parameter);
+        if (parameter && splits_[*parameter].split && std::find(needs.begin(), needs.end(), *parameter) == needs.end())
+          needs.push_back(*parameter);
       }
     }
+  }
+
+  // A block's backward pass right behind its recompute has the weights that were gathered for that.
+  void add_stretch_at(std::uint32_t index, const Node& node) {
+    const bool follows = node.phase == Phase::backward && !stretches_.empty() && stretches_.back().block == node.block &&
+                         stretches_.back().phase == Phase::recompute;
+    stretches_.push_back(
+        {.begin = index, .end = index, .block = node.block, .phase = node.phase, .gathers = stretches_.size() - (follows ? 1 : 0)});
   }
 
   std::optional<std::size_t> weight_at(ValueId id) const {
@@ -147,13 +153,13 @@ class DataSplit {
 
   void add_stretch(std::size_t index) {
     const Stretch& stretch = stretches_[index];
-    if (per_micro_batch(stretch.phase)) gather_ahead(index);
+    if (runs_per_micro_batch(stretch.phase)) gather_ahead(index);
     if (stretch.phase == Phase::verdict) add_norm(old_.nodes[NodeId{stretch.begin}].inputs[0]);
     updated_.clear();
     for (std::uint32_t node = stretch.begin; node < stretch.end; ++node) copy_node(index, old_.nodes[NodeId{node}]);
     if (stretch.phase == Phase::update) gather_updated(stretch);
-    if (!per_micro_batch(stretch.phase)) return;
-    const bool last = index + 1 == stretches_.size() || !per_micro_batch(stretches_[index + 1].phase);
+    if (!runs_per_micro_batch(stretch.phase)) return;
+    const bool last = index + 1 == stretches_.size() || !runs_per_micro_batch(stretches_[index + 1].phase);
     if (!ready_.empty() &&
         (last || ready_bytes_ >= (first_bucket_ ? std::min(kFirstBucket, strategy_.bucket.count) : strategy_.bucket.count)))
       reduce_ready(stretch);
@@ -180,7 +186,7 @@ class DataSplit {
   }
 
   ValueId input_of(std::size_t stretch, const Node& node, ValueId id) {
-    if (per_micro_batch(node.phase)) {
+    if (runs_per_micro_batch(node.phase)) {
       const std::optional<std::size_t> parameter = weight_at(id);
       if (parameter && gathers_weights() && splits_[*parameter].split) return gathered_.at(gather_key(stretch, *parameter));
       return map_[id.index];
@@ -358,14 +364,14 @@ class DataSplit {
 
   // A weight is gathered once for each stretch that reads it; kept, once for the step.
   std::pair<std::size_t, std::size_t> gather_key(std::size_t stretch, std::size_t parameter) const {
-    return {strategy_.keep_params ? 0 : stretch, parameter};
+    return {strategy_.keep_params ? 0 : stretches_[stretch].gathers, parameter};
   }
 
   // Before a stretch starts, gathers what stretches up to `prefetch` ahead need.
   void gather_ahead(std::size_t index) {
     if (!gathers_weights()) return;
     for (; next_gather_ < stretches_.size() && next_gather_ <= index + static_cast<std::size_t>(strategy_.prefetch); ++next_gather_) {
-      if (per_micro_batch(stretches_[next_gather_].phase)) gather_for(next_gather_, stretches_[index]);
+      if (runs_per_micro_batch(stretches_[next_gather_].phase)) gather_for(next_gather_, stretches_[index]);
     }
   }
 

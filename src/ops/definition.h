@@ -34,6 +34,18 @@ struct Alias {
   bool own_shard = false;  // the smaller of the two is this rank's shard of the larger
 };
 
+// A cheaper operator that makes some results of a call again from others, bit for bit: a norm from the sum it normalised, an
+// activation from what it was applied to.
+struct Rebuild {
+  struct Source {
+    bool output = false;  // of the call; else an input of it
+    int index = 0;
+  };
+  Op op;
+  std::vector<Source> inputs;
+  std::vector<int> outputs;  // for each result of `op`, which result of the call it is
+};
+
 // Where an adjoint is asked for: the forward operator with its operands, and the gradients that reached its outputs
 // (invalid where none did).
 struct AdjointSite {
@@ -75,6 +87,8 @@ struct Definition {
   std::optional<Op> (*adding)(const Op& op) = nullptr;
   // (optional) Which outputs are parameter gradients that can be added to.
   std::vector<int> (*accumulated_outputs)(const Op& op) = nullptr;
+  // (optional) How to make some results again from others; nullopt: only by running all of it.
+  std::optional<Rebuild> (*rebuild)(const Op& op) = nullptr;
   // Another look at the same memory: there is nothing to run.
   bool view = false;
   // (optional) What becomes of it when operands are split over ranks (placement.h). Null: all operands must be whole.

@@ -50,6 +50,12 @@ std::vector<ValueId> linear_adjoint(const AdjointSite& site, AdjointBuilder& bui
   return grads;
 }
 
+std::optional<Rebuild> rebuild_linear(const Op& op) {
+  const ActivationKind activation = std::get<Linear>(op).activation;
+  if (activation == ActivationKind::none) return std::nullopt;
+  return Rebuild{.op = Activation{.kind = activation}, .inputs = {{.output = true, .index = 1}}, .outputs = {0}};
+}
+
 std::vector<TensorType> infer_grad_input(const Op& op, Types inputs) {
   expect(inputs.size() == 2 && inputs[1].shape.rank() == 2 && inputs[0].shape[-1] == inputs[1].shape[0], op, inputs,
          "dy (.., N) and weight (N, K)");
@@ -145,7 +151,9 @@ PlacedOp place_bias_grad(const PlacementQuery& query) {
 
 }  // namespace
 
-Definition define(const Linear&) { return {.infer = infer_linear, .work = linear_work, .adjoint = linear_adjoint, .place = place_linear}; }
+Definition define(const Linear&) {
+  return {.infer = infer_linear, .work = linear_work, .adjoint = linear_adjoint, .rebuild = rebuild_linear, .place = place_linear};
+}
 
 Definition define(const LinearGradInput&) { return {.infer = infer_grad_input, .work = linear_work, .place = place_grad_input}; }
 

@@ -54,6 +54,19 @@ std::vector<ValueId> norm_adjoint(const AdjointSite& site, AdjointBuilder& build
   return grads;
 }
 
+std::optional<Rebuild> rebuild_norm(const Op& op) {
+  Norm norm = std::get<Norm>(op);
+  if (!norm.residual) return std::nullopt;
+  const auto weight = static_cast<int>(first_weight(norm));
+  Rebuild rebuild{.op = {}, .inputs = {{.output = true, .index = 0}, {.index = weight}}, .outputs = {1, 2}};
+  if (norm.bias) rebuild.inputs.push_back({.index = weight + 1});
+  norm.residual = false;
+  norm.rate = 0.0;
+  norm.site = 0;
+  rebuild.op = norm;
+  return rebuild;
+}
+
 std::size_t plain_inputs(const NormGrad& grad) { return grad.has_dsum ? 5 : 4; }
 
 std::vector<TensorType> infer_norm_grad(const Op& op, Types inputs) {
@@ -123,7 +136,9 @@ PlacedOp place_qk_norm_grad(const PlacementQuery& query) {
 
 }  // namespace
 
-Definition define(const Norm&) { return {.infer = infer_norm, .work = elementwise_work<kNormFlops>, .adjoint = norm_adjoint}; }
+Definition define(const Norm&) {
+  return {.infer = infer_norm, .work = elementwise_work<kNormFlops>, .adjoint = norm_adjoint, .rebuild = rebuild_norm};
+}
 
 Definition define(const NormGrad&) {
   return {.infer = infer_norm_grad,

@@ -306,6 +306,7 @@ Json to_json(const Plan& plan) {
   return Json::object({{"plimsoll_plan", kFormat},
                        {"model", plan.model},
                        {"strategy", plan.strategy},
+                       {"notes", list_json<std::string>(plan.notes, [](const std::string& note) { return Json(note); })},
                        {"threads", plan.threads},
                        {"mesh", Json::array({plan.mesh.pipe, plan.mesh.data, plan.mesh.tensor})},
                        {"procedures", list_json<Procedure>(plan.procedures.items(), procedure_json)},
@@ -319,6 +320,7 @@ Plan plan_from_json(const Json& json) {
   Plan plan;
   plan.model = json.at("model").as_string();
   plan.strategy = json.at("strategy").as_string();
+  plan.notes = list_from<std::string>(json.at("notes"), [](const Json& note) { return note.as_string(); });
   plan.threads = small_from(json.at("threads"));
   const Json& mesh = json.at("mesh");
   plan.mesh = {small_from(mesh.at(std::size_t{0})), small_from(mesh.at(std::size_t{1})), small_from(mesh.at(std::size_t{2}))};

@@ -185,9 +185,10 @@ struct RankClass {
 };
 
 struct Plan {
-  std::string model;         // one line for people
-  std::string strategy;      // one line for people
-  std::int32_t threads = 1;  // of each rank
+  std::string model;                 // one line for people
+  std::string strategy;              // one line for people
+  std::vector<std::string> notes{};  // more lines: what the strategy left open and was chosen here
+  std::int32_t threads = 1;          // of each rank
   Mesh mesh;
   base::IdVector<ProcedureId, Procedure> procedures;
   std::vector<RankClass> classes;

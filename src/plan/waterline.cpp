@@ -5,22 +5,33 @@
 
 namespace plimsoll::plan {
 
-Waterline waterline(const RankClass& rank_class, std::int32_t program, Tier tier) {
-  Waterline line;
-  const Program& named = rank_class.programs.at(static_cast<std::size_t>(program));
-  const auto calls = static_cast<std::size_t>(moments_of(named));
-  std::vector<std::int64_t> change(calls + 1, 0);
+namespace {
+
+// What begins and ends at each moment of the program, of the buffers that `counts`.
+template <typename Counts>
+std::vector<std::int64_t> changes(const RankClass& rank_class, std::int32_t program, const Counts& counts) {
+  const auto moments = static_cast<std::size_t>(moments_of(rank_class.programs.at(static_cast<std::size_t>(program))));
+  std::vector<std::int64_t> change(moments + 1, 0);
   for (const Buffer& buffer : rank_class.buffers) {
-    if (buffer.tier != tier) continue;
+    if (buffer.program != program || !counts(buffer)) continue;
     const Bytes bytes = base::round_up(buffer.bytes, kAlignment);
-    if (buffer.persistent()) line.persistent += bytes;
-    if (buffer.program != program) continue;
     change[static_cast<std::size_t>(buffer.first)] += bytes.count;
     change[static_cast<std::size_t>(buffer.last) + 1] -= bytes.count;
   }
+  return change;
+}
+
+}  // namespace
+
+Waterline waterline(const RankClass& rank_class, std::int32_t program, Tier tier) {
+  Waterline line;
+  for (const Buffer& buffer : rank_class.buffers) {
+    if (buffer.tier == tier && buffer.persistent()) line.persistent += base::round_up(buffer.bytes, kAlignment);
+  }
+  const std::vector<std::int64_t> change = changes(rank_class, program, [&](const Buffer& buffer) { return buffer.tier == tier; });
   Bytes alive = line.persistent;
   line.peak = alive;
-  for (std::size_t call = 0; call < calls; ++call) {
+  for (std::size_t call = 0; call + 1 < change.size(); ++call) {
     alive.count += change[call];
     line.at_call.push_back(alive);
     if (alive > line.peak) {
@@ -41,6 +52,17 @@ std::vector<std::pair<BufferKind, Bytes>> by_kind(const RankClass& rank_class, s
   std::vector<std::pair<BufferKind, Bytes>> sorted(sums.begin(), sums.end());
   std::stable_sort(sorted.begin(), sorted.end(), [](const auto& a, const auto& b) { return a.second > b.second; });
   return sorted;
+}
+
+Bytes most_of_kind(const RankClass& rank_class, std::int32_t program, Tier tier, BufferKind kind) {
+  Bytes alive{0};
+  Bytes most{0};
+  for (std::int64_t change :
+       changes(rank_class, program, [&](const Buffer& buffer) { return buffer.tier == tier && buffer.kind == kind; })) {
+    alive.count += change;
+    most = std::max(most, alive);
+  }
+  return most;
 }
 
 }  // namespace plimsoll::plan

@@ -19,4 +19,7 @@ Waterline waterline(const RankClass& rank_class, std::int32_t program, Tier tier
 // Bytes of each kind alive at one call.
 std::vector<std::pair<BufferKind, Bytes>> by_kind(const RankClass& rank_class, std::int32_t program, Tier tier, std::int32_t call);
 
+// The most bytes of one kind alive at once.
+Bytes most_of_kind(const RankClass& rank_class, std::int32_t program, Tier tier, BufferKind kind);
+
 }  // namespace plimsoll::plan

@@ -118,7 +118,9 @@ std::string waterline_text(const plan::Plan& plan, std::string_view program_name
   const plan::Waterline line = plan::waterline(rank_class, program, plan::Tier::device);
   const Bytes arena = rank_class.arena[static_cast<std::size_t>(plan::Tier::device)];
 
-  std::string text = fmt::format("{}\n{}, {} thread{}\n\n", plan.model, plan.strategy, plan.threads, plan.threads == 1 ? "" : "s");
+  std::string text = fmt::format("{}\n{}, {} thread{}\n", plan.model, plan.strategy, plan.threads, plan.threads == 1 ? "" : "s");
+  for (const std::string& note : plan.notes) text += note + "\n";
+  text += "\n";
   const std::string of_capacity = style.capacity.count > 0 ? fmt::format(" of {}", base::to_string(style.capacity)) : "";
   text += fmt::format("device arena {}{} ({} B), fullest in {}\n", base::to_string(arena), of_capacity, with_commas(arena.count),
                       calls.at(static_cast<std::size_t>(line.peak_call)).label);

@@ -57,7 +57,7 @@ class Memory {
     held_ += made;
     forms_[index] = step.form;
     outputs_[index] = !whole;
-    cost_.time += stage.forward;
+    cost_.time += index + 1 == next_ && next_ < chain_.stages.size() ? stage.forward_again : stage.forward;
     ++cost_.forwards[index];
     if (step.frees_input && index > 0) free_output(index - 1);
   }

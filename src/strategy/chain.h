@@ -25,6 +25,7 @@ struct ChainStage {
   std::int64_t gradient = 0;          // bytes: of the output
   std::int64_t weight_gradients = 0;  // bytes that the backward pass leaves for the rest of the step
   double forward = 0.0;               // time
+  double forward_again = 0.0;         // time where the gradient of the output is there, so that nobody needs the output any more
   std::int64_t temporary = 0;         // bytes that the forward pass needs beside what it reads and makes
   std::vector<ChainForm> forms;       // at least one
 };

@@ -42,8 +42,15 @@ std::vector<std::string> reasons_against(const Strategy& strategy) {
           strategy.zero));
   against(strategy.sequence_parallel, "\"sequence_parallel\" is true, but the tensor axis has one rank; use false");
   against(strategy.partition != StagePartition::equal, "\"stages\" divides the blocks, but there is one stage; use \"equal\"");
-  against(strategy.recompute != Recompute::none,
-          fmt::format("\"recompute\" is \"{}\", but only \"none\" can be planned", name_of(strategy.recompute)));
+  against(strategy.recompute_every > 1 && strategy.recompute != Recompute::full,
+          fmt::format("\"recompute_every\" is {}, which belongs to \"recompute\": \"full\", but \"recompute\" is \"{}\"; use 1",
+                      strategy.recompute_every, name_of(strategy.recompute)));
+  against(strategy.recompute_memory > 0.0 && strategy.recompute != Recompute::optimal,
+          fmt::format("\"recompute_memory\" is {}, which belongs to \"recompute\": \"optimal\", but \"recompute\" is \"{}\"; use 0",
+                      strategy.recompute_memory, name_of(strategy.recompute)));
+  against(strategy.pipe > 1 && (strategy.recompute == Recompute::optimal || strategy.recompute_every > 1),
+          "\"recompute\" over several blocks at once cannot be cut into pipeline stages; use \"full\" with \"recompute_every\": 1, or "
+          "\"selective\"");
   for (const auto& [name, share] : {std::pair<std::string_view, TierShare>{"optimizer", strategy.offload.optimizer},
                                     {"gradients", strategy.offload.gradients},
                                     {"params", strategy.offload.params},
@@ -60,12 +67,14 @@ void require_legal(const Strategy& strategy) {
 }
 
 std::string describe(const Strategy& strategy) {
-  if (strategy.ranks() == 1 && strategy.recompute == Recompute::none) return "one rank, everything kept";
-  if (strategy.tensor == 1 && strategy.pipe == 1 && strategy.recompute == Recompute::none) {
+  const std::string recompute = strategy.recompute == Recompute::none ? "" : fmt::format(", recompute {}", name_of(strategy.recompute));
+  if (strategy.ranks() == 1) return recompute.empty() ? "one rank, everything kept" : "one rank" + recompute;
+  if (strategy.tensor == 1 && strategy.pipe == 1) {
     constexpr std::array<std::string_view, 4> kSplit{"everything whole", "optimizer state in shards",
                                                      "optimizer state and gradients in shards",
                                                      "optimizer state, gradients and weights in shards"};
-    return fmt::format("{} data ranks, ZeRO {}: {}", strategy.data, strategy.zero, kSplit.at(static_cast<std::size_t>(strategy.zero)));
+    return fmt::format("{} data ranks, ZeRO {}: {}{}", strategy.data, strategy.zero, kSplit.at(static_cast<std::size_t>(strategy.zero)),
+                       recompute);
   }
   return fmt::format("data {} x tensor {} x pipe {}, ZeRO {}, {}, recompute {}", strategy.data, strategy.tensor, strategy.pipe,
                      strategy.zero, strategy.schedule, name_of(strategy.recompute));

@@ -37,6 +37,7 @@ struct Stage {
   std::int32_t temporary = 0;
   std::int32_t waiting = 0;  // held while runs that end here go forward: the gradient of the output, and later stages' weight gradients
   float forward = 0.0f;
+  float forward_again = 0.0f;  // right before its backward pass
   std::vector<Form> forms;
 };
 
@@ -53,6 +54,7 @@ class Programme {
       Stage& to = stages_[index];
       to = {.output = slots(from.output), .temporary = slots(from.temporary), .waiting = slots(from.gradient + later), .forms = {}};
       to.forward = static_cast<float>(from.forward);
+      to.forward_again = static_cast<float>(index + 1 == chain.stages.size() ? from.forward : from.forward_again);
       later += from.weight_gradients;
       for (const ChainForm& form : from.forms) {
         const std::int32_t saved = slots(form.saved);
@@ -115,7 +117,7 @@ class Programme {
       if (s == t && holding != nullptr) {
         keep.need = kept.backward_need - kept.saved;
       } else {
-        keep.time += stages_[s].forward;
+        keep.time += s == t ? stages_[s].forward_again : stages_[s].forward;
         keep.need = std::max(waiting + kept.forward_need, kept.backward_need - extra);
         if (s < t) keep.first = rest(s + 1);
         keep.taken = kept.saved;

@@ -59,6 +59,8 @@ struct Strategy {
 
   // how long
   Recompute recompute = Recompute::none;
+  std::int64_t recompute_every = 1;  // full: the inputs of every so many blocks are kept
+  double recompute_memory = 0.0;     // optimal: share of the activation memory it may use; zero: what the device's limit leaves
   Offload offload;
 
   // when

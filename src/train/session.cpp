@@ -72,8 +72,12 @@ ops::ChooseKernel chooser_of(const SessionOptions& options) {
 }
 
 plan::Plan lower_graphs(const SessionOptions& options, const Graphs& graphs) {
-  lowering::LoweringInputs inputs{
-      .model = options.name, .programs = {}, .strategy = options.strategy, .choose = chooser_of(options), .threads = thread_count(options)};
+  lowering::LoweringInputs inputs{.model = options.name,
+                                  .programs = {},
+                                  .strategy = options.strategy,
+                                  .choose = chooser_of(options),
+                                  .threads = thread_count(options),
+                                  .device_limit = options.device_limit};
   if (graphs.train) inputs.programs.push_back({"train", *graphs.train, options.micro_batches});
   if (graphs.evaluate) inputs.programs.push_back({"evaluate", *graphs.evaluate, 1});
   if (graphs.infer) inputs.programs.push_back({"infer", *graphs.infer, 1});
@@ -92,6 +96,12 @@ SessionOptions settle(SessionOptions options) {
   return options;
 }
 
+// Ranks that measured their memory at different moments must still make the same plan: the first rank's limit holds for all.
+void agree_on_limit(SessionOptions& options) {
+  const std::unique_ptr<collectives::Group> world = options.transport->make_world("limit");
+  world->broadcast(std::as_writable_bytes(std::span(&options.device_limit.count, 1)), base::DType::u8, 0);
+}
+
 // Before anything is planned or allocated.
 SessionOptions checked(SessionOptions options) {
   const std::int64_t ranks = options.transport == nullptr ? 1 : options.transport->size();
@@ -100,6 +110,7 @@ SessionOptions checked(SessionOptions options) {
                     options.strategy.ranks(), strategy::describe(options.strategy), ranks == 1 ? "one was" : fmt::format("{} were", ranks),
                     options.strategy.ranks());
   }
+  if (options.strategy.recompute == strategy::Recompute::optimal && ranks > 1) agree_on_limit(options);
   return settle(std::move(options));
 }
 

@@ -38,6 +38,7 @@ struct SessionOptions {
   const executor::Backend* backend = nullptr;   // where to run; null: the processor
   bool deterministic = true;                    // same run, same bits; false allows kernels that add in any order
   int threads = 0;                              // of each rank; 0: the cores of the machine, dealt out evenly
+  base::Bytes device_limit = {};                // of a rank's arena, where the strategy is fitted to it; zero: none
   std::uint64_t seed = 1;
   bool draw_parameters = true;  // false: whoever makes the session writes every parameter before it runs
   bool train = true;            // which programs to plan

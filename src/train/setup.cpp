@@ -109,6 +109,20 @@ const executor::Backend& backend_of(const config::Run& run) {
   return executor::cuda_backend();
 }
 
+namespace {
+
+// What a rank's arena may take where the plan is fitted to it. A share of the activation memory is a limit of its own.
+base::Bytes arena_limit(const config::Run& run) {
+  const bool fitted = run.strategy.recompute == strategy::Recompute::optimal;
+  if (!fitted || (run.strategy.recompute_memory > 0.0 && run.limits.device.count == 0)) return {};
+  const Capacity capacity = capacity_of(run);
+  const base::Bytes room = capacity.device - capacity.reserve;
+  const std::int64_t shared_by = capacity.per_rank ? 1 : run.strategy.ranks();
+  return base::Bytes{std::max<std::int64_t>(1, room.count / shared_by)};
+}
+
+}  // namespace
+
 SessionOptions session_options(const config::Run& run, const Programs& programs) {
   if (run.precision == model::Precision::fp8) {
     base::not_legal("{}: \"precision\" is \"fp8\", which needs a GPU with 8-bit matrix units; use \"bf16\"", run.where("precision"));
@@ -125,6 +139,7 @@ SessionOptions session_options(const config::Run& run, const Programs& programs)
           .backend = &backend_of(run),
           .deterministic = run.deterministic,
           .threads = static_cast<int>(run.threads),
+          .device_limit = arena_limit(run),
           .seed = static_cast<std::uint64_t>(run.seed),
           .draw_parameters = programs.draw_parameters,
           .train = programs.train,

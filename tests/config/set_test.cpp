@@ -87,6 +87,8 @@ constexpr Sample kSamples[] = {
     {"strategy.schedule", "zb-h1"},
     {"strategy.sequence_parallel", "true"},
     {"strategy.recompute", "full"},
+    {"strategy.recompute_every", "3"},
+    {"strategy.recompute_memory", "0.5"},
     {"strategy.offload.optimizer", "host"},
     {"strategy.offload.gradients", "disk"},
     {"strategy.offload.params", "{\"host\": 0.25}", "gpt2", "{\"host\":0.25,\"disk\":0.0}"},

@@ -146,7 +146,8 @@ void check(const Case& test, std::mt19937& random, int threads, bool few = false
       const double allowed = 3e-7 * (size + 2) + unit_roundoff(test.c) * std::abs(sum) * 1.01;
       ASSERT_NEAR(problem.c.at(i * stride + j), sum, allowed) << "at " << i << ", " << j;
       if (test.activation == ActivationKind::none) continue;
-      const double exact = activate(test.activation, sum);
+      // Of what is stored, so that it can be made again from there.
+      const double exact = activate(test.activation, problem.c.at(i * stride + j));
       ASSERT_NEAR(problem.activated.at(i * stride + j), exact, 2 * 3e-7 * (size + 2) + unit_roundoff(test.c) * std::abs(exact) * 1.01);
     }
     for (std::int64_t j = test.n; j < stride; ++j) ASSERT_EQ(problem.c.at(i * stride + j), problem.before.at(i * stride + j)) << "padding";

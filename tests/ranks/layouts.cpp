@@ -3,6 +3,7 @@
 #include <mutex>
 
 #include "collectives/local/threads.h"
+#include "lowering/fit.h"
 #include "plan/verify.h"
 #include "train/weights.h"
 
@@ -43,6 +44,8 @@ train::SessionOptions options_for(const Task& task, const Layout& layout) {
   options.training.accumulates = options.micro_batches > 1;
   options.training.segmented = task.model.family == model::Family::bert;
   options.strategy = layout.strategy;
+  options.device_limit = layout.device_limit;
+  options.keep_gradients = task.gradients;
   options.threads = 1;
   options.evaluate = true;
   return options;
@@ -107,6 +110,14 @@ void run_rank(const Task& task, const Layout& layout, Counting* transport, Outco
     norms.push_back(result.gradient_norm);
     sent = sent_so_far() - sent_before;
   }
+  std::map<std::string, std::vector<std::byte>> gradients;
+  const base::IdVector<plan::BufferId, plan::Buffer>& buffers = session.executor().rank_class().buffers;
+  for (std::uint32_t index = 0; task.gradients && index < buffers.size(); ++index) {
+    const plan::Buffer& buffer = buffers[plan::BufferId{index}];
+    if (buffer.kind != plan::BufferKind::gradient) continue;
+    const std::byte* data = session.executor().host_view(plan::BufferId{index}, plan::Access::read);
+    gradients[buffer.name].assign(data, data + buffer.bytes.count);
+  }
   double evaluation = 0.0;
   for (std::int32_t batch = 0; batch < options.micro_batches; ++batch) {
     fill(session, "evaluate", 0, data_place * own + batch * layout.micro, task.model.vocab, 0);
@@ -126,7 +137,9 @@ void run_rank(const Task& task, const Layout& layout, Counting* transport, Outco
     outcome.norms = norms;
     outcome.parameters = std::move(parameters);
     outcome.evaluation = evaluation;
+    outcome.gradients = std::move(gradients);
     outcome.arena = session.executor().rank_class().arena[0].count;
+    outcome.activations = lowering::most_activations(session.plan()).count;
     return;
   }
   // Whatever rank is asked, the answer is the same.

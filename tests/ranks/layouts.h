@@ -14,7 +14,8 @@ namespace plimsoll::ranks {
 
 struct Layout {
   strategy::Strategy strategy;
-  std::int64_t micro = 1;  // samples per micro-batch of a rank
+  std::int64_t micro = 1;         // samples per micro-batch of a rank
+  base::Bytes device_limit = {};  // of a rank's arena, where the strategy is fitted to it
 };
 
 struct Task {
@@ -23,16 +24,19 @@ struct Task {
   double clip = 1.0;
   std::int64_t samples = 8;  // in a step, over all ranks
   std::int32_t steps = 3;
+  bool gradients = false;  // keep those of the last step
 };
 
 struct Outcome {
   std::vector<double> losses;
   std::vector<double> norms;
-  std::map<std::string, std::vector<float>> parameters;  // whole, after the last step
-  double evaluation = 0.0;                               // sum of losses of the step's samples afterwards
-  std::vector<std::int64_t> sent;                        // bytes, by rank: what the train program sent in a step
-  std::vector<std::int64_t> predicted;                   // the same from the plan
-  std::int64_t arena = 0;                                // bytes of rank 0
+  std::map<std::string, std::vector<float>> parameters;     // whole, after the last step
+  std::map<std::string, std::vector<std::byte>> gradients;  // of the last step, as rank 0 holds them
+  double evaluation = 0.0;                                  // sum of losses of the step's samples afterwards
+  std::vector<std::int64_t> sent;                           // bytes, by rank: what the train program sent in a step
+  std::vector<std::int64_t> predicted;                      // the same from the plan
+  std::int64_t arena = 0;                                   // bytes of rank 0
+  std::int64_t activations = 0;                             // most bytes of them alive at once
 };
 
 model::Model small_model(model::Family family);

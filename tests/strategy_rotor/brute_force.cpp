@@ -76,7 +76,8 @@ class Search {
       if (state.forms[stage] >= 0 || now + known.forms[form].saved > memory_) continue;
       State next = state;
       next.forms[stage] = static_cast<std::int8_t>(form);
-      visit(next, time + known.forward);
+      const bool again = stage + 1 == static_cast<std::size_t>(state.left) && stage + 1 < chain_.stages.size();
+      visit(next, time + (again ? known.forward_again : known.forward));
     }
   }
 

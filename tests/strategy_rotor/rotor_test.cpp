@@ -3,7 +3,7 @@
 
 #include <gtest/gtest.h>
 
-#include <chrono>
+#include <ctime>
 #include <random>
 
 #include "strategy_rotor/brute_force.h"
@@ -16,14 +16,15 @@ std::optional<ChainOrder> exact(const Chain& chain, std::int64_t memory, bool dr
   return fastest_order(chain, memory, {.slots = static_cast<std::int32_t>(memory), .drops_inputs = drops_inputs});
 }
 
-Chain random_chain(std::mt19937& random, std::size_t most, std::size_t most_forms, bool weights = true) {
+Chain random_chain(std::mt19937& random, std::size_t most, std::size_t most_forms, bool plain = false) {
   const auto draw = [&](int low, int high) { return std::uniform_int_distribution<int>(low, high)(random); };
   Chain chain{.input = draw(0, 3), .stages = {}};
   const int count = draw(2, static_cast<int>(most));
   for (int index = 0; index < count; ++index) {
     ChainStage stage{.output = draw(1, 5), .gradient = 0, .forward = static_cast<double>(draw(1, 9)), .temporary = draw(0, 2), .forms = {}};
     stage.gradient = stage.output;
-    stage.weight_gradients = weights ? draw(0, 3) : 0;
+    stage.forward_again = plain ? stage.forward : std::max(1.0, stage.forward - draw(0, 3));
+    stage.weight_gradients = plain ? 0 : draw(0, 3);
     const int forms = draw(1, static_cast<int>(most_forms));
     for (int form = 0; form < forms; ++form)
       stage.forms.push_back({.saved = stage.output + draw(0, 8), .backward = static_cast<double>(draw(1, 12)), .temporary = draw(0, 5)});
@@ -43,7 +44,7 @@ class RandomChains : public testing::TestWithParam<int> {};
 TEST_P(RandomChains, PublishedProgrammeIsBruteForce) {
   std::mt19937 random(static_cast<unsigned>(GetParam()));
   for (int trial = 0; trial < 12; ++trial) {
-    const Chain chain = random_chain(random, 5, 2, false);
+    const Chain chain = random_chain(random, 5, 2, true);
     for (std::int64_t memory : memories(chain)) {
       const std::optional<double> expected = brute_force(chain, memory, Drops::checkpoints);
       const std::optional<ChainOrder> found = exact(chain, memory, false);
@@ -56,9 +57,10 @@ TEST_P(RandomChains, PublishedProgrammeIsBruteForce) {
   }
 }
 
-// As weight gradients fill the memory, a checkpoint that had its place early may have to go before it is used up, which the
-// programme does not think of; it stays within the memory and close.
-TEST_P(RandomChains, WeightGradientsAreRoomNobodyElseHas) {
+// Two things the published model has not, and for which keeping checkpoints until they are used up is not always best: weight
+// gradients that fill the memory as the backward pass goes, and second forward passes that can end early. The programme
+// stays within the memory and close.
+TEST_P(RandomChains, WeightGradientsAndShortRunsStayClose) {
   std::mt19937 random(static_cast<unsigned>(500 + GetParam()));
   for (int trial = 0; trial < 12; ++trial) {
     const Chain chain = random_chain(random, 5, 1);
@@ -124,7 +126,11 @@ TEST(Rotor, DroppedInputsCloseTheGap) {
 }
 
 ChainStage plain_stage(std::int64_t output, std::int64_t saved) {
-  return {.output = output, .gradient = output, .forward = 1.0, .forms = {{.saved = saved, .backward = 2.0, .temporary = output}}};
+  return {.output = output,
+          .gradient = output,
+          .forward = 1.0,
+          .forward_again = 1.0,
+          .forms = {{.saved = saved, .backward = 2.0, .temporary = output}}};
 }
 
 // Six stages and a loss; room for three forms and two checkpoints.
@@ -182,7 +188,11 @@ TEST(Rotor, OneFormAtATimeIsRevolve) {
     for (std::int64_t places = 1; places < length; ++places) {
       Chain chain{.input = 1, .stages = {}};
       for (std::int64_t index = 0; index < length; ++index) {
-        chain.stages.push_back({.output = 1, .gradient = 0, .forward = 1.0, .forms = {{.saved = kForm, .backward = 1.0, .temporary = 0}}});
+        chain.stages.push_back({.output = 1,
+                                .gradient = 0,
+                                .forward = 1.0,
+                                .forward_again = 1.0,
+                                .forms = {{.saved = kForm, .backward = 1.0, .temporary = 0}}});
       }
       // The chain's input is one place; what the stage in hand reads lies beside the places.
       const std::optional<ChainOrder> found = exact(chain, 1 + places + kForm, false);
@@ -198,7 +208,7 @@ TEST(Rotor, SmallerFormsAreTakenWhereTheyPay) {
   Chain chain{.input = 1, .stages = {}};
   for (int index = 0; index < 6; ++index) {
     ChainStage stage = plain_stage(2, 16);
-    stage.forward = 10.0;
+    stage.forward = stage.forward_again = 10.0;
     stage.forms.push_back({.saved = 10, .backward = 2.5, .temporary = 8});
     chain.stages.push_back(stage);
   }
@@ -238,14 +248,14 @@ TEST(Rotor, AHundredStagesTakeUnderASecond) {
     chain.stages.push_back(stage);
   }
   const std::int64_t all = replay(chain, keep_all(chain)).peak;
-  const auto start = std::chrono::steady_clock::now();
+  const std::clock_t start = std::clock();  // other tests run beside this one
   const std::optional<ChainOrder> found = fastest_order(chain, all / 2);
-  const std::chrono::duration<double> spent = std::chrono::steady_clock::now() - start;
+  const double spent = static_cast<double>(std::clock() - start) / CLOCKS_PER_SEC;
   ASSERT_TRUE(found);
   EXPECT_LE(replay(chain, *found).peak, all / 2);
-  RecordProperty("milliseconds", static_cast<int>(spent.count() * 1e3));
+  RecordProperty("milliseconds", static_cast<int>(spent * 1e3));
 #if defined(NDEBUG) && !defined(__SANITIZE_ADDRESS__) && !defined(__SANITIZE_THREAD__)
-  EXPECT_LT(spent.count(), 1.0);
+  EXPECT_LT(spent, 1.0);
 #endif
 }
 

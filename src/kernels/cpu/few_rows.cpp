@@ -108,7 +108,7 @@ void finish_row(const float* products, const float* bias, T* out, T* activated, 
     F32Vec value = load_n(d, products + j, some);
     if (bias) value = hn::Add(value, load_n(d, bias + j, some));
     store_n(d, value, out + j, some);
-    if constexpr (kind != ops::ActivationKind::none) store_n(d, activation<kind>(d, value), activated + j, some);
+    if constexpr (kind != ops::ActivationKind::none) store_n(d, activation<kind>(d, load_n(d, out + j, some)), activated + j, some);
   }
 }
 

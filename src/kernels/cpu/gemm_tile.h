@@ -165,7 +165,8 @@ constexpr std::array<ComputeTile, sizeof...(kRowsLessOne)> tile_functions(std::i
 }
 constexpr auto kComputeTile = tile_functions(std::make_integer_sequence<int, kTileRows>());
 
-// What becomes of a tile: out = tile + [sums] + [out] + [bias], activated = activation(out).
+// What becomes of a tile: out = tile + [sums] + [out] + [bias], activated = activation(out) - of what was stored, rounding
+// included, so that it can be made again from there.
 struct Finish {
   const float* sums = nullptr;
   std::int64_t sums_stride = 0;
@@ -193,7 +194,7 @@ void finish_tile(const Finish& to, const float* tile, std::int64_t row, std::int
       if (to.add_out) value = hn::Add(value, load(d, out + j));
       if (bias) value = hn::Add(value, load(d, bias + j));
       store(d, value, out + j);
-      if constexpr (kind != ops::ActivationKind::none) store(d, activation<kind>(d, value), activated + j);
+      if constexpr (kind != ops::ActivationKind::none) store(d, activation<kind>(d, load(d, out + j)), activated + j);
     }
     if (j == columns) continue;
     const std::size_t rest = static_cast<std::size_t>(columns - j);
@@ -202,7 +203,7 @@ void finish_tile(const Finish& to, const float* tile, std::int64_t row, std::int
     if (to.add_out) value = hn::Add(value, load_n(d, out + j, rest));
     if (bias) value = hn::Add(value, load_n(d, bias + j, rest));
     store_n(d, value, out + j, rest);
-    if constexpr (kind != ops::ActivationKind::none) store_n(d, activation<kind>(d, value), activated + j, rest);
+    if constexpr (kind != ops::ActivationKind::none) store_n(d, activation<kind>(d, load_n(d, out + j, rest)), activated + j, rest);
   }
 }
 

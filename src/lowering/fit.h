@@ -1,0 +1,20 @@
+// Chooses what is made again in the backward pass, and where that is to be the fastest way within a limit, searches for it: the
+// chain's model of memory proposes, the plan it gives is measured, so that the limit holds to the byte.
+#pragma once
+
+#include <functional>
+
+#include "lowering/lower.h"
+#include "lowering/recompute.h"
+
+namespace plimsoll::lowering {
+
+using LowerWith = std::function<plan::Plan(const RecomputeOrder&)>;
+
+// not_legal, with the least that was found, when the limit cannot be kept.
+plan::Plan fit_recompute(const LoweringInputs& inputs, const LowerWith& lower_with);
+
+// The most bytes of activations alive at once in a training step, on the rank that has most.
+base::Bytes most_activations(const plan::Plan& plan);
+
+}  // namespace plimsoll::lowering

@@ -1,0 +1,270 @@
+#include "lowering/recompute.h"
+
+#include <algorithm>
+#include <map>
+#include <set>
+
+#include <fmt/format.h>
+#include <fmt/ranges.h>
+
+#include "base/bytes.h"
+#include "base/error.h"
+#include "lowering/block_chain.h"
+#include "strategy/rotor.h"
+
+namespace plimsoll::lowering {
+
+namespace {
+
+using graph::BlockId;
+using graph::Graph;
+using graph::Node;
+using graph::NodeId;
+using graph::Phase;
+using graph::Value;
+using graph::ValueId;
+using strategy::Recompute;
+using Work = RecomputeStep::Work;
+
+// Writes the nodes of a step anew in another order, some of them several times. `now_` says which value stands for one of the old
+// graph at the moment: the newest that was made of it.
+class Rewrite {
+ public:
+  explicit Rewrite(const Graph& old) : old_(old), passes_(passes_of(old)), now_(old.values.size()), new_(old) {
+    new_.nodes = {};
+    for (std::uint32_t index = 0; index < old.values.size(); ++index) now_[index] = ValueId{index};
+    for (std::size_t index = 0; index < passes_.size(); ++index) at_[passes_[index].block.index] = index;
+  }
+
+  Graph run(const std::vector<RecomputeStep>& steps) {
+    std::uint32_t next = 0;
+    const auto others_until = [&](auto stops) {
+      for (; next < old_.nodes.size() && !stops(old_.nodes[NodeId{next}].phase); ++next) copy(old_.nodes[NodeId{next}]);
+    };
+    others_until([](Phase phase) { return graph::runs_per_micro_batch(phase); });
+    for (const RecomputeStep& step : steps) add(step);
+    while (next < old_.nodes.size() && graph::runs_per_micro_batch(old_.nodes[NodeId{next}].phase)) ++next;
+    others_until([](Phase) { return false; });
+    PLIMSOLL_CHECK(ran_.size() == 2 * passes_.size(), "an order of recompute leaves out a pass");
+    remove_unused(new_);
+    return std::move(new_);
+  }
+
+ private:
+  void add(const RecomputeStep& step) {
+    const auto found = at_.find(step.block.index);
+    if (found == at_.end()) return;  // a block that another rank has
+    const BlockPasses& block = passes_[found->second];
+    const bool first = ran_.insert({step.block.index, step.work == Work::backward}).second;
+    if (step.work == Work::rebuild) {
+      for (const Rebuilt& rebuilt : block.rebuilds)
+        again({.op = rebuilt.op, .inputs = rebuilt.inputs, .outputs = rebuilt.makes, .block = step.block});
+    } else if (step.work == Work::backward) {
+      PLIMSOLL_CHECK(first, "a backward pass runs twice");
+      for (NodeId id : block.backward) copy(old_.nodes[id]);
+    } else {
+      for (NodeId id : block.forward) first ? copy(old_.nodes[id]) : again(old_.nodes[id]);
+    }
+  }
+
+  // The node itself; what it makes keeps its place and name.
+  void copy(Node node) {
+    for (ValueId& id : node.inputs) id = now_[id.index];
+    const NodeId id = new_.nodes.next_id();
+    for (ValueId output : node.outputs) new_.values[output].producer = id;
+    new_.nodes.add(std::move(node));
+  }
+
+  // The node a second time; what it makes stands for what was made before from here on.
+  void again(Node node) {
+    for (const ops::Alias& alias : ops::aliases_of(node.op)) {
+      const ValueId input = node.inputs[static_cast<std::size_t>(alias.input)];
+      PLIMSOLL_CHECK(!alias.required || alias.view || old_.values[input].role == graph::Role::computed, "{} would be changed twice",
+                     old_.values[input].name);
+    }
+    for (ValueId& id : node.inputs) id = now_[id.index];
+    node.phase = Phase::recompute;
+    const NodeId id = new_.nodes.next_id();
+    for (ValueId& output : node.outputs) {
+      const ValueId stands_for = output;
+      Value value = old_.values[stands_for];
+      value.name += fmt::format(".again{}", times_[stands_for.index]++ == 0 ? "" : fmt::format(".{}", times_[stands_for.index]));
+      value.producer = id;
+      output = now_[stands_for.index] = new_.add_value(std::move(value));
+    }
+    new_.nodes.add(std::move(node));
+  }
+
+  const Graph& old_;
+  std::vector<BlockPasses> passes_;
+  std::map<std::uint32_t, std::size_t> at_;       // block -> its passes
+  std::vector<ValueId> now_;                      // old value -> new value
+  std::map<std::uint32_t, int> times_;            // old value -> how often it was made again
+  std::set<std::pair<std::uint32_t, bool>> ran_;  // (block, backward)
+  Graph new_;
+};
+
+// ---- orders
+
+std::vector<RecomputeStep> forwards(const std::vector<BlockPasses>& passes, std::size_t first, std::size_t last) {
+  std::vector<RecomputeStep> steps;
+  for (std::size_t index = first; index < last; ++index) steps.push_back({Work::forward, passes[index].block});
+  return steps;
+}
+
+// Groups of `every` blocks between what comes before and after the repeated ones; the last block, with the loss, is never one.
+std::vector<RecomputeStep> full(const std::vector<BlockPasses>& passes, std::size_t every) {
+  std::vector<RecomputeStep> steps = forwards(passes, 0, passes.size());
+  std::size_t end = passes.size() - 1;
+  steps.push_back({Work::backward, passes[end].block});
+  while (end > 0) {
+    const std::size_t begin = (end - 1) / every * every;
+    const std::vector<RecomputeStep> again = forwards(passes, begin, end);
+    steps.insert(steps.end(), again.begin(), again.end());
+    for (std::size_t index = end; index-- > begin;) steps.push_back({Work::backward, passes[index].block});
+    end = begin;
+  }
+  return steps;
+}
+
+std::vector<RecomputeStep> selective(const std::vector<BlockPasses>& passes) {
+  std::vector<RecomputeStep> steps = forwards(passes, 0, passes.size());
+  for (std::size_t index = passes.size(); index-- > 0;) {
+    steps.push_back({Work::rebuild, passes[index].block});
+    steps.push_back({Work::backward, passes[index].block});
+  }
+  return steps;
+}
+
+std::vector<RecomputeStep> steps_of(const std::vector<BlockPasses>& passes, const strategy::ChainOrder& order) {
+  std::vector<RecomputeStep> steps;
+  for (const strategy::ChainStep& step : order) {
+    const BlockId block = passes[static_cast<std::size_t>(step.stage)].block;
+    const bool backward = step.work == strategy::ChainStep::Work::backward;
+    if (backward && step.form > 0) steps.push_back({Work::rebuild, block});
+    steps.push_back({backward ? Work::backward : Work::forward, block});
+  }
+  return steps;
+}
+
+// ---- words
+
+// What the steps run again and what that costs, from the graph they give.
+class Description {
+ public:
+  Description(const Graph& before, const Graph& after) : before_(before), after_(after) {}
+
+  std::vector<std::string> lines(std::string_view kind) const {
+    double once = 0.0;
+    double again = 0.0;
+    for (const Node& node : after_.nodes) {
+      if (graph::runs_per_micro_batch(node.phase)) (node.phase == Phase::recompute ? again : once) += work(node);
+    }
+    std::vector<std::string> lines{
+        fmt::format("recompute {}: {:.1f}% more arithmetic; a micro-batch keeps {} for its backward pass, not {}", kind,
+                    100.0 * again / std::max(1.0, once), base::to_string(kept(after_)), base::to_string(kept(before_)))};
+    // Blocks with the same list of values stand on one line.
+    std::vector<std::pair<std::vector<std::string>, std::vector<std::string>>> groups;
+    for (std::uint32_t index = 0; index < after_.blocks.size(); ++index) {
+      const std::vector<std::string> made = made_again(BlockId{index});
+      if (made.empty()) continue;
+      if (groups.empty() || groups.back().first != made) groups.push_back({made, {}});
+      groups.back().second.push_back(after_.blocks[BlockId{index}].name);
+    }
+    for (const auto& [made, blocks] : groups) {
+      const std::string where = blocks.size() == 1 ? blocks[0] : fmt::format("{} to {}", blocks.front(), blocks.back());
+      lines.push_back(fmt::format("  made again in {}: {}", where, fmt::join(made, ", ")));
+    }
+    return lines;
+  }
+
+ private:
+  double work(const Node& node) const {
+    return ops::definition_of(node.op).work(node.op, after_.types(node.inputs), after_.types(node.outputs)).flops;
+  }
+
+  // Bytes that the forward pass leaves for the backward pass.
+  static base::Bytes kept(const Graph& graph) {
+    std::vector<bool> read(graph.values.size(), false);
+    for (const Node& node : graph.nodes) {
+      if (node.phase != Phase::recompute && node.phase != Phase::backward) continue;
+      for (ValueId id : node.inputs) read[id.index] = true;
+    }
+    const std::set<ValueId> gradients = weight_gradients(graph);
+    base::Bytes sum{0};
+    for (std::uint32_t index = 0; index < graph.values.size(); ++index) {
+      const Value& value = graph.values[ValueId{index}];
+      if (read[index] && !gradients.contains(ValueId{index}) && value.producer.valid() &&
+          graph.nodes[value.producer].phase == Phase::forward)
+        sum += base::Bytes{value.type.bytes()};
+    }
+    return sum;
+  }
+
+  // Operators of the block that run again, each with how often.
+  std::vector<std::string> made_again(BlockId block) const {
+    std::vector<std::pair<std::string_view, int>> counts;
+    for (const Node& node : after_.nodes) {
+      if (node.phase != Phase::recompute || node.block != block) continue;
+      const std::string_view name = ops::name_of(node.op);
+      const auto found = std::find_if(counts.begin(), counts.end(), [&](const auto& entry) { return entry.first == name; });
+      if (found == counts.end()) {
+        counts.emplace_back(name, 1);
+      } else {
+        ++found->second;
+      }
+    }
+    std::vector<std::string> words;
+    for (const auto& [name, count] : counts) words.push_back(count == 1 ? std::string(name) : fmt::format("{} x {}", count, name));
+    return words;
+  }
+
+  const Graph& before_;
+  const Graph& after_;
+};
+
+std::vector<RecomputeStep> steps_for(const Graph& graph, const std::vector<BlockPasses>& passes, const RecomputeChoice& choice) {
+  switch (choice.kind) {
+    case Recompute::none: return {};
+    case Recompute::full: return full(passes, static_cast<std::size_t>(choice.every));
+    case Recompute::selective: return selective(passes);
+    case Recompute::optimal: {
+      const std::optional<strategy::ChainOrder> order = fastest_order(chain_of(graph, passes, choice.accumulates), choice.memory);
+      if (!order) base::not_legal("no order of forward and backward passes does with {}", base::to_string(base::Bytes{choice.memory}));
+      return steps_of(passes, *order);
+    }
+  }
+  return {};
+}
+
+std::string name_of(const RecomputeChoice& choice) {
+  switch (choice.kind) {
+    case Recompute::none: return "none";
+    case Recompute::full: return choice.every == 1 ? "full" : fmt::format("full, every {} blocks", choice.every);
+    case Recompute::selective: return "selective";
+    case Recompute::optimal: return "optimal";
+  }
+  return "?";
+}
+
+}  // namespace
+
+RecomputeOrder order_of_recompute(const Graph& graph, const RecomputeChoice& choice) {
+  const std::vector<BlockPasses> passes = passes_of(graph);
+  if (passes.size() < 2) return {};
+  RecomputeOrder order{.steps = steps_for(graph, passes, choice), .notes = {}};
+  if (!order.steps.empty()) order.notes = Description(graph, recompute(graph, order)).lines(name_of(choice));
+  return order;
+}
+
+MemoryRange memory_range(const Graph& graph, bool accumulates) {
+  const strategy::Chain chain = chain_of(graph, passes_of(graph), accumulates);
+  return {.least = least_memory(chain), .most = replay(chain, keep_all(chain)).peak};
+}
+
+Graph recompute(const Graph& graph, const RecomputeOrder& order) {
+  if (order.steps.empty()) return graph;
+  return Rewrite(graph).run(order.steps);
+}
+
+}  // namespace plimsoll::lowering

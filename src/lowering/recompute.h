@@ -1,0 +1,49 @@
+// Recompute as a pass over the graph: forward nodes of a block are put a second time (in the phase `recompute`) before the
+// backward nodes that read what they make, and those read the new values. What is kept, and for how long, then follows from who
+// reads what, as it does for everything else; nodes whose second run nobody reads are dropped again.
+//
+// It runs between the two splits: what tensor ranks exchange is exchanged again with the block, and what data ranks gather is
+// gathered for the second run as for the first.
+#pragma once
+
+#include <string>
+#include <vector>
+
+#include "graph/graph.h"
+#include "strategy/chain.h"
+#include "strategy/strategy.h"
+
+namespace plimsoll::lowering {
+
+// One piece of a micro-batch's work. A block's first forward is the forward pass; every other one makes it again.
+struct RecomputeStep {
+  enum class Work : std::uint8_t { forward, rebuild, backward } work = Work::forward;
+  graph::BlockId block;  // rebuild: only what is cheap to make again
+};
+
+// What runs, in order. It is the same for all ranks, since they must meet in the same collectives. Empty: everything is kept.
+struct RecomputeOrder {
+  std::vector<RecomputeStep> steps;
+  std::vector<std::string> notes;  // for people: what was chosen, what it saves and costs
+};
+
+struct RecomputeChoice {
+  strategy::Recompute kind = strategy::Recompute::none;
+  std::int64_t every = 1;    // full: the inputs of every so many blocks are kept
+  std::int64_t memory = 0;   // optimal: bytes for what a micro-batch keeps and makes, as strategy/chain counts them
+  bool accumulates = false;  // weight gradients are there from the beginning
+};
+
+// `graph` is that of the rank with the largest part.
+RecomputeOrder order_of_recompute(const graph::Graph& graph, const RecomputeChoice& choice);
+
+// The memory with which "optimal" has a choice: from the least that any order needs to what keeping everything takes.
+struct MemoryRange {
+  std::int64_t least = 0;
+  std::int64_t most = 0;
+};
+MemoryRange memory_range(const graph::Graph& graph, bool accumulates);
+
+graph::Graph recompute(const graph::Graph& graph, const RecomputeOrder& order);
+
+}  // namespace plimsoll::lowering
