@@ -105,7 +105,7 @@ class CudaExecutor final : public Executor {
         device_(use_gpu(rank)),
         arena_(class_.arena[static_cast<std::size_t>(plan::Tier::device)]),
         mirror_(class_, arena_),
-        collectives_(plan, rank, transport) {
+        collectives_(plan, rank, device_, transport) {
     for (const plan::Procedure& procedure : plan_.procedures) procedures_.push_back(prepare(procedure));
     for (const plan::Program& program : class_.programs) programs_.push_back(resolve(program));
     check(cudaDeviceSynchronize(), "preparing the plan");

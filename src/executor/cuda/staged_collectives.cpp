@@ -27,19 +27,23 @@ std::size_t largest_operand(const plan::Plan& plan) {
 
 }  // namespace
 
-StagedCollectives::StagedCollectives(const plan::Plan& plan, std::int32_t rank, collectives::Transport* transport) {
+StagedCollectives::StagedCollectives(const plan::Plan& plan, std::int32_t rank, int device, collectives::Transport* transport) {
   PLIMSOLL_CHECK(plan.mesh.ranks() == (transport == nullptr ? 1 : transport->size()), "a plan for {} ranks on a transport of {}",
                  plan.mesh.ranks(), transport == nullptr ? 1 : transport->size());
   in_.resize(largest_operand(plan));
   out_.resize(in_.size());
   for (ops::Axis axis : {ops::Axis::data, ops::Axis::tensor}) {
     if (plan.mesh.extent(axis) == 1) continue;
-    groups_[static_cast<std::size_t>(axis)] = transport->make_group(plan.mesh.group(axis, rank), std::string(ops::name_of(axis)));
+    const auto index = static_cast<std::size_t>(axis);
+    groups_[index] = transport->make_group(plan.mesh.group(axis, rank), std::string(ops::name_of(axis)));
+    direct_[index] = DirectExchange::make(*groups_[index], device);
   }
 }
 
 void StagedCollectives::run(const ops::Collective& op, const kernels::cuda::Tensor& from, const kernels::cuda::Tensor& to,
                             cudaStream_t stream) {
+  const std::unique_ptr<DirectExchange>& direct = direct_[static_cast<std::size_t>(op.axis)];
+  if (direct != nullptr && DirectExchange::takes(op, from.type.dtype)) return direct->run(op, from, to, stream);
   collectives::Group& group = *groups_[static_cast<std::size_t>(op.axis)];
   const std::span<std::byte> in(in_.data(), static_cast<std::size_t>(from.type.bytes()));
   const std::span<std::byte> out(out_.data(), static_cast<std::size_t>(to.type.bytes()));
