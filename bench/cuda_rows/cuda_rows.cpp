@@ -52,8 +52,9 @@ std::vector<std::byte> values_of(const Input& input, std::uint64_t salt) {
     std::copy_n(reinterpret_cast<const std::byte*>(scalars), sizeof *scalars, bytes.data());
     return bytes;
   }
-  // Statistics that another operator would make: their size is all that matters here.
-  const Input drawn = std::holds_alternative<Made>(input.source) ? Input{input.type, Reals{.positive = true}} : input;
+  // Of statistics that another operator would make, and of angles, the size is all that matters here.
+  const bool made = std::holds_alternative<Made>(input.source) || std::holds_alternative<Rotations>(input.source);
+  const Input drawn = made ? Input{input.type, Reals{.positive = true}} : input;
   const std::int64_t run = std::min(kRandomRun, input.type.shape.elements());
   const TensorType run_type{input.type.dtype, Shape{run}};
   std::vector<std::byte> piece(static_cast<std::size_t>(run_type.bytes()));

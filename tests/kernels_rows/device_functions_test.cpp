@@ -24,7 +24,9 @@ TEST(DeviceActivation, AgreesWithTheReference) {
       for (double x = -40.0; x <= 40.0; x += 0.0371) {
         const auto argument = static_cast<float>(x);
         expect_close(activation<decltype(kind)::value>(argument), cpu::reference::activation(which, argument), x);
-        expect_close(activation_slope<decltype(kind)::value>(argument), cpu::reference::activation_slope(which, argument), x);
+        const ValueAndSlope both = activation_and_slope<decltype(kind)::value>(argument);
+        expect_close(both.value, cpu::reference::activation(which, argument), x);
+        expect_close(both.slope, cpu::reference::activation_slope(which, argument), x);
       }
     });
   }

@@ -5,6 +5,7 @@
 
 #include "kernels/cuda/checks.h"
 #include "kernels/cuda/refusals.h"
+#include "kernels/cuda/rows.cuh"
 #include "kernels/cuda/table.h"
 #include "kernels/cuda/workspace.h"
 #include "ops/op.h"
@@ -38,8 +39,7 @@ __global__ void __launch_bounds__(kColumns* kShares) add_parts(PartSums sums) {
 // ---- bias_grad
 
 constexpr int kWarps = 8;
-constexpr int kTile = 32 * kPiece;  // columns of a block
-constexpr int kAtOnce = 4;          // rows that a warp has under way
+constexpr int kAtOnce = 4;  // rows that a warp has under way
 
 struct BiasGradArguments {
   Span dy;
@@ -48,70 +48,99 @@ struct BiasGradArguments {
   std::int64_t width = 0;
   std::int64_t stride = 0;
   std::int64_t rows_per_block = 0;
-  bool aligned = false;
 };
 
-__global__ void __launch_bounds__(kWarps * 32) sum_rows(BiasGradArguments a) {
-  __shared__ float shared[kWarps][kTile];
-  const int lane = static_cast<int>(threadIdx.x) % 32;
-  const int warp = static_cast<int>(threadIdx.x) / 32;
-  const std::int64_t column = static_cast<std::int64_t>(blockIdx.x) * kTile + lane * kPiece;
+// The columns of a block: what a warp reads of a row at once, 16 bytes a lane.
+template <typename T>
+inline constexpr int kTile = kWarp * kWide<T>;
+
+// kCount elements of a row from `column` on, as f32; zeros past the end.
+template <typename T, bool kAligned>
+struct RowPiece {
+  uint4 raw = make_uint4(0, 0, 0, 0);
+
+  __device__ void fetch(const BiasGradArguments& a, std::int64_t row, std::int64_t column) {
+    const T* from = static_cast<const T*>(a.dy.data) + row * a.width + column;
+    if constexpr (kAligned) {
+      if (column < a.width) raw = *reinterpret_cast<const uint4*>(from);
+    } else {
+      float x[kWide<T>];
+#pragma unroll
+      for (int i = 0; i < kWide<T>; ++i) x[i] = column + i < a.width ? to_f32(from[i]) : 0.0f;
+      raw = encode_wide<T>(x);
+    }
+  }
+};
+
+template <typename T, bool kAligned>
+__global__ void __launch_bounds__(kWarps* kWarp, 4) sum_rows(BiasGradArguments a) {
+  __shared__ float shared[kWarps][kTile<T>];
+  const int lane = static_cast<int>(threadIdx.x) % kWarp;
+  const int warp = static_cast<int>(threadIdx.x) / kWarp;
+  const std::int64_t tile = static_cast<std::int64_t>(blockIdx.x) * kTile<T>;
   const std::int64_t begin = blockIdx.y * a.rows_per_block;
   const std::int64_t end = begin + a.rows_per_block < a.rows ? begin + a.rows_per_block : a.rows;
-  const Piece columns = piece_at(column, a.width, a.aligned);
-  float sum[kPiece] = {};
+  float sum[kWide<T>] = {};
   for (std::int64_t row = begin + warp; row < end; row += kWarps * kAtOnce) {
-    Raw raw[kAtOnce];
+    RowPiece<T, kAligned> pieces[kAtOnce];
 #pragma unroll
     for (int k = 0; k < kAtOnce; ++k) {
-      const std::int64_t at = row + k * kWarps;
-      raw[k] = fetch(a.dy, {at * a.width + column, at < end ? columns.count : 0, columns.whole && at < end});
+      if (row + k * kWarps < end) pieces[k].fetch(a, row + k * kWarps, tile + lane * kWide<T>);
     }
 #pragma unroll
     for (int k = 0; k < kAtOnce; ++k) {
-      float values[kPiece];
-      decode(raw[k], a.dy.dtype, values);  // of a row past the end: zeros
+      float values[kWide<T>];
+      decode_wide<T>(pieces[k].raw, values);
 #pragma unroll
-      for (int i = 0; i < kPiece; ++i) sum[i] += values[i];
+      for (int i = 0; i < kWide<T>; ++i) sum[i] += values[i];
     }
   }
 #pragma unroll
-  for (int i = 0; i < kPiece; ++i) shared[warp][lane * kPiece + i] = sum[i];
+  for (int i = 0; i < kWide<T>; ++i) shared[warp][lane * kWide<T> + i] = sum[i];
   __syncthreads();
-  const std::int64_t own = static_cast<std::int64_t>(blockIdx.x) * kTile + threadIdx.x;
-  if (threadIdx.x >= kTile || own >= a.width) return;
-  float total = 0.0f;
-  for (int from = 0; from < kWarps; ++from) total += shared[from][threadIdx.x];
-  a.partials[blockIdx.y * a.stride + own] = total;
+  for (int column = static_cast<int>(threadIdx.x); column < kTile<T> && tile + column < a.width; column += kWarps * kWarp) {
+    float total = 0.0f;
+    for (int from = 0; from < kWarps; ++from) total += shared[from][column];
+    a.partials[blockIdx.y * a.stride + tile + column] = total;
+  }
 }
 
 // Row blocks for a few blocks on every multiprocessor, of at least 64 rows each.
-std::int64_t row_blocks(std::int64_t rows, std::int64_t width) {
-  const std::int64_t tiles = (width + kTile - 1) / kTile;
-  return std::max<std::int64_t>(1, std::min((rows + 63) / 64, 4 * kSumBlocks / tiles));
+std::int64_t row_blocks(std::int64_t rows, std::int64_t width, DType dtype) {
+  const std::int64_t tile = kWarp * 16 / base::size_of(dtype);
+  const std::int64_t tiles = (width + tile - 1) / tile;
+  return std::max<std::int64_t>(1, std::min((rows + 63) / 64, 2 * kSumBlocks / tiles));
 }
 
 std::int64_t bias_grad_workspace(const ops::KernelQuery& query) {
   const base::Shape& shape = query.inputs[0].shape;
   Workspace workspace;
-  workspace.take<float>(row_blocks(shape.rows(), shape[-1]) * padded_row(shape[-1]));
+  workspace.take<float>(row_blocks(shape.rows(), shape[-1], query.inputs[0].dtype) * padded_row(shape[-1]));
   return workspace.bytes();
 }
 
 void bias_grad(const Call& call, cudaStream_t stream) {
   const auto& op = std::get<ops::BiasGrad>(call.op);
   const base::Shape& shape = call.inputs[0].type.shape;
-  const std::int64_t blocks = row_blocks(shape.rows(), shape[-1]);
+  const DType dtype = call.inputs[0].type.dtype;
+  const std::int64_t blocks = row_blocks(shape.rows(), shape[-1], dtype);
   const std::int64_t stride = padded_row(shape[-1]);
   Workspace workspace(call.workspace);
-  BiasGradArguments a{.dy = span_of(call.inputs[0]),
-                      .partials = workspace.take<float>(blocks * stride),
-                      .rows = shape.rows(),
-                      .width = shape[-1],
-                      .stride = stride,
-                      .rows_per_block = (shape.rows() + blocks - 1) / blocks,
-                      .aligned = is_aligned(call.inputs[0].data) && shape[-1] % kPiece == 0};
-  sum_rows<<<dim3(blocks_for(a.width, kTile), static_cast<unsigned>(blocks)), kWarps * 32, 0, stream>>>(a);
+  const BiasGradArguments a{.dy = span_of(call.inputs[0]),
+                            .partials = workspace.take<float>(blocks * stride),
+                            .rows = shape.rows(),
+                            .width = shape[-1],
+                            .stride = stride,
+                            .rows_per_block = (shape.rows() + blocks - 1) / blocks};
+  with_element(dtype, [&](auto zero) {
+    using T = decltype(zero);
+    const dim3 grid(blocks_for(a.width, kTile<T>), static_cast<unsigned>(blocks));
+    if (is_aligned(a.dy.data) && a.width % kWide<T> == 0) {
+      sum_rows<T, true><<<grid, kWarps * kWarp, 0, stream>>>(a);
+    } else {
+      sum_rows<T, false><<<grid, kWarps * kWarp, 0, stream>>>(a);
+    }
+  });
   check_launch("bias_grad");
   launch_part_sums({.partials = a.partials,
                     .parts = blocks,

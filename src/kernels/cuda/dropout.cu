@@ -14,7 +14,7 @@ namespace plimsoll::kernels::cuda {
 namespace {
 
 constexpr int kThreads = 256;
-constexpr int kPieces = 2;
+constexpr int kPieces = 4;
 constexpr int kBlockElements = kThreads * kPieces * kPiece;
 constexpr std::int64_t kMostSampleBlocks = 32768;  // the grid's second extent is bounded; more samples take turns
 

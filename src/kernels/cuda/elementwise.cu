@@ -157,10 +157,12 @@ struct GateGradMap {
     float low[kPiece], high[kPiece];
 #pragma unroll
     for (int i = 0; i < 2; ++i) {
-      low[2 * i] = slope[i] * up[i] * activation_slope<kind>(gate[i]);
-      low[2 * i + 1] = slope[i] * activation<kind>(gate[i]);
-      high[2 * i] = slope[i + 2] * up[i + 2] * activation_slope<kind>(gate[i + 2]);
-      high[2 * i + 1] = slope[i + 2] * activation<kind>(gate[i + 2]);
+      const ValueAndSlope first = activation_and_slope<kind>(gate[i]);
+      const ValueAndSlope second = activation_and_slope<kind>(gate[i + 2]);
+      low[2 * i] = slope[i] * up[i] * first.slope;
+      low[2 * i + 1] = slope[i] * first.value;
+      high[2 * i] = slope[i + 2] * up[i + 2] * second.slope;
+      high[2 * i + 1] = slope[i + 2] * second.value;
     }
     write(dx, pairs_before(piece), low);
     write(dx, pairs_after(piece), high);

@@ -10,10 +10,11 @@ namespace plimsoll::kernels::cuda {
 
 namespace {
 
-constexpr int kMostDigits = 256;
+constexpr int kMostBits = 9;  // of a digit: vocabularies up to a quarter million take two passes
+constexpr int kMostDigits = 1 << kMostBits;
 constexpr int kWarps = kSortTile / 32;
 
-// How the bits of a key are cut: as few passes as digits of 8 bits need, and then digits as small as that allows.
+// How the bits of a key are cut: as few passes as digits of kMostBits need, and then digits as small as that allows.
 struct Digits {
   int passes;
   int bits;
@@ -21,27 +22,35 @@ struct Digits {
 
 Digits digits_for(std::int64_t rows) {
   const int bits = std::bit_width(static_cast<std::uint64_t>(rows));  // keys go up to `rows`
-  const int passes = (bits + 7) / 8;
+  const int passes = (bits + kMostBits - 1) / kMostBits;
   return {passes, (bits + passes - 1) / passes};
 }
 
-__global__ void __launch_bounds__(kSortTile)
-    make_keys(const std::int32_t* ids, std::int64_t tokens, std::int64_t rows, std::uint32_t* keys, std::int32_t* positions) {
-  const std::int64_t token = static_cast<std::int64_t>(blockIdx.x) * kSortTile + threadIdx.x;
-  if (token >= tokens) return;
-  const std::int32_t id = ids[token];
-  keys[token] = static_cast<std::uint32_t>(id >= 0 && id < rows ? id : rows);
-  positions[token] = static_cast<std::int32_t>(token);
-}
+// What a pass reads: the ids in the first one, keys and positions in the others.
+struct Tokens {
+  const std::int32_t* ids = nullptr;
+  const std::uint32_t* keys = nullptr;
+  const std::int32_t* positions = nullptr;
+  std::int64_t count = 0;
+  std::int64_t rows = 0;
+
+  __device__ std::uint32_t key(std::int64_t token) const {
+    if (ids == nullptr) return keys[token];
+    const std::int32_t id = ids[token];
+    return static_cast<std::uint32_t>(id >= 0 && id < rows ? id : rows);
+  }
+  __device__ std::int32_t position(std::int64_t token) const {
+    return ids == nullptr ? positions[token] : static_cast<std::int32_t>(token);
+  }
+};
 
 // counts: (digits, tiles).
-__global__ void __launch_bounds__(kSortTile)
-    count_digits(const std::uint32_t* keys, std::int64_t tokens, int shift, int digits, std::uint32_t* counts) {
+__global__ void __launch_bounds__(kSortTile) count_digits(Tokens tokens, int shift, int digits, std::uint32_t* counts) {
   __shared__ std::uint32_t shared[kMostDigits];
   if (threadIdx.x < digits) shared[threadIdx.x] = 0;
   __syncthreads();
   const std::int64_t token = static_cast<std::int64_t>(blockIdx.x) * kSortTile + threadIdx.x;
-  if (token < tokens) atomicAdd(&shared[keys[token] >> shift & (digits - 1)], 1u);
+  if (token < tokens.count) atomicAdd(&shared[tokens.key(token) >> shift & (digits - 1)], 1u);
   __syncthreads();
   if (threadIdx.x < digits) counts[static_cast<std::int64_t>(threadIdx.x) * gridDim.x + blockIdx.x] = shared[threadIdx.x];
 }
@@ -85,16 +94,15 @@ __global__ void __launch_bounds__(1024) sum_before(std::uint32_t* counts, std::i
 }
 
 __global__ void __launch_bounds__(kSortTile)
-    move_tokens(const std::uint32_t* keys, const std::int32_t* positions, std::int64_t tokens, int shift, int digits,
-                const std::uint32_t* places, std::uint32_t* keys_to, std::int32_t* positions_to) {
+    move_tokens(Tokens tokens, int shift, int digits, const std::uint32_t* places, std::uint32_t* keys_to, std::int32_t* positions_to) {
   __shared__ std::uint16_t of_warp[kWarps][kMostDigits];
   const int lane = static_cast<int>(threadIdx.x) % 32;
   const int warp = static_cast<int>(threadIdx.x) / 32;
   for (int index = static_cast<int>(threadIdx.x); index < kWarps * kMostDigits; index += kSortTile) (&of_warp[0][0])[index] = 0;
   __syncthreads();
   const std::int64_t token = static_cast<std::int64_t>(blockIdx.x) * kSortTile + threadIdx.x;
-  const bool live = token < tokens;
-  const std::uint32_t key = live ? keys[token] : 0;
+  const bool live = token < tokens.count;
+  const std::uint32_t key = live ? tokens.key(token) : 0;
   const std::uint32_t digit = live ? key >> shift & (digits - 1) : kMostDigits;
   const std::uint32_t same = __match_any_sync(0xFFFFFFFFu, digit);
   const int rank = __popc(same & ((1u << lane) - 1));
@@ -112,7 +120,7 @@ __global__ void __launch_bounds__(kSortTile)
   if (!live) return;
   const std::uint32_t place = places[static_cast<std::int64_t>(digit) * gridDim.x + blockIdx.x] + of_warp[warp][digit] + rank;
   keys_to[place] = key;
-  positions_to[place] = positions[token];
+  positions_to[place] = tokens.position(token);
 }
 
 }  // namespace
@@ -129,17 +137,17 @@ SortedIds sort_ids(const SortScratch& scratch, const std::int32_t* ids, std::int
   const Digits cut = digits_for(rows);
   const int digits = 1 << cut.bits;
   const unsigned tiles = blocks_for(tokens, kSortTile);
-  int from = 0;
-  make_keys<<<tiles, kSortTile, 0, stream>>>(ids, tokens, rows, scratch.keys[0], scratch.positions[0]);
-  for (int pass = 0; pass < cut.passes; ++pass, from ^= 1) {
+  Tokens from{.ids = ids, .count = tokens, .rows = rows};
+  for (int pass = 0; pass < cut.passes; ++pass) {
     const int shift = pass * cut.bits;
-    count_digits<<<tiles, kSortTile, 0, stream>>>(scratch.keys[from], tokens, shift, digits, scratch.counts);
+    const int side = pass % 2;
+    count_digits<<<tiles, kSortTile, 0, stream>>>(from, shift, digits, scratch.counts);
     sum_before<<<1, 1024, 0, stream>>>(scratch.counts, static_cast<std::int64_t>(digits) * tiles);
-    move_tokens<<<tiles, kSortTile, 0, stream>>>(scratch.keys[from], scratch.positions[from], tokens, shift, digits, scratch.counts,
-                                                 scratch.keys[from ^ 1], scratch.positions[from ^ 1]);
+    move_tokens<<<tiles, kSortTile, 0, stream>>>(from, shift, digits, scratch.counts, scratch.keys[side], scratch.positions[side]);
+    from = {.ids = nullptr, .keys = scratch.keys[side], .positions = scratch.positions[side], .count = tokens, .rows = rows};
   }
   check_launch("sort of ids");
-  return {scratch.keys[from], scratch.positions[from]};
+  return {from.keys, from.positions};
 }
 
 }  // namespace plimsoll::kernels::cuda
