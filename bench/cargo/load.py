@@ -1,5 +1,8 @@
 """Reading into memory: a safetensors file and a checkpoint, warm and cold, beside a bare read of a file of that size and
-beside a copy from memory to memory."""
+beside a copy from memory to memory.
+
+Sums are made of each piece while it is in the cache, so what they cost cannot be timed apart: it is the processor time that a load
+takes beyond a bare read."""
 
 import tempfile
 from pathlib import Path
@@ -15,7 +18,7 @@ SUMS_TARGET = 3.0  # % of the load
 def hold(arguments, folder, cold):
     program = contest.our_program(arguments, "checkpoint")
     kinds = [("safetensors", "safetensors"), ("checkpoint, summed", "load"), ("bare read", "read")]
-    kinds += [] if cold else [("memory to memory", "copy"), ("sums alone", "sums")]
+    kinds += [] if cold else [("memory to memory", "copy")]
     contenders = []
     for label, kind in kinds:
         command = [program, "--threads", arguments.threads, "--warmup", 1, "--megabytes", 498, "--kind", kind, "--folder", folder / kind]
@@ -36,10 +39,9 @@ def run(arguments):
         for label in ("safetensors", "checkpoint, summed"):
             share = 100 * own.best / all_of_them[label].best
             figures.append([f"{label}, {state}, of {own.label}", f"{TARGET}%", f"{share:.0f}%"])
-        if not cold:
-            alone = all_of_them["sums alone"].summary["step_cpu_seconds"]["best"]
-        load = all_of_them["checkpoint, summed"]
-        figures.append([f"sums of a {state} load, dealt to {arguments.threads} threads", f"{SUMS_TARGET:.0f}%",
-                        f"{100 * alone / arguments.threads / load.best:.1f}%"])
+        load, bare = all_of_them["checkpoint, summed"], all_of_them["bare read"]
+        extra = load.summary["step_cpu_seconds"]["best"] - bare.summary["step_cpu_seconds"]["best"]
+        figures.append([f"what a {state} load's {arguments.threads} threads work more than those of a bare read, of its time", f"{SUMS_TARGET:.0f}%",
+                        f"{100 * max(extra, 0) / arguments.threads / load.best:.1f}%"])
     table = contest.markdown_table(["498 MB", "best s", "median s", "GB/s"], rows)
     return table + "\n\n" + contest.markdown_table(["figure", "wanted", "found"], figures)

@@ -14,8 +14,8 @@ namespace plimsoll::checkpoint {
 
 namespace {
 
-std::uint32_t portable_sum(std::span<const std::byte> data) {
-  return observe::crc32c(std::string_view(reinterpret_cast<const char*>(data.data()), data.size()));
+std::uint32_t portable_sum(std::span<const std::byte> data, std::uint32_t before) {
+  return observe::crc32c(std::string_view(reinterpret_cast<const char*>(data.data()), data.size()), before);
 }
 
 #if defined(__x86_64__)
@@ -94,7 +94,7 @@ constexpr std::size_t kWide = 256;  // bytes: four registers
 
 // Carry-less products move 256 bytes over the 256 that follow them, which leaves the sum as it is; the last 256 are summed
 // the ordinary way.
-__attribute__((target("sse4.2,pclmul,avx512f,vpclmulqdq"))) std::uint32_t wide_sum(std::span<const std::byte> data) {
+__attribute__((target("sse4.2,pclmul,avx512f,vpclmulqdq"))) std::uint32_t wide_sum(std::uint32_t crc, std::span<const std::byte> data) {
   constexpr auto kLow = static_cast<long long>(power_of_x(8 * kWide + 31));
   constexpr auto kHigh = static_cast<long long>(power_of_x(8 * kWide - 33));
   const __m512i shift = _mm512_set_epi64(kHigh, kLow, kHigh, kLow, kHigh, kLow, kHigh, kLow);
@@ -102,7 +102,7 @@ __attribute__((target("sse4.2,pclmul,avx512f,vpclmulqdq"))) std::uint32_t wide_s
   std::size_t left = data.size();
   __m512i part[4];
   for (int i = 0; i < 4; ++i) part[i] = _mm512_loadu_si512(at + 64 * i);
-  part[0] = _mm512_xor_si512(part[0], _mm512_zextsi128_si512(_mm_cvtsi32_si128(-1)));
+  part[0] = _mm512_xor_si512(part[0], _mm512_zextsi128_si512(_mm_cvtsi32_si128(static_cast<int>(crc))));
   for (at += kWide, left -= kWide; left >= kWide; at += kWide, left -= kWide) {
     for (int i = 0; i < 4; ++i) {
       const __m512i low = _mm512_clmulepi64_epi128(part[i], shift, 0x00);
@@ -112,20 +112,20 @@ __attribute__((target("sse4.2,pclmul,avx512f,vpclmulqdq"))) std::uint32_t wide_s
   }
   alignas(64) std::byte rest[kWide];
   for (int i = 0; i < 4; ++i) _mm512_store_si512(rest + 64 * i, part[i]);
-  return ~continue_sum(continue_sum(0, rest, kWide), at, left);
+  return continue_sum(continue_sum(0, rest, kWide), at, left);
 }
 
 #endif
 
 }  // namespace
 
-std::uint32_t block_sum(std::span<const std::byte> data) {
+std::uint32_t block_sum(std::span<const std::byte> data, std::uint32_t before) {
 #if defined(__x86_64__)
   static const bool wide = __builtin_cpu_supports("avx512f") && __builtin_cpu_supports("vpclmulqdq") && __builtin_cpu_supports("pclmul");
-  if (wide && data.size() >= 2 * kWide) return wide_sum(data);
-  if (__builtin_cpu_supports("sse4.2")) return ~continue_sum(~std::uint32_t{0}, data.data(), data.size());
+  if (wide && data.size() >= 2 * kWide) return ~wide_sum(~before, data);
+  if (__builtin_cpu_supports("sse4.2")) return ~continue_sum(~before, data.data(), data.size());
 #endif
-  return portable_sum(data);
+  return portable_sum(data, before);
 }
 
 }  // namespace plimsoll::checkpoint

@@ -12,6 +12,7 @@
 
 namespace plimsoll::checkpoint {
 
-std::uint32_t block_sum(std::span<const std::byte> data);
+// `before` is the sum of what came before `data`: a block may be summed piece by piece.
+std::uint32_t block_sum(std::span<const std::byte> data, std::uint32_t before = 0);
 
 }  // namespace plimsoll::checkpoint

@@ -22,8 +22,8 @@ constexpr std::array<std::uint32_t, 256> kTable = [] {
 
 }  // namespace
 
-std::uint32_t crc32c(std::string_view data) {
-  std::uint32_t crc = ~0u;
+std::uint32_t crc32c(std::string_view data, std::uint32_t before) {
+  std::uint32_t crc = ~before;
   for (const char letter : data) crc = (crc >> 8) ^ kTable[(crc ^ static_cast<std::uint8_t>(letter)) & 0xFFu];
   return ~crc;
 }

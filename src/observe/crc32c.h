@@ -6,7 +6,8 @@
 
 namespace plimsoll::observe {
 
-std::uint32_t crc32c(std::string_view data);
+// `before` is the checksum of what came before `data`.
+std::uint32_t crc32c(std::string_view data, std::uint32_t before = 0);
 
 // The rotation and offset that TFRecord puts on a checksum stored beside its own data.
 std::uint32_t masked_crc32c(std::string_view data);

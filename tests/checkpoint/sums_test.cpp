@@ -41,6 +41,9 @@ TEST(BlockSum, EveryLengthAndAlignmentEqualsTheTable) {
   const auto check = [&](std::size_t first, std::size_t length) {
     const std::string_view part = std::string_view(bytes).substr(first, length);
     EXPECT_EQ(block_sum(io::as_bytes(part)), observe::crc32c(part)) << first << " " << length;
+    const std::size_t cut = length * 2 / 3;
+    EXPECT_EQ(block_sum(io::as_bytes(part.substr(cut)), block_sum(io::as_bytes(part.substr(0, cut)))), observe::crc32c(part)) << length;
+    EXPECT_EQ(observe::crc32c(part.substr(cut), observe::crc32c(part.substr(0, cut))), observe::crc32c(part)) << length;
   };
   for (std::size_t length = 0; length < 300; ++length) check(length % 11, length);
   for (std::size_t lanes = 1; lanes <= 3; ++lanes) {
