@@ -28,9 +28,10 @@ std::optional<Bytes> parse_bytes(std::string_view text) {
     std::string_view name;
     double scale;
   };
-  static constexpr std::array<Unit, 10> kUnits{{{"", 1.0},
+  static constexpr std::array<Unit, 11> kUnits{{{"", 1.0},
                                                 {"B", 1.0},
                                                 {"KB", 1e3},
+                                                {"kB", 1e3},
                                                 {"MB", 1e6},
                                                 {"GB", 1e9},
                                                 {"TB", 1e12},

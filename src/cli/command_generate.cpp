@@ -165,6 +165,7 @@ void generate_command(const GenerateOptions& options) {
   made.text += rest;
   show(rest + "\n");
   if (options.run.json) print_json(made, prompt_tokens, context);
+  if (std::fflush(stdout) != 0 || std::ferror(stdout) != 0) base::fail(base::ErrorKind::other, "the text could not be written");
   const std::int64_t length = prompt_tokens + std::ssize(made.tokens);
   if (length > context) {
     fmt::print(stderr, "the text is longer than the context of {} tokens: the model wrote its end without seeing its beginning\n", context);

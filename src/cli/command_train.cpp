@@ -6,12 +6,14 @@
 #include <fmt/format.h>
 #include <unistd.h>
 
+#include "base/error.h"
 #include "base/json.h"
 #include "cli/commands.h"
 #include "cli/common.h"
 #include "cli/ranks.h"
 #include "config/config.h"
 #include "io/files.h"
+#include "io/folder_lock.h"
 #include "io/posix_file_system.h"
 #include "observe/chrome_trace.h"
 #include "observe/metrics_file.h"
@@ -94,12 +96,16 @@ void train_rank(const TrainOptions& options, const config::Run& run, collectives
   train::Trainer trainer(
       run, {.file_system = file_system, .observer = observers, .clock = clock, .stop_wanted = stop_wanted, .transport = transport});
   const observe::Terminal terminal = observe::detect_terminal(1);
+  std::optional<io::FolderLock> lock;
   if (speaks) {
     if (!run.deepspeed.equation.empty()) fmt::print("{}\n\n", run.deepspeed.equation);
     fmt::print("{}\n",
                report::waterline_text(trainer.session().plan(), "train",
                                       {.color = terminal.color, .width = 72, .capacity = capacity.device, .reserve = capacity.reserve}));
     io::make_directories(file_system, run.out);
+    lock = io::FolderLock::take(run.out);
+    if (!lock)
+      base::bad_input("'{}' is in use by another training; give this run a folder of its own (\"out\"), or wait for that one", run.out);
   }
 
   std::shared_ptr<io::File> metrics_file;  // outlives the saves, which sync it

@@ -139,8 +139,8 @@ checkpoint::SaveRequest Checkpoints::request_of(Trainer& trainer) {
 
 void Checkpoints::tell(const SaveContext& context, const checkpoint::SaveResult& result) const {
   for (const std::string& note : result.notes) context.observer.on(observe::Notice{observe::Notice::Level::warning, note});
-  context.observer.on(
-      observe::CheckpointSaved{.step = step_, .path = result.path.string(), .seconds = result.seconds, .stalled = stalled_});
+  context.observer.on(observe::CheckpointSaved{
+      .step = step_, .path = result.path.string(), .seconds = std::max(result.seconds, stalled_.load()), .stalled = stalled_});
 }
 
 // Waits a while on a full disk, if that is the policy. False: do not try again. All ranks come to the same answer.

@@ -39,6 +39,7 @@ TEST(Bytes, ParsesWhatUsersWrite) {
   EXPECT_EQ(parse_bytes("4096"), Bytes{4096});
   EXPECT_EQ(parse_bytes("12B"), Bytes{12});
   EXPECT_EQ(parse_bytes("25MB"), Bytes{25'000'000});
+  EXPECT_EQ(parse_bytes("50kB"), Bytes{50'000});
   EXPECT_EQ(parse_bytes("8GiB"), Bytes{8 * kKi * kKi * kKi});
   EXPECT_EQ(parse_bytes("8 GiB"), Bytes{8 * kKi * kKi * kKi});
   EXPECT_EQ(parse_bytes("1.5KiB"), Bytes{1536});

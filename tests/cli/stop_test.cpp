@@ -91,6 +91,21 @@ TEST_F(Stop, DuringASaveTheLastStepIsSaved) {
   }
 }
 
+TEST_F(Stop, ASecondTrainingInTheSameFolderIsRefused) {
+  Child child(endless(), folder_.path());
+  wait_for_lines(child, 3);
+  for (const std::vector<std::string>& more : {std::vector<std::string>{}, {"--fresh"}}) {
+    std::vector<std::string> command{"train", "run.json"};
+    command.insert(command.end(), more.begin(), more.end());
+    const Ended second = folder_.plimsoll(command);
+    EXPECT_EQ(second.exit_code, 2);
+    EXPECT_NE(second.err.find("in use by another training"), std::string::npos) << second.err;
+  }
+  child.send(SIGTERM);
+  EXPECT_EQ(child.wait().exit_code, 0);
+  EXPECT_EQ(saved_step(), std::ssize(lines_of(folder_.read("out/metrics.jsonl"))));
+}
+
 TEST_F(Stop, TheSecondSignalEndsAtOnce) {
   Child child(endless(), folder_.path());
   wait_for_lines(child, 3);
