@@ -25,9 +25,10 @@ struct LossArguments {
   bool aligned = false;
 };
 
-// Calls use(columns, values) for all pieces of the block's row that are this thread's.
+// Calls use(columns, values) for the pieces of the block's row that are this thread's, kAtOnce of them at a time; columns that are not
+// there have values of -infinity.
 template <typename Use>
-__device__ __forceinline__ void for_each_piece(const LossArguments& a, const Use& use) {
+__device__ __forceinline__ void for_each_pieces(const LossArguments& a, const Use& use) {
   const std::int64_t start = blockIdx.x * a.width;
   for (std::int64_t first = threadIdx.x * kPiece; first < a.width; first += kThreads * kPiece * kAtOnce) {
     Piece columns[kAtOnce];
@@ -37,12 +38,15 @@ __device__ __forceinline__ void for_each_piece(const LossArguments& a, const Use
       columns[k] = piece_at(first + k * kThreads * kPiece, a.width, a.aligned);
       raw[k] = fetch(a.logits, {start + columns[k].first, columns[k].count, columns[k].whole});
     }
+    float values[kAtOnce * kPiece];
 #pragma unroll
     for (int k = 0; k < kAtOnce; ++k) {
-      float values[kPiece];
-      decode(raw[k], a.logits.dtype, values);
-      use(columns[k], values);
+      float four[kPiece];
+      decode(raw[k], a.logits.dtype, four);
+#pragma unroll
+      for (int i = 0; i < kPiece; ++i) values[k * kPiece + i] = i < columns[k].count ? four[i] : -INFINITY;
     }
+    use(columns, values);
   }
 }
 
@@ -50,9 +54,7 @@ __device__ __forceinline__ void for_each_piece(const LossArguments& a, const Use
 __global__ void __launch_bounds__(kThreads) sum_rows(LossArguments a) {
   __shared__ SoftmaxSum shared[kThreads / kWarp];
   SoftmaxSum own;
-  for_each_piece(a, [&](const Piece& columns, const float(&values)[kPiece]) {
-    if (columns.count > 0) own.add(values, columns.count);
-  });
+  for_each_pieces(a, [&](const Piece(&)[kAtOnce], const float(&values)[kAtOnce * kPiece]) { own.add(values); });
   own = block_softmax_sum<kThreads>(own, shared);
   if (threadIdx.x != 0) return;
   const std::int64_t row = blockIdx.x;
@@ -78,14 +80,17 @@ __global__ void __launch_bounds__(kThreads) grad_rows(LossArguments a) {
   const std::int32_t target = a.targets[row];
   const float lse = a.lses[row];
   const float scale = target < 0 ? 0.0f : a.scalars->loss_scale * a.scalars->inverse_tokens;
-  for_each_piece(a, [&](const Piece& columns, const float(&values)[kPiece]) {
-    float grad[kPiece];
+  for_each_pieces(a, [&](const Piece(&columns)[kAtOnce], const float(&values)[kAtOnce * kPiece]) {
 #pragma unroll
-    for (int i = 0; i < kPiece; ++i) {
-      const float hot = columns.first + i == target ? 1.0f : 0.0f;
-      grad[i] = target < 0 ? 0.0f : (exp_below(values[i] - lse) - hot) * scale;
+    for (int k = 0; k < kAtOnce; ++k) {
+      float grad[kPiece];
+#pragma unroll
+      for (int i = 0; i < kPiece; ++i) {
+        const float hot = columns[k].first + i == target ? 1.0f : 0.0f;
+        grad[i] = target < 0 ? 0.0f : (exp_below(values[k * kPiece + i] - lse) - hot) * scale;
+      }
+      write(a.dlogits, {row * a.width + columns[k].first, columns[k].count, columns[k].whole}, grad);
     }
-    write(a.dlogits, {row * a.width + columns.first, columns.count, columns.whole}, grad);
   });
 }
 

@@ -1,13 +1,13 @@
 // The gradient of normalisation. With h = (x - mean) / deviation and g = dy weight:
 //   dx = (g - [mean g] - h mean(g h)) / deviation + dsum,  dweight = sum over rows of dy h,  dbias = sum over rows of dy.
-// A block takes every kSumBlocks-th set of rows and keeps the sums of its columns in registers, so that dy, x and dsum are read once
-// and dx is written once; the blocks' sums are added up afterwards (column_sums.cuh).
+// A block takes sets of rows in turn and keeps the sums of its columns in registers, so that dy, x and dsum are read once and dx is
+// written once; the blocks' sums are added up afterwards (column_sums.cuh).
 #include <algorithm>
 
 #include "kernels/cuda/checks.h"
 #include "kernels/cuda/column_sums.cuh"
 #include "kernels/cuda/refusals.h"
-#include "kernels/cuda/rows.cuh"
+#include "kernels/cuda/staged_rows.cuh"
 #include "kernels/cuda/table.h"
 #include "kernels/cuda/workspace.h"
 #include "ops/op.h"
@@ -52,93 +52,106 @@ __device__ __forceinline__ void leave_sums(const float (&sums)[Shape::kVectors][
   }
 }
 
-template <typename T, typename Shape>
-__global__ void __launch_bounds__(Shape::kBlock, 512 / Shape::kBlock) norm_grad_rows(NormGradArguments a) {
-  constexpr int kThreads = Shape::kThreads;
-  constexpr int kVectors = Shape::kVectors;
-  // Rows take turns with two sets of sums, so that one barrier a row is enough.
-  __shared__ float shared[2][2][Shape::kBlock / kWarp];
-  __shared__ float columns[Shape::kBlock * kWide<T>];
-  const int thread = static_cast<int>(threadIdx.x) % kThreads;
-  const auto column_of = [&](int v) { return (v * kThreads + thread) * kWide<T>; };
-  float dweight[kVectors][kWide<T>] = {};
-  float dbias[kVectors][kWide<T>] = {};
+struct RowSums {
+  float g;
+  float gh;
+};
 
-  int turn = 0;
-  for (std::int64_t first = static_cast<std::int64_t>(blockIdx.x) * Shape::kRows; first < a.rows;
-       first += static_cast<std::int64_t>(gridDim.x) * Shape::kRows, turn ^= 1) {
-    const std::int64_t row = first + threadIdx.x / kThreads;
-    const std::int64_t start = row * a.width;
-    const auto is_there = [&](int v) { return row < a.rows && column_of(v) < a.width; };
-    uint4 dy_raw[kVectors], x_raw[kVectors], dsum_raw[kVectors];
+// Over a group, in a fixed order, of each of its rows. Sets of rows take turns with two places in shared memory, so that one barrier a
+// set is enough.
+template <typename Shape, int kEach>
+__device__ __forceinline__ void add_group(RowSums (&own)[kEach], RowSums (&shared)[2][kEach][Shape::kBlock / kWarp], int turn) {
 #pragma unroll
-    for (int v = 0; v < kVectors; ++v) {
-      dy_raw[v] = x_raw[v] = dsum_raw[v] = make_uint4(0, 0, 0, 0);
-      if (!is_there(v)) continue;
-      dy_raw[v] = *reinterpret_cast<const uint4*>(static_cast<const T*>(a.dy) + start + column_of(v));
-      x_raw[v] = *reinterpret_cast<const uint4*>(static_cast<const T*>(a.x) + start + column_of(v));
-      if (a.dsum != nullptr) dsum_raw[v] = *reinterpret_cast<const uint4*>(static_cast<const T*>(a.dsum) + start + column_of(v));
+  for (int each = 0; each < kEach; ++each) own[each] = {lanes_sum(own[each].g), lanes_sum(own[each].gh)};
+  if constexpr (Shape::kThreads > kWarp) {
+    constexpr int kWarps = Shape::kThreads / kWarp;
+#pragma unroll
+    for (int each = 0; each < kEach; ++each) {
+      if (threadIdx.x % kWarp == 0) shared[turn][each][threadIdx.x / kWarp] = own[each];
     }
-    const float2 stats = row < a.rows ? a.stats[row] : make_float2(0.0f, 0.0f);
-    float sum_g = 0.0f;
-    float sum_gh = 0.0f;
+    __syncthreads();
 #pragma unroll
-    for (int v = 0; v < kVectors; ++v) {
-      if (!is_there(v)) continue;
-      float dy[kWide<T>], x[kWide<T>], weight[kWide<T>];
-      decode_wide<T>(dy_raw[v], dy);
-      decode_wide<T>(x_raw[v], x);
-      read_small(a.weight, column_of(v), weight);
+    for (int each = 0; each < kEach; ++each) {
+      const RowSums* sums = shared[turn][each] + threadIdx.x / Shape::kThreads * kWarps;
+      own[each] = {0.0f, 0.0f};
 #pragma unroll
-      for (int i = 0; i < kWide<T>; ++i) {
-        const float h = (x[i] - stats.x) * stats.y;
-        const float g = dy[i] * weight[i];
-        sum_g += g;
-        sum_gh = fmaf(g, h, sum_gh);
-        dweight[v][i] = fmaf(dy[i], h, dweight[v][i]);
-        dbias[v][i] += dy[i];
-      }
-    }
-    sum_gh = lanes_sum < kThreads<kWarp ? kThreads : kWarp>(sum_gh);
-    sum_g = lanes_sum < kThreads<kWarp ? kThreads : kWarp>(sum_g);
-    if constexpr (kThreads > kWarp) {
-      constexpr int kWarps = kThreads / kWarp;
-      if (threadIdx.x % kWarp == 0) {
-        shared[turn][0][threadIdx.x / kWarp] = sum_g;
-        shared[turn][1][threadIdx.x / kWarp] = sum_gh;
-      }
-      __syncthreads();
-      const int first_warp = static_cast<int>(threadIdx.x) / kThreads * kWarps;
-      sum_g = sum_gh = 0.0f;
-#pragma unroll
-      for (int warp = 0; warp < kWarps; ++warp) {
-        sum_g += shared[turn][0][first_warp + warp];
-        sum_gh += shared[turn][1][first_warp + warp];
-      }
-    }
-    // dx = dy weight inverse - (shift + (x - mean) tilt) + dsum, the constants of the row gathered.
-    const float share = stats.y / static_cast<float>(a.width);
-    const float shift = a.centred ? sum_g * share : 0.0f;
-    const float tilt = sum_gh * share * stats.y;
-#pragma unroll
-    for (int v = 0; v < kVectors; ++v) {
-      if (!is_there(v)) continue;
-      float dy[kWide<T>], x[kWide<T>], dsum[kWide<T>], weight[kWide<T>];
-      decode_wide<T>(dy_raw[v], dy);
-      decode_wide<T>(x_raw[v], x);
-      decode_wide<T>(dsum_raw[v], dsum);
-      read_small(a.weight, column_of(v), weight);
-#pragma unroll
-      for (int i = 0; i < kWide<T>; ++i) {
-        const float taken = fmaf(x[i] - stats.x, tilt, shift);
-        dy[i] = fmaf(dy[i] * weight[i], stats.y, -taken) + dsum[i];
-      }
-      *reinterpret_cast<uint4*>(static_cast<T*>(a.dx) + start + column_of(v)) = encode_wide<T>(dy);
+      for (int warp = 0; warp < kWarps; ++warp) own[each] = {own[each].g + sums[warp].g, own[each].gh + sums[warp].gh};
     }
   }
+}
+
+template <typename T, typename Shape>
+__global__ void __launch_bounds__(Shape::kBlock, 512 / Shape::kBlock) norm_grad_rows(NormGradArguments a) {
+  constexpr int kVectors = Shape::kVectors;
+  constexpr int kEach = kRowsEach<Shape>;
+  enum Operand { kDy, kX, kDsum, kOperands };
+  extern __shared__ uint4 memory[];
+  __shared__ RowSums shared[2][kEach][Shape::kBlock / kWarp];
+  const StagedRows<T, Shape, kOperands> staged(memory, a.rows, a.width);
+  float dweight[kVectors][kWide<T>] = {};
+  float dbias[kVectors][kWide<T>] = {};
+  float weight[kVectors][kWide<T>] = {};
+#pragma unroll
+  for (int v = 0; v < kVectors; ++v) {
+    if (staged.column(v) < a.width) read_small(a.weight, staged.column(v), weight[v]);
+  }
+
+  int turn = 0;
+  const void* const sources[kOperands] = {a.dy, a.x, a.dsum};
+  for_each_set(staged, sources, sets_of<Shape>(a.rows), [&](std::int64_t set, int stage) {
+    float2 stats[kEach];
+    RowSums sums[kEach];
+#pragma unroll
+    for (int each = 0; each < kEach; ++each) {
+      const std::int64_t row = staged.row_of(set, each);
+      stats[each] = row < a.rows ? a.stats[row] : make_float2(0.0f, 0.0f);
+      sums[each] = {0.0f, 0.0f};
+#pragma unroll
+      for (int v = 0; v < kVectors; ++v) {
+        if (!staged.is_there(row, v)) continue;
+        float dy[kWide<T>], x[kWide<T>];
+        staged.read(stage, each, kDy, v, dy);
+        staged.read(stage, each, kX, v, x);
+#pragma unroll
+        for (int i = 0; i < kWide<T>; ++i) {
+          const float h = (x[i] - stats[each].x) * stats[each].y;
+          const float g = dy[i] * weight[v][i];
+          sums[each].g += g;
+          sums[each].gh = fmaf(g, h, sums[each].gh);
+          dweight[v][i] = fmaf(dy[i], h, dweight[v][i]);
+          dbias[v][i] += dy[i];
+        }
+      }
+    }
+    add_group<Shape>(sums, shared, turn);
+    turn ^= 1;
+#pragma unroll
+    for (int each = 0; each < kEach; ++each) {
+      // dx = dy weight inverse - (shift + (x - mean) tilt) + dsum, the constants of the row gathered.
+      const std::int64_t row = staged.row_of(set, each);
+      const float share = stats[each].y / static_cast<float>(a.width);
+      const float shift = a.centred ? sums[each].g * share : 0.0f;
+      const float tilt = sums[each].gh * share * stats[each].y;
+#pragma unroll
+      for (int v = 0; v < kVectors; ++v) {
+        if (!staged.is_there(row, v)) continue;
+        float dy[kWide<T>], x[kWide<T>], dsum[kWide<T>] = {};
+        staged.read(stage, each, kDy, v, dy);
+        staged.read(stage, each, kX, v, x);
+        if (a.dsum != nullptr) staged.read(stage, each, kDsum, v, dsum);
+#pragma unroll
+        for (int i = 0; i < kWide<T>; ++i) {
+          const float taken = fmaf(x[i] - stats[each].x, tilt, shift);
+          dy[i] = fmaf(dy[i] * weight[v][i], stats[each].y, -taken) + dsum[i];
+        }
+        *reinterpret_cast<uint4*>(static_cast<T*>(a.dx) + row * a.width + staged.column(v)) = encode_wide<T>(dy);
+      }
+    }
+  });
+  wait_for_copies<0>();  // those past the last row: none, but memory is used again below
   float* to = a.partials + blockIdx.x * 2 * a.stride;
-  leave_sums<T, Shape>(dweight, to, a.width, columns);
-  if (a.bias) leave_sums<T, Shape>(dbias, to + a.stride, a.width, columns);
+  leave_sums<T, Shape>(dweight, to, a.width, reinterpret_cast<float*>(memory));
+  if (a.bias) leave_sums<T, Shape>(dbias, to + a.stride, a.width, reinterpret_cast<float*>(memory));
 }
 
 // Any width and any alignment: a block takes a row at a time and adds to its sums in the workspace, where each column is one thread's.
@@ -218,8 +231,10 @@ void norm_grad(const Call& call, cudaStream_t stream) {
     }
     with_row_shape<true>(vectors, [&](auto row_shape) {
       using Shape = decltype(row_shape);
-      blocks = std::min<std::int64_t>(blocks, std::max<std::int64_t>(1, (a.rows + Shape::kRows - 1) / Shape::kRows));
-      norm_grad_rows<T, Shape><<<static_cast<unsigned>(blocks), Shape::kBlock, 0, stream>>>(a);
+      constexpr std::size_t shared_bytes = staged_bytes<Shape, 3>();
+      blocks = std::min<std::int64_t>(kSumBlocks * 256 / Shape::kBlock, std::max<std::int64_t>(1, sets_of<Shape>(a.rows)));
+      allow_shared_bytes(norm_grad_rows<T, Shape>, shared_bytes);
+      norm_grad_rows<T, Shape><<<static_cast<unsigned>(blocks), Shape::kBlock, shared_bytes, stream>>>(a);
     });
   });
   check_launch("norm_grad");

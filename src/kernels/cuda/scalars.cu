@@ -25,7 +25,7 @@ using ops::StepScalars;
 constexpr int kThreads = 256;
 constexpr int kPartials = 16;
 constexpr int kRounds = static_cast<int>(ops::kSumBlock) / kPartials;
-constexpr int kAtOnce = 16;
+constexpr int kAtOnce = 8;
 // A lane takes 4 neighbouring partials, 4 lanes a block of elements.
 constexpr int kLanes = kPartials / kPiece;
 constexpr int kBlocksAtOnce = kThreads / kLanes;
@@ -73,7 +73,7 @@ struct SumBatch {
   std::int64_t elements[kMostTensors];
 };
 
-__global__ void __launch_bounds__(kThreads) add_block_sums(const __grid_constant__ SumBatch batch) {
+__global__ void __launch_bounds__(kThreads, 4) add_block_sums(const __grid_constant__ SumBatch batch) {
   __shared__ base::ExactSum shared;
   if (threadIdx.x < base::ExactSum::kLimbs) shared.limbs[threadIdx.x] = 0;
   if (threadIdx.x == base::ExactSum::kLimbs) shared.not_finite = 0;

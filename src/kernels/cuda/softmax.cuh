@@ -7,12 +7,17 @@
 
 namespace plimsoll::kernels::cuda {
 
-// e^x by the hardware's power of two, good to two units in the last place for the x <= 0 of a softmax.
-__device__ __forceinline__ float exp_below(float x) {
+inline constexpr float kLog2E = 1.44269504f;
+
+// 2^x by the hardware, good to two units in the last place.
+__device__ __forceinline__ float power_of_two(float x) {
   float power;
-  asm("ex2.approx.ftz.f32 %0, %1;" : "=f"(power) : "f"(x * 1.44269504f));
+  asm("ex2.approx.ftz.f32 %0, %1;" : "=f"(power) : "f"(x));
   return power;
 }
+
+// e^x for the x <= 0 of a softmax.
+__device__ __forceinline__ float exp_below(float x) { return power_of_two(x * kLog2E); }
 
 // The larger; a NaN stays.
 __device__ __forceinline__ float larger_of(float a, float b) { return b > a || b != b ? b : a; }
@@ -21,31 +26,29 @@ struct SoftmaxSum {
   float top = -INFINITY;
   float sum = 0.0f;  // of e^(x - top)
 
+  // Values of -infinity add nothing, so that they can stand for values that are not there. A NaN is not the largest, but makes the sum
+  // one.
   template <int kCount>
-  __device__ __forceinline__ void add(const float (&x)[kCount], int count) {
+  __device__ __forceinline__ void add(const float (&x)[kCount]) {
     float highest = top;
 #pragma unroll
-    for (int i = 0; i < kCount; ++i) {
-      if (i < count) highest = larger_of(highest, x[i]);
-    }
-    if (highest == -INFINITY) return;  // nothing yet that counts
-    sum *= exp_below(top - highest);
+    for (int i = 0; i < kCount; ++i) highest = fmaxf(highest, x[i]);
+    const float base = highest == -INFINITY ? 0.0f : highest * kLog2E;
+    sum *= power_of_two(fmaf(top, kLog2E, -base));
 #pragma unroll
-    for (int i = 0; i < kCount; ++i) {
-      if (i < count) sum += exp_below(x[i] - highest);
-    }
+    for (int i = 0; i < kCount; ++i) sum += power_of_two(fmaf(x[i], kLog2E, -base));
     top = highest;
   }
 
   __device__ __forceinline__ void merge(const SoftmaxSum& other) {
-    const float highest = larger_of(top, other.top);
-    if (highest == -INFINITY) return;
-    sum = sum * exp_below(top - highest) + other.sum * exp_below(other.top - highest);
+    const float highest = fmaxf(top, other.top);
+    const float base = highest == -INFINITY ? 0.0f : highest;
+    sum = sum * exp_below(top - base) + other.sum * exp_below(other.top - base);
     top = highest;
   }
 
-  // Infinite or NaN where the largest value is.
-  __device__ __forceinline__ float log_sum_exp() const { return isfinite(top) ? top + logf(sum) : top; }
+  // Infinite where the largest value is, NaN where there was one.
+  __device__ __forceinline__ float log_sum_exp() const { return isinf(top) && !isnan(sum) ? top : top + logf(sum); }
 };
 
 // Over the block; the first thread has the result. `shared` has one for each warp.
