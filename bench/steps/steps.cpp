@@ -34,6 +34,8 @@ struct Options {
   strategy::Recompute recompute = strategy::Recompute::none;
   std::int64_t recompute_every = 1;
   double recompute_memory = 0.0;
+  config::Device device = config::Device::cpu;
+  bool any_order = false;
   bool plan = false;
   bool profile = false;
 };
@@ -61,6 +63,10 @@ void add_options(CLI::App& app, Options& options) {
   app.add_option("--recompute", options.recompute, "none, full, selective or optimal")->transform(CLI::CheckedTransformer(recomputes));
   app.add_option("--recompute-every", options.recompute_every, "full: blocks to an input that is kept")->check(CLI::PositiveNumber);
   app.add_option("--recompute-memory", options.recompute_memory, "optimal: share of the activation memory")->check(CLI::Range(0.0, 1.0));
+  std::map<std::string, config::Device> devices;
+  for (const auto device : {config::Device::cpu, config::Device::cuda}) devices.emplace(config::name_of(device), device);
+  app.add_option("--device", options.device, "cpu or cuda")->transform(CLI::CheckedTransformer(devices));
+  app.add_flag("--any-order", options.any_order, "not deterministic: kernels may add in any order");
   auto* plan = app.add_flag("--plan", options.plan, "time planning instead of steps");
   app.add_flag("--profile", options.profile, "print one step's time by kernel")->excludes(plan);
 }
@@ -69,6 +75,13 @@ model::Model model_of(const Options& options) {
   model::Model model = *model::preset(options.model);
   model.dropout = model.attention_dropout = model.embedding_dropout = options.dropout;
   return model;
+}
+
+// What of a run file matters outside the session's own options.
+config::Run run_of(const Options& options) {
+  config::Run run;
+  run.device = options.device;
+  return run;
 }
 
 train::SessionOptions session_options(const Options& options) {
@@ -87,18 +100,25 @@ train::SessionOptions session_options(const Options& options) {
           .name = options.model,
           .training = training,
           .strategy = strategy,
+          .backend = &train::backend_of(run_of(options)),
+          .deterministic = !options.any_order,
           .threads = options.serve.threads};
 }
 
-// One batch serves all steps, as it does for the peer; each data rank has its part of it.
-void fill_inputs(train::Session& session, const Options& options, std::int64_t vocab) {
+// One batch serves all steps, as it does for the peer.
+std::vector<std::int32_t> draw_tokens(const Options& options) {
+  const auto vocab = static_cast<std::uint32_t>(model_of(options).vocab);
+  const base::RandomKey key = base::random_key(1, base::hash_name("tokens"));
+  std::vector<std::int32_t> drawn(static_cast<std::size_t>(options.samples * (options.sequence + 1)));
+  for (std::size_t index = 0; index < drawn.size(); ++index)
+    drawn[index] = static_cast<std::int32_t>(base::philox({static_cast<std::uint32_t>(index), 0, 0, 0}, key)[0] % vocab);
+  return drawn;
+}
+
+// Each data rank has its part of the batch.
+void fill_inputs(train::Session& session, const Options& options, const std::vector<std::int32_t>& drawn) {
   const auto first =
       static_cast<std::size_t>(session.plan().mesh.place(ops::Axis::data, session.rank()) * (options.samples / options.data));
-  const base::RandomKey key = base::random_key(1, base::hash_name("tokens"));
-  const auto draw = [&](std::size_t index) {
-    return static_cast<std::int32_t>(base::philox({static_cast<std::uint32_t>(index), 0, 0, 0}, key)[0] %
-                                     static_cast<std::uint32_t>(vocab));
-  };
   const auto tokens = session.input("train", "tokens", 0);
   const auto targets = session.input("train", "targets", 0);
   const auto positions = session.input("train", "positions", 0);
@@ -106,8 +126,8 @@ void fill_inputs(train::Session& session, const Options& options, std::int64_t v
   for (std::size_t index = 0; index < tokens.size(); ++index) {
     const std::size_t place = index % length;
     const std::size_t in_stream = (first + index / length) * (length + 1) + place;
-    tokens[index] = draw(in_stream);
-    targets[index] = draw(in_stream + 1);
+    tokens[index] = drawn[in_stream];
+    targets[index] = drawn[in_stream + 1];
     if (!positions.empty()) positions[index] = static_cast<std::int32_t>(place);
   }
   const auto samples = session.input("train", "samples", 0);
@@ -123,10 +143,11 @@ class Others {
         train::SessionOptions own = session_options(options);
         own.transport = &world.transport(rank);
         train::Session session(own);
+        const std::vector<std::int32_t> drawn = draw_tokens(options);
         for (std::uint32_t number = 1;; ++number) {
           wanted_.wait(number - 1);
           if (wanted_.load() == kEnd) return;
-          fill_inputs(session, options, model_of(options).vocab);
+          fill_inputs(session, options, drawn);
           session.step({.learning_rate = 3e-4f, .step = number, .valid_targets = options.samples * options.sequence});
         }
       });
@@ -154,7 +175,9 @@ base::Json describe_work(const Options& options) {
                              {"sequence", options.sequence},
                              {"dropout", options.dropout},
                              {"precision", config::name_of(options.precision)},
-                             {"clip", options.clip}});
+                             {"clip", options.clip},
+                             {"device", config::name_of(options.device)},
+                             {"deterministic", !options.any_order}});
 }
 
 void print_profile(const std::function<void(executor::Timeline*)>& step, int warmup) {
@@ -182,18 +205,19 @@ void run_plans(const Options& options) {
 }
 
 void run_steps(const Options& options) {
-  const base::Bytes reserve = train::capacity_of({}).reserve;  // before the arena counts as memory in use
+  const base::Bytes reserve = train::capacity_of(run_of(options)).reserve;  // before the arena counts as memory in use
   collectives::local::ThreadWorld world(static_cast<int>(options.data * options.tensor));
   Others others(options, world);
   train::SessionOptions own = session_options(options);
   if (options.data * options.tensor > 1) own.transport = &world.transport(0);
   train::Session session(own);
   const std::int64_t tokens = options.samples * options.sequence;
+  const std::vector<std::int32_t> drawn = draw_tokens(options);
   std::vector<double> losses;
   const auto step = [&](executor::Timeline* timeline) {
     const auto number = static_cast<std::uint32_t>(losses.size() + 1);
     others.step(number);
-    fill_inputs(session, options, model_of(options).vocab);  // their memory is used for other things later in a step
+    fill_inputs(session, options, drawn);  // their memory is used for other things later in a step
     losses.push_back(session.step({.learning_rate = 3e-4f, .step = number, .valid_targets = tokens}, timeline).loss);
   };
   if (options.profile) return print_profile(step, options.serve.warmup);

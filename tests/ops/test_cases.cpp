@@ -67,6 +67,7 @@ void add_linear(std::vector<Case>& cases) {
   const std::vector<Size> sizes{{Shape{1, 1}, 1},
                                 {Shape{2, 3, 5}, 7},
                                 {Shape{2, 17, 33}, 65},
+                                {Shape{2, 24, 64}, 96},
                                 {Shape{pick(1, 3), pick(1, 40), pick(1, 90)}, pick(1, 130)},
                                 {Shape{pick(60, 140), pick(100, 200)}, pick(100, 200)}};
   for (const DType dtype : kTypes) {
@@ -84,6 +85,7 @@ void add_linear(std::vector<Case>& cases) {
     for (const ActivationKind kind : kActivations) {
       cases.push_back(linear_case({.bias = true, .activation = kind}, Shape{2, 5, 7}, 13, dtype));
       cases.push_back(linear_case({.bias = kind == ActivationKind::relu, .activation = kind}, Shape{3, 19, 37}, 67, dtype));
+      cases.push_back(linear_case({.bias = kind != ActivationKind::silu, .activation = kind}, Shape{2, 8, 32}, 48, dtype));
     }
     cases.push_back(bias_grad_case(Shape{2, 301, 33}, dtype, DType::f32));
   }
@@ -156,8 +158,8 @@ void add_attention(std::vector<Case>& cases) {
     std::int64_t batch;
     std::int64_t length;
   };
-  const std::vector<Size> sizes{
-      {{1, 1, 4}, 1, 1}, {{2, 2, 7}, 2, 5}, {{4, 2, 16}, 2, 33}, {{6, 1, pick(3, 30)}, 2, pick(40, 90)}, {{2, 2, 64}, 1, 150}};
+  const std::vector<Size> sizes{{{1, 1, 4}, 1, 1},    {{2, 2, 7}, 2, 5},   {{4, 2, 16}, 2, 33}, {{6, 1, pick(3, 30)}, 2, pick(40, 90)},
+                                {{2, 2, 64}, 1, 150}, {{4, 2, 128}, 2, 64}};
   for (const DType dtype : kTypes) {
     for (const Size& size : sizes) {
       const std::vector<ops::Attention> forms{

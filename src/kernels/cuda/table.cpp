@@ -9,8 +9,9 @@ namespace plimsoll::kernels::cuda {
 const std::vector<Kernel>& kernels() {
   static const std::vector<Kernel> table = [] {
     std::vector<Kernel> all;
-    for (const auto family : {bias_grad_kernels, dropout_kernels, elementwise_kernels, embedding_kernels, loss_kernels, norm_kernels,
-                              norm_grad_kernels, optimizer_kernels, plain_linear_kernels, qk_norm_kernels, rope_kernels, scalar_kernels}) {
+    for (const auto family : {linear_kernels, plain_linear_kernels, head_loss_kernels, cudnn_attention_kernels, plain_attention_kernels,
+                              bias_grad_kernels, dropout_kernels, elementwise_kernels, embedding_kernels, loss_kernels, norm_kernels,
+                              norm_grad_kernels, optimizer_kernels, qk_norm_kernels, rope_kernels, scalar_kernels}) {
       const std::span<const Kernel> rows = family();
       all.insert(all.end(), rows.begin(), rows.end());
     }

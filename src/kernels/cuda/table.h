@@ -19,17 +19,21 @@ const Kernel& kernel_named(std::string_view name);
 ops::KernelChoice choose(const ops::KernelQuery& query);
 
 // What each family offers, in order of preference. Defined in the file of the family.
-std::span<const Kernel> bias_grad_kernels();     // column_sums.cu
-std::span<const Kernel> dropout_kernels();       // dropout.cu: dropout, residual
-std::span<const Kernel> elementwise_kernels();   // elementwise.cu: add, cast, pad, accumulate, activation, gate and gradients
-std::span<const Kernel> embedding_kernels();     // embedding.cu: embed, embed_grad, shift_ids
-std::span<const Kernel> loss_kernels();          // loss.cu: cross_entropy, its parts and its gradient
-std::span<const Kernel> norm_kernels();          // norm.cu
-std::span<const Kernel> norm_grad_kernels();     // norm_grad.cu
-std::span<const Kernel> optimizer_kernels();     // optimizer.cu: adam_update, sgd_update
-std::span<const Kernel> plain_linear_kernels();  // plain_linear.cu: linear and its gradients, any shape
-std::span<const Kernel> qk_norm_kernels();       // qk_norm.cu: qk_norm, qk_norm_grad
-std::span<const Kernel> rope_kernels();          // rope.cu
-std::span<const Kernel> scalar_kernels();        // scalars.cu: sums, and the operators on the step scalars
+std::span<const Kernel> bias_grad_kernels();        // column_sums.cu
+std::span<const Kernel> dropout_kernels();          // dropout.cu: dropout, residual
+std::span<const Kernel> elementwise_kernels();      // elementwise.cu: add, cast, pad, accumulate, activation, gate and gradients
+std::span<const Kernel> embedding_kernels();        // embedding.cu: embed, embed_grad, shift_ids
+std::span<const Kernel> loss_kernels();             // loss.cu: cross_entropy, its parts and its gradient
+std::span<const Kernel> norm_kernels();             // norm.cu
+std::span<const Kernel> norm_grad_kernels();        // norm_grad.cu
+std::span<const Kernel> optimizer_kernels();        // optimizer.cu: adam_update, sgd_update
+std::span<const Kernel> qk_norm_kernels();          // qk_norm.cu: qk_norm, qk_norm_grad
+std::span<const Kernel> rope_kernels();             // rope.cu
+std::span<const Kernel> scalar_kernels();           // scalars.cu: sums, and the operators on the step scalars
+std::span<const Kernel> linear_kernels();           // linear.cpp: linear and its gradients by cuBLASLt
+std::span<const Kernel> plain_linear_kernels();     // plain_linear.cu: the same, any shape
+std::span<const Kernel> head_loss_kernels();        // head_loss.cpp
+std::span<const Kernel> cudnn_attention_kernels();  // cudnn_attention.cpp, or none: attention and its gradient
+std::span<const Kernel> plain_attention_kernels();  // plain_attention.cu: attention, its gradient, cached_attention
 
 }  // namespace plimsoll::kernels::cuda

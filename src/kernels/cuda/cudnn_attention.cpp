@@ -1,0 +1,290 @@
+// Attention by cuDNN's fused form, for 16-bit elements without dropout, windows or segments. Heads stay packed as they are: a
+// tensor is a base address and strides. Where several query heads share a key (grouped queries) they lie side by side and the
+// groups do not, so each group is one run of the same graph at its own addresses.
+//
+// cuDNN is found at run time: without it, or where it does not take a shape, the plain kernel is next in the table. What it
+// asks for as workspace depends on the GPU, so plans that use it are made where the GPU is.
+#define NV_CUDNN_FRONTEND_USE_DYNAMIC_LOADING
+#define CUDNN_FRONTEND_SKIP_JSON_LIB
+#include <cudnn_frontend.h>
+
+#include <cmath>
+#include <map>
+#include <mutex>
+
+#include "base/error.h"
+#include "kernels/cuda/checks.h"
+#include "kernels/cuda/table.h"
+
+namespace plimsoll::kernels::cuda {
+
+namespace {
+
+namespace fe = cudnn_frontend;
+using base::DType;
+
+enum Uid : std::int64_t { kQuery = 1, kKey, kValue, kOut, kStats, kDout, kDquery, kDkey, kDvalue };
+
+// One run of a graph: all heads where each has its own key, else one group.
+struct Problem {
+  std::int64_t batch, length, dim;
+  std::int64_t query_heads, kv_heads;  // of one run
+  std::int64_t runs;
+  std::int64_t packed_width, out_width, all_heads;
+  bool causal;
+  DType dtype;
+  bool backward;
+  bool deterministic;
+
+  std::string text() const {
+    return fmt::format("{} x {} x {} x {} of {} in {} runs {} {} {} {}", batch, length, query_heads, dim, packed_width, runs, causal,
+                       base::name_of(dtype), backward, deterministic);
+  }
+  // Elements between heads of a tensor within a run.
+  std::int64_t query_step() const { return runs == 1 ? 3 * dim : dim; }
+  std::int64_t kv_step() const { return 3 * dim; }
+  // Elements from one run's tensors to the next's.
+  std::int64_t packed_step() const { return (query_heads + 2) * dim; }
+  std::int64_t key_offset() const { return runs == 1 ? dim : query_heads * dim; }
+};
+
+Problem problem_of(const ops::KernelQuery& query, bool deterministic) {
+  const auto* backward = std::get_if<ops::AttentionGrad>(&query.op);
+  const ops::Attention& op = backward != nullptr ? backward->forward : std::get<ops::Attention>(query.op);
+  const base::TensorType& packed = query.inputs[backward != nullptr ? 1 : 0];
+  const bool grouped = op.heads.per_group() > 1;
+  return {.batch = packed.shape[0],
+          .length = packed.shape[1],
+          .dim = op.heads.dim,
+          .query_heads = grouped ? op.heads.per_group() : op.heads.query,
+          .kv_heads = grouped ? 1 : op.heads.kv,
+          .runs = grouped ? op.heads.kv : 1,
+          .packed_width = op.heads.packed_width(),
+          .out_width = op.heads.query * op.heads.dim,
+          .all_heads = op.heads.query,
+          .causal = op.causal,
+          .dtype = packed.dtype,
+          .backward = backward != nullptr,
+          .deterministic = deterministic};
+}
+
+void check_fe(fe::error_t error, const Problem& problem) {
+  if (error.is_good()) return;
+  base::fail(base::ErrorKind::peer_lost, "cuDNN: attention of {}: {}", problem.text(), error.get_message());
+}
+
+// Handles belong to a thread and a device.
+cudnnHandle_t handle() {
+  thread_local std::map<int, cudnnHandle_t> handles;
+  int device = 0;
+  check(cudaGetDevice(&device), "cudaGetDevice");
+  cudnnHandle_t& made = handles[device];
+  if (made == nullptr && fe::detail::create_handle(&made) != CUDNN_STATUS_SUCCESS) base::bad_input("cuDNN could not be started");
+  return made;
+}
+
+struct Built {
+  Problem problem;
+  std::shared_ptr<fe::graph::Graph> graph;
+  std::int64_t workspace = 0;
+  std::string refusal;
+};
+
+class GraphBuilder {
+ public:
+  explicit GraphBuilder(const Problem& problem) : p_(problem), graph_(std::make_shared<fe::graph::Graph>()) {
+    graph_->set_io_data_type(p_.dtype == DType::bf16 ? fe::DataType_t::BFLOAT16 : fe::DataType_t::HALF)
+        .set_intermediate_data_type(fe::DataType_t::FLOAT)
+        .set_compute_data_type(fe::DataType_t::FLOAT);
+  }
+
+  std::shared_ptr<fe::graph::Graph> forward() {
+    auto [out, stats] = graph_->sdpa(
+        query(kQuery), key_or_value(kKey), key_or_value(kValue),
+        fe::graph::SDPA_attributes().set_name("attention").set_generate_stats(true).set_attn_scale(scale()).set_causal_mask(p_.causal));
+    shape_out(out).set_output(true).set_uid(kOut);
+    shape_stats(stats).set_output(true).set_uid(kStats);
+    return graph_;
+  }
+
+  std::shared_ptr<fe::graph::Graph> backward() {
+    auto out = graph_->tensor(shape_of_out().set_uid(kOut));
+    auto dout = graph_->tensor(shape_of_out().set_uid(kDout));
+    auto stats = graph_->tensor(shape_of_stats().set_uid(kStats));
+    auto [dquery, dkey, dvalue] = graph_->sdpa_backward(query(kQuery), key_or_value(kKey), key_or_value(kValue), out, dout, stats,
+                                                        fe::graph::SDPA_backward_attributes()
+                                                            .set_name("attention_grad")
+                                                            .set_attn_scale(scale())
+                                                            .set_causal_mask(p_.causal)
+                                                            .set_deterministic_algorithm(p_.deterministic));
+    dquery->set_output(true).set_uid(kDquery).set_dim(query_dims()).set_stride(query_strides());
+    dkey->set_output(true).set_uid(kDkey).set_dim(kv_dims()).set_stride(kv_strides());
+    dvalue->set_output(true).set_uid(kDvalue).set_dim(kv_dims()).set_stride(kv_strides());
+    return graph_;
+  }
+
+ private:
+  using Dims = std::vector<std::int64_t>;
+  float scale() const { return 1.0f / std::sqrt(static_cast<float>(p_.dim)); }
+  Dims query_dims() const { return {p_.batch, p_.query_heads, p_.length, p_.dim}; }
+  Dims query_strides() const { return {p_.length * p_.packed_width, p_.query_step(), p_.packed_width, 1}; }
+  Dims kv_dims() const { return {p_.batch, p_.kv_heads, p_.length, p_.dim}; }
+  Dims kv_strides() const { return {p_.length * p_.packed_width, p_.kv_step(), p_.packed_width, 1}; }
+  Dims out_strides() const { return {p_.length * p_.out_width, p_.dim, p_.out_width, 1}; }
+  Dims stats_dims() const { return {p_.batch, p_.query_heads, p_.length, 1}; }
+  Dims stats_strides() const { return {p_.all_heads * p_.length, p_.length, 1, 1}; }
+
+  std::shared_ptr<fe::graph::Tensor_attributes> query(Uid uid) {
+    return graph_->tensor(fe::graph::Tensor_attributes().set_uid(uid).set_dim(query_dims()).set_stride(query_strides()));
+  }
+  std::shared_ptr<fe::graph::Tensor_attributes> key_or_value(Uid uid) {
+    return graph_->tensor(fe::graph::Tensor_attributes().set_uid(uid).set_dim(kv_dims()).set_stride(kv_strides()));
+  }
+  fe::graph::Tensor_attributes shape_of_out() const {
+    return fe::graph::Tensor_attributes().set_dim(query_dims()).set_stride(out_strides());
+  }
+  fe::graph::Tensor_attributes shape_of_stats() const {
+    return fe::graph::Tensor_attributes().set_dim(stats_dims()).set_stride(stats_strides()).set_data_type(fe::DataType_t::FLOAT);
+  }
+  fe::graph::Tensor_attributes& shape_out(const std::shared_ptr<fe::graph::Tensor_attributes>& out) const {
+    return out->set_dim(query_dims()).set_stride(out_strides());
+  }
+  fe::graph::Tensor_attributes& shape_stats(const std::shared_ptr<fe::graph::Tensor_attributes>& stats) const {
+    return stats->set_dim(stats_dims()).set_stride(stats_strides()).set_data_type(fe::DataType_t::FLOAT);
+  }
+
+  const Problem& p_;
+  std::shared_ptr<fe::graph::Graph> graph_;
+};
+
+std::string why_not_here() {
+  int devices = 0;
+  if (cudaGetDeviceCount(&devices) != cudaSuccess || devices == 0) {
+    cudaGetLastError();
+    return "cuDNN plans for the GPU that is there, and there is none";
+  }
+  try {
+    fe::detail::get_backend_version();
+  } catch (const std::exception& error) {
+    return fmt::format("cuDNN was not found: {}", error.what());
+  }
+  return "";
+}
+
+std::shared_ptr<const Built> build(const Problem& problem) {
+  auto built = std::make_shared<Built>(Built{problem, nullptr, 0, ""});
+  static const std::string missing = why_not_here();
+  built->refusal = missing;
+  if (!missing.empty()) return built;
+  try {
+    GraphBuilder builder(built->problem);
+    built->graph = problem.backward ? builder.backward() : builder.forward();
+    fe::error_t error = built->graph->build(handle(), {fe::HeurMode_t::A});
+    if (error.is_bad()) {
+      built->refusal = fmt::format("cuDNN does not take it: {}", error.get_message());
+    } else {
+      check_fe(built->graph->get_workspace_size(built->workspace), problem);
+    }
+  } catch (const std::exception& error) {
+    built->refusal = fmt::format("cuDNN does not take it: {}", error.what());
+  }
+  return built;
+}
+
+// Building takes a moment, and blocks are alike.
+std::shared_ptr<const Built> built_for(const Problem& problem) {
+  static std::mutex mutex;
+  static std::map<std::string, std::shared_ptr<const Built>> all;
+  const std::lock_guard lock(mutex);
+  std::shared_ptr<const Built>& found = all[problem.text()];
+  if (found == nullptr) found = build(problem);
+  return found;
+}
+
+std::optional<std::string> refuse(const ops::KernelQuery& query, bool deterministic) {
+  const auto* backward = std::get_if<ops::AttentionGrad>(&query.op);
+  const ops::Attention& op = backward != nullptr ? backward->forward : std::get<ops::Attention>(query.op);
+  const DType dtype = query.inputs[backward != nullptr ? 1 : 0].dtype;
+  if (dtype != DType::bf16 && dtype != DType::f16) return "operands are not 16-bit floats";
+  if (op.rate > 0.0) return "it would drop other elements than one rank does";
+  if (op.segmented) return "it has no segments";
+  if (op.window > 0) return "it has no windows";
+  if (op.heads.dim % 8 != 0) return "heads are not a multiple of 16 bytes";
+  const std::shared_ptr<const Built> built = built_for(problem_of(query, deterministic));
+  if (!built->refusal.empty()) return built->refusal;
+  return std::nullopt;
+}
+
+template <bool kDeterministic>
+std::optional<std::string> refusal(const ops::KernelQuery& query) {
+  if (!kDeterministic && query.deterministic) return "it adds in an order that differs from run to run";
+  return refuse(query, kDeterministic);
+}
+
+template <bool kDeterministic>
+std::int64_t workspace(const ops::KernelQuery& query) {
+  return built_for(problem_of(query, kDeterministic))->workspace;
+}
+
+template <bool kDeterministic>
+Prepared prepare(const ops::KernelQuery& query) {
+  return built_for(problem_of(query, kDeterministic));
+}
+
+void launch(const Call& call, cudaStream_t stream) {
+  const auto& built = *static_cast<const Built*>(call.prepared);
+  const Problem& p = built.problem;
+  PLIMSOLL_CHECK(fe::detail::set_stream(handle(), stream) == CUDNN_STATUS_SUCCESS, "cuDNN does not take a stream");
+  const std::int64_t size = base::size_of(p.dtype);
+  for (std::int64_t run = 0; run < p.runs; ++run) {
+    const std::int64_t packed_at = run * p.packed_step() * size;
+    const std::int64_t key_at = packed_at + p.key_offset() * size;
+    const std::int64_t out_at = run * p.query_heads * p.dim * size;
+    const std::int64_t stats_at = run * p.query_heads * p.length * 4;
+    const auto at = [](const Tensor& tensor, std::int64_t offset) -> void* { return tensor.as<std::byte>() + offset; };
+    std::unordered_map<std::int64_t, void*> addresses;
+    const Tensor& packed = call.inputs[p.backward ? 1 : 0];
+    addresses[kQuery] = at(packed, packed_at);
+    addresses[kKey] = at(packed, key_at);
+    addresses[kValue] = at(packed, key_at + p.dim * size);
+    if (p.backward) {
+      addresses[kDout] = at(call.inputs[0], out_at);
+      addresses[kOut] = at(call.inputs[2], out_at);
+      addresses[kStats] = at(call.inputs[3], stats_at);
+      addresses[kDquery] = at(call.outputs[0], packed_at);
+      addresses[kDkey] = at(call.outputs[0], key_at);
+      addresses[kDvalue] = at(call.outputs[0], key_at + p.dim * size);
+    } else {
+      addresses[kOut] = at(call.outputs[0], out_at);
+      addresses[kStats] = at(call.outputs[1], stats_at);
+    }
+    check_fe(built.graph->execute(handle(), addresses, call.workspace), p);
+  }
+}
+
+constexpr Kernel kKernels[] = {
+    {.op = "attention",
+     .name = "attention.cudnn",
+     .refusal = refusal<true>,
+     .workspace = workspace<true>,
+     .prepare = prepare<true>,
+     .launch = launch},
+    {.op = "attention_grad",
+     .name = "attention_grad.cudnn-any-order",
+     .refusal = refusal<false>,
+     .workspace = workspace<false>,
+     .prepare = prepare<false>,
+     .launch = launch},
+    {.op = "attention_grad",
+     .name = "attention_grad.cudnn",
+     .refusal = refusal<true>,
+     .workspace = workspace<true>,
+     .prepare = prepare<true>,
+     .launch = launch},
+};
+
+}  // namespace
+
+std::span<const Kernel> cudnn_attention_kernels() { return kKernels; }
+
+}  // namespace plimsoll::kernels::cuda

@@ -1,0 +1,34 @@
+// What head_loss does between its matrix products, on a chunk of rows of f32 logits.
+#pragma once
+
+#include <cuda_runtime.h>
+
+#include <cstdint>
+
+#include "base/dtype.h"
+#include "ops/step_scalars.h"
+
+namespace plimsoll::kernels::cuda {
+
+struct LogitsChunk {
+  float* logits = nullptr;  // (rows, stride)
+  std::int64_t rows = 0;
+  std::int64_t vocabulary = 0;
+  std::int64_t stride = 0;
+  const void* bias = nullptr;  // (vocabulary) in the element type, or null
+  const std::int32_t* targets = nullptr;
+  float* losses = nullptr;
+};
+
+// The losses of the rows; with `scalars` also the gradients of the logits, in `dtype`, over the logits: 16-bit ones lie in the
+// front half of their rows, so their stride is twice the logits'.
+void launch_softmax(const LogitsChunk& chunk, const ops::StepScalars* scalars, base::DType dtype, cudaStream_t stream);
+
+// sums (columns) [+]= the columns' sums of gradients (rows, columns) at `stride`, one thread a column.
+void launch_column_sums(const void* gradients, base::DType dtype, std::int64_t rows, std::int64_t columns, std::int64_t stride, bool add,
+                        float* sums, cudaStream_t stream);
+
+// out = sums + [present], rounded to `dtype`.
+void launch_finish_sums(const float* sums, const void* present, std::int64_t count, base::DType dtype, void* out, cudaStream_t stream);
+
+}  // namespace plimsoll::kernels::cuda

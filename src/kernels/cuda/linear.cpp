@@ -1,0 +1,108 @@
+// Linear layers and their gradients by cuBLASLt. Bias and GELU are done while the product is written; other activations
+// take a second pass, by the kernel that the activation operator would choose.
+#include "base/error.h"
+#include "kernels/cuda/lt_gemm.h"
+#include "kernels/cuda/table.h"
+
+namespace plimsoll::kernels::cuda {
+
+namespace {
+
+using ops::ActivationKind;
+
+// cuBLASLt stores what goes into the GELU in rows of 16 bytes.
+bool gelu_fits(const ops::Linear& op, std::int64_t outputs) { return op.activation == ActivationKind::gelu_tanh && outputs % 8 == 0; }
+
+LtProblem problem_of(const ops::KernelQuery& query) {
+  const base::Shape& first = query.inputs[0].shape;
+  const base::Shape& second = query.inputs[1].shape;
+  LtProblem problem{.operands = query.inputs[0].dtype, .result = query.outputs[0].dtype};
+  if (const auto* op = std::get_if<ops::Linear>(&query.op)) {
+    // y (rows, N) = x (rows, K) w (N, K) transposed
+    const std::int64_t n = second[0];
+    const std::int64_t k = second[1];
+    problem.m = first.rows(), problem.n = n, problem.k = k;
+    problem.b_transposed = true;
+    problem.a_stride = k, problem.b_stride = k, problem.c_stride = n;
+    if (gelu_fits(*op, n)) {
+      problem.epilogue = op->bias ? LtProblem::Epilogue::gelu_bias : LtProblem::Epilogue::gelu;
+    } else if (op->bias) {
+      problem.epilogue = LtProblem::Epilogue::bias;
+    }
+  } else if (std::holds_alternative<ops::LinearGradInput>(query.op)) {
+    // dx (rows, K) = dy (rows, N) w (N, K)
+    problem.m = first.rows(), problem.n = second[1], problem.k = second[0];
+    problem.a_stride = second[0], problem.b_stride = second[1], problem.c_stride = second[1];
+  } else {
+    // dw (N, K) = dy (rows, N) transposed, x (rows, K)
+    problem.m = first[-1], problem.n = second[-1], problem.k = first.rows();
+    problem.a_transposed = true;
+    problem.a_stride = first[-1], problem.b_stride = second[-1], problem.c_stride = second[-1];
+    problem.accumulate = std::get<ops::LinearGradWeight>(query.op).accumulate;
+  }
+  return problem;
+}
+
+struct PreparedLinear {
+  LtGemm gemm;
+  const Kernel* activation = nullptr;  // null: none, or done by the product
+};
+
+bool is_gemm_type(base::DType dtype) { return dtype == base::DType::f32 || dtype == base::DType::bf16 || dtype == base::DType::f16; }
+
+std::optional<std::string> refuse(const ops::KernelQuery& query) {
+  const base::DType dtype = query.inputs[0].dtype;
+  if (!is_gemm_type(dtype) || query.inputs[1].dtype != dtype) return "operands are not all f32, bf16 or f16";
+  if (query.outputs[0].dtype != dtype && query.outputs[0].dtype != base::DType::f32)
+    return "the result is neither f32 nor of the operands' type";
+  return std::nullopt;
+}
+
+ops::KernelQuery activation_query(const ops::KernelQuery& query, const ops::Op& activation) {
+  return {activation, query.outputs.subspan(1, 1), query.outputs.subspan(0, 1), query.threads, query.deterministic};
+}
+
+std::int64_t workspace(const ops::KernelQuery& query) { return problem_of(query).workspace(); }
+
+Prepared prepare(const ops::KernelQuery& query) {
+  const LtProblem problem = problem_of(query);
+  auto prepared = std::make_shared<PreparedLinear>(PreparedLinear{LtGemm(problem)});
+  const auto* op = std::get_if<ops::Linear>(&query.op);
+  if (op != nullptr && op->activation != ActivationKind::none && !gelu_fits(*op, problem.n)) {
+    const ops::Op activation = ops::Activation{.kind = op->activation};
+    prepared->activation = &kernel_named(choose(activation_query(query, activation)).name);
+  }
+  return prepared;
+}
+
+void launch(const Call& call, cudaStream_t stream) {
+  const auto& prepared = *static_cast<const PreparedLinear*>(call.prepared);
+  LtOperands operands{.a = call.inputs[0].data, .b = call.inputs[1].data, .c = call.outputs[0].data, .workspace = call.workspace};
+  if (const auto* op = std::get_if<ops::Linear>(&call.op)) {
+    operands.bias = op->bias ? call.inputs[2].data : nullptr;
+    operands.pre = call.outputs.size() > 1 ? call.outputs[1].data : nullptr;
+    if (prepared.activation != nullptr) operands.c = operands.pre;
+  } else if (const auto* gradient = std::get_if<ops::LinearGradWeight>(&call.op); gradient != nullptr && gradient->accumulate) {
+    operands.present = call.inputs[2].data;
+  }
+  prepared.gemm.launch(operands, stream);
+  if (prepared.activation == nullptr) return;
+  const ops::Op activation = ops::Activation{.kind = std::get<ops::Linear>(call.op).activation};
+  prepared.activation->launch({activation, call.outputs.subspan(1, 1), call.outputs.subspan(0, 1), nullptr, nullptr}, stream);
+}
+
+constexpr Kernel by_cublaslt(std::string_view op, std::string_view name) {
+  return {.op = op, .name = name, .refusal = refuse, .workspace = workspace, .prepare = prepare, .launch = launch};
+}
+
+constexpr Kernel kKernels[] = {
+    by_cublaslt("linear", "linear.cublaslt"),
+    by_cublaslt("linear_grad_input", "linear_grad_input.cublaslt"),
+    by_cublaslt("linear_grad_weight", "linear_grad_weight.cublaslt"),
+};
+
+}  // namespace
+
+std::span<const Kernel> linear_kernels() { return kKernels; }
+
+}  // namespace plimsoll::kernels::cuda

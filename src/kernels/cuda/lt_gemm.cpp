@@ -1,0 +1,240 @@
+#include "kernels/cuda/lt_gemm.h"
+
+#include <cublasLt.h>
+
+#include <algorithm>
+#include <array>
+#include <map>
+#include <mutex>
+#include <vector>
+
+#include "base/error.h"
+#include "kernels/cuda/checks.h"
+
+namespace plimsoll::kernels::cuda {
+
+namespace {
+
+using base::DType;
+using Epilogue = LtProblem::Epilogue;
+
+constexpr int kCandidates = 12;
+constexpr int kTimings = 3;
+
+void check_lt(cublasStatus_t status, std::string_view what) {
+  if (status == CUBLAS_STATUS_SUCCESS) return;
+  base::fail(base::ErrorKind::peer_lost, "cuBLASLt: {}: {} ({})", what, cublasLtGetStatusString(status), cublasLtGetStatusName(status));
+}
+
+cudaDataType_t type_of(DType dtype) {
+  switch (dtype) {
+    case DType::f32: return CUDA_R_32F;
+    case DType::bf16: return CUDA_R_16BF;
+    case DType::f16: return CUDA_R_16F;
+    case DType::f8e4m3: return CUDA_R_8F_E4M3;
+    case DType::f8e5m2: return CUDA_R_8F_E5M2;
+    default: PLIMSOLL_CHECK(false, "a matrix product in {}", base::name_of(dtype));
+  }
+}
+
+cublasLtEpilogue_t epilogue_of(Epilogue epilogue) {
+  switch (epilogue) {
+    case Epilogue::none: return CUBLASLT_EPILOGUE_DEFAULT;
+    case Epilogue::bias: return CUBLASLT_EPILOGUE_BIAS;
+    case Epilogue::gelu: return CUBLASLT_EPILOGUE_GELU_AUX;
+    case Epilogue::gelu_bias: return CUBLASLT_EPILOGUE_GELU_AUX_BIAS;
+  }
+  return CUBLASLT_EPILOGUE_DEFAULT;
+}
+
+// One handle for each device; cuBLASLt's are safe to share between threads.
+cublasLtHandle_t handle() {
+  static std::mutex mutex;
+  static std::map<int, cublasLtHandle_t> handles;
+  int device = 0;
+  check(cudaGetDevice(&device), "cudaGetDevice");
+  const std::lock_guard lock(mutex);
+  cublasLtHandle_t& made = handles[device];
+  if (made == nullptr) check_lt(cublasLtCreate(&made), "cublasLtCreate");
+  return made;
+}
+
+// Device memory while algorithms are measured; without it the first candidate is taken.
+class Scratch {
+ public:
+  void* take(std::int64_t bytes) {
+    void* memory = nullptr;
+    if (cudaMalloc(&memory, static_cast<std::size_t>(bytes)) != cudaSuccess) {
+      cudaGetLastError();
+      return nullptr;
+    }
+    check(cudaMemset(memory, 0x3c, static_cast<std::size_t>(bytes)), "cudaMemset");  // 0.01 in every float type: zeros run faster
+    taken_.push_back(memory);
+    return memory;
+  }
+  Scratch() = default;
+  ~Scratch() {
+    for (void* memory : taken_) cudaFree(memory);
+  }
+  Scratch(const Scratch&) = delete;
+  Scratch& operator=(const Scratch&) = delete;
+
+ private:
+  std::vector<void*> taken_;
+};
+
+}  // namespace
+
+std::string LtProblem::text() const {
+  return fmt::format("{}x{}x{} {}{} {} {} {} {} {} {} {}", m, n, k, a_transposed ? "t" : "n", b_transposed ? "t" : "n", a_stride, b_stride,
+                     c_stride, base::name_of(operands), base::name_of(result), accumulate ? "+" : "", static_cast<int>(epilogue));
+}
+
+// 32 MiB is what the library asks for on this generation; small products have no use for it.
+std::int64_t LtProblem::workspace() const {
+  const bool small = static_cast<double>(m) * static_cast<double>(n) * static_cast<double>(k) < 0x1p26;
+  return small ? std::int64_t{1} << 20 : std::int64_t{32} << 20;
+}
+
+// cuBLASLt thinks in columns: it is told to make the transpose of c, which is b's transpose times a's.
+struct LtGemm::State {
+  LtProblem problem;
+  cublasLtMatmulDesc_t operation = nullptr;
+  cublasLtMatrixLayout_t first = nullptr;   // b
+  cublasLtMatrixLayout_t second = nullptr;  // a
+  cublasLtMatrixLayout_t result = nullptr;  // c
+  cublasLtMatmulAlgo_t algorithm{};
+
+  explicit State(const LtProblem& given) : problem(given) {
+    check_lt(cublasLtMatmulDescCreate(&operation, CUBLAS_COMPUTE_32F, CUDA_R_32F), "a product's description");
+    set(CUBLASLT_MATMUL_DESC_TRANSA, problem.b_transposed ? CUBLAS_OP_T : CUBLAS_OP_N);
+    set(CUBLASLT_MATMUL_DESC_TRANSB, problem.a_transposed ? CUBLAS_OP_T : CUBLAS_OP_N);
+    set(CUBLASLT_MATMUL_DESC_EPILOGUE, epilogue_of(problem.epilogue));
+    if (has_pre()) set(CUBLASLT_MATMUL_DESC_EPILOGUE_AUX_LD, problem.c_stride);
+    first = layout(problem.operands, problem.n, problem.k, problem.b_transposed, problem.b_stride);
+    second = layout(problem.operands, problem.k, problem.m, problem.a_transposed, problem.a_stride);
+    result = layout(problem.result, problem.n, problem.m, false, problem.c_stride);
+  }
+  ~State() {
+    for (cublasLtMatrixLayout_t each : {first, second, result}) cublasLtMatrixLayoutDestroy(each);
+    cublasLtMatmulDescDestroy(operation);
+  }
+  State(const State&) = delete;
+  State& operator=(const State&) = delete;
+
+  bool has_pre() const { return problem.epilogue == Epilogue::gelu || problem.epilogue == Epilogue::gelu_bias; }
+  bool has_bias() const { return problem.epilogue == Epilogue::bias || problem.epilogue == Epilogue::gelu_bias; }
+
+  template <typename T>
+  void set(cublasLtMatmulDescAttributes_t attribute, T value) {
+    check_lt(cublasLtMatmulDescSetAttribute(operation, attribute, &value, sizeof value), "a product's attribute");
+  }
+
+  static cublasLtMatrixLayout_t layout(DType dtype, std::int64_t rows, std::int64_t columns, bool transposed, std::int64_t stride) {
+    cublasLtMatrixLayout_t made = nullptr;
+    const auto high = static_cast<std::uint64_t>(transposed ? columns : rows);
+    const auto wide = static_cast<std::uint64_t>(transposed ? rows : columns);
+    check_lt(cublasLtMatrixLayoutCreate(&made, type_of(dtype), high, wide, stride), "a matrix's layout");
+    return made;
+  }
+
+  cublasStatus_t run(const LtOperands& with, const cublasLtMatmulAlgo_t& by, cudaStream_t stream) {
+    if (has_bias()) set(CUBLASLT_MATMUL_DESC_BIAS_POINTER, with.bias);
+    if (has_pre()) set(CUBLASLT_MATMUL_DESC_EPILOGUE_AUX_POINTER, with.pre);
+    const float one = 1.0f;
+    const float beta = problem.accumulate ? 1.0f : 0.0f;
+    return cublasLtMatmul(handle(), operation, &one, with.b, first, with.a, second, &beta, problem.accumulate ? with.present : with.c,
+                          result, with.c, result, &by, with.workspace, static_cast<std::size_t>(problem.workspace()), stream);
+  }
+
+  // Sums that are cut into parts come together in f32 and in a fixed order: neither atomics nor 16-bit partial sums.
+  std::vector<cublasLtMatmulHeuristicResult_t> candidates() {
+    cublasLtMatmulPreference_t preference = nullptr;
+    check_lt(cublasLtMatmulPreferenceCreate(&preference), "a preference");
+    const auto prefer = [&](cublasLtMatmulPreferenceAttributes_t attribute, auto value) {
+      check_lt(cublasLtMatmulPreferenceSetAttribute(preference, attribute, &value, sizeof value), "a preference");
+    };
+    prefer(CUBLASLT_MATMUL_PREF_MAX_WORKSPACE_BYTES, static_cast<std::uint64_t>(problem.workspace()));
+    prefer(CUBLASLT_MATMUL_PREF_REDUCTION_SCHEME_MASK,
+           static_cast<std::uint32_t>(CUBLASLT_REDUCTION_SCHEME_NONE | CUBLASLT_REDUCTION_SCHEME_COMPUTE_TYPE));
+    for (const auto attribute : {CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_A_BYTES, CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_B_BYTES,
+                                 CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_C_BYTES, CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_D_BYTES})
+      prefer(attribute, std::uint32_t{64});
+    if (has_bias()) set(CUBLASLT_MATMUL_DESC_BIAS_POINTER, reinterpret_cast<const void*>(64));
+    if (has_pre()) set(CUBLASLT_MATMUL_DESC_EPILOGUE_AUX_POINTER, reinterpret_cast<void*>(64));
+    std::vector<cublasLtMatmulHeuristicResult_t> found(kCandidates);
+    int count = 0;
+    const cublasStatus_t status =
+        cublasLtMatmulAlgoGetHeuristic(handle(), operation, first, second, result, result, preference, kCandidates, found.data(), &count);
+    cublasLtMatmulPreferenceDestroy(preference);
+    if (status != CUBLAS_STATUS_SUCCESS || count == 0) {
+      base::bad_input("cuBLASLt has no algorithm for {} ({}); its version is {}", problem.text(), cublasLtGetStatusString(status),
+                      cublasLtGetVersion());
+    }
+    found.resize(static_cast<std::size_t>(count));
+    return found;
+  }
+
+  void choose() {
+    static std::mutex mutex;
+    static std::map<std::string, cublasLtMatmulAlgo_t> measured;
+    int device = 0;
+    check(cudaGetDevice(&device), "cudaGetDevice");
+    const std::lock_guard lock(mutex);
+    const std::string key = fmt::format("{} {}", device, problem.text());
+    if (const auto known = measured.find(key); known != measured.end()) {
+      algorithm = known->second;
+      return;
+    }
+    algorithm = fastest(candidates());
+    measured[key] = algorithm;
+  }
+
+  cublasLtMatmulAlgo_t fastest(const std::vector<cublasLtMatmulHeuristicResult_t>& found) {
+    // What a launch takes longer than the product itself is not worth measuring.
+    if (found.size() == 1 || problem.workspace() < (std::int64_t{32} << 20)) return found.front().algo;
+    Scratch scratch;
+    const std::int64_t operand = base::size_of(problem.operands);
+    const std::int64_t output = base::size_of(problem.result);
+    LtOperands with;
+    with.a = scratch.take((problem.a_transposed ? problem.k : problem.m) * problem.a_stride * operand);
+    with.b = scratch.take((problem.b_transposed ? problem.n : problem.k) * problem.b_stride * operand);
+    with.c = scratch.take(problem.m * problem.c_stride * output);
+    with.present = with.c;
+    with.pre = has_pre() ? scratch.take(problem.m * problem.c_stride * output) : with.c;
+    with.bias = scratch.take(problem.n * output);
+    with.workspace = static_cast<std::byte*>(scratch.take(problem.workspace()));
+    if (with.a == nullptr || with.b == nullptr || with.c == nullptr || with.pre == nullptr || with.bias == nullptr ||
+        with.workspace == nullptr)
+      return found.front().algo;
+    std::array<cudaEvent_t, 2> events{};
+    for (cudaEvent_t& event : events) check(cudaEventCreate(&event), "cudaEventCreate");
+    float best = 0.0f;
+    const cublasLtMatmulHeuristicResult_t* chosen = nullptr;
+    for (const cublasLtMatmulHeuristicResult_t& candidate : found) {
+      if (run(with, candidate.algo, nullptr) != CUBLAS_STATUS_SUCCESS) continue;
+      check(cudaEventRecord(events[0], nullptr), "cudaEventRecord");
+      for (int timing = 0; timing < kTimings; ++timing) run(with, candidate.algo, nullptr);
+      check(cudaEventRecord(events[1], nullptr), "cudaEventRecord");
+      check(cudaEventSynchronize(events[1]), problem.text());
+      float milliseconds = 0.0f;
+      check(cudaEventElapsedTime(&milliseconds, events[0], events[1]), "cudaEventElapsedTime");
+      // The library's own order counts where the clock cannot tell.
+      if (chosen == nullptr || milliseconds < 0.98f * best) {
+        best = milliseconds;
+        chosen = &candidate;
+      }
+    }
+    for (cudaEvent_t event : events) cudaEventDestroy(event);
+    PLIMSOLL_CHECK(chosen != nullptr, "none of cuBLASLt's algorithms for {} runs", problem.text());
+    return chosen->algo;
+  }
+};
+
+LtGemm::LtGemm(const LtProblem& problem) : state_(std::make_shared<State>(problem)) { state_->choose(); }
+
+void LtGemm::launch(const LtOperands& operands, cudaStream_t stream) const {
+  check_lt(state_->run(operands, state_->algorithm, stream), state_->problem.text());
+}
+
+}  // namespace plimsoll::kernels::cuda

@@ -1,0 +1,68 @@
+// A matrix product by cuBLASLt, settled once for its sizes: which of its algorithms is fastest here is measured the first time
+// and remembered, so that launching it takes no decision and no other memory than its workspace.
+#pragma once
+
+#include <cuda_runtime.h>
+
+#include <cstddef>
+#include <cstdint>
+#include <memory>
+#include <optional>
+#include <string>
+
+#include "base/dtype.h"
+
+namespace plimsoll::kernels::cuda {
+
+// c (m, n) = a (m, k) b (k, n) + [c before], row-major, with f32 sums. A transposed operand lies in memory as its transpose.
+// Leading dimensions are those of the rows in memory.
+struct LtProblem {
+  enum class Epilogue : std::uint8_t {
+    none,
+    bias,       // + bias (n)
+    gelu,       // pre = a b; c = gelu_tanh(pre)
+    gelu_bias,  // pre = a b + bias; c = gelu_tanh(pre)
+  };
+
+  std::int64_t m = 0;
+  std::int64_t n = 0;
+  std::int64_t k = 0;
+  bool a_transposed = false;
+  bool b_transposed = false;
+  std::int64_t a_stride = 0;  // elements between rows in memory
+  std::int64_t b_stride = 0;
+  std::int64_t c_stride = 0;
+  base::DType operands = base::DType::bf16;
+  base::DType result = base::DType::bf16;
+  bool accumulate = false;
+  Epilogue epilogue = Epilogue::none;
+
+  // As a key of what has been measured.
+  std::string text() const;
+  // What the plan sets aside for it.
+  std::int64_t workspace() const;
+};
+
+struct LtOperands {
+  const void* a = nullptr;
+  const void* b = nullptr;
+  const void* present = nullptr;  // with accumulate: what is added to
+  void* c = nullptr;
+  const void* bias = nullptr;
+  void* pre = nullptr;
+  std::byte* workspace = nullptr;
+};
+
+class LtGemm {
+ public:
+  // Takes the device. bad_input when cuBLASLt has no algorithm for it.
+  explicit LtGemm(const LtProblem& problem);
+
+  void launch(const LtOperands& operands, cudaStream_t stream) const;
+
+ private:
+  struct State;
+  std::shared_ptr<State> state_;
+};
+
+}  // namespace plimsoll::kernels::cuda

@@ -1,0 +1,386 @@
+// Attention for every mask, element type and head size up to 256: what the library's form does not take. One warp makes one
+// row of a result (a query's output, a query's gradient, a key's and value's gradients) and walks over the other side in
+// order, so every sum has one order. Scores are never stored.
+#include "kernels/cuda/checks.h"
+#include "kernels/cuda/dropout.cuh"
+#include "kernels/cuda/elements.cuh"
+#include "kernels/cuda/table.h"
+#include "kernels/cuda/workspace.h"
+
+namespace plimsoll::kernels::cuda {
+
+namespace {
+
+constexpr int kWarps = 4;
+constexpr int kMostDim = 256;
+
+// ops::Heads, for the device.
+struct Layout {
+  std::int64_t query, kv, dim, per_group, packed_width;
+
+  __device__ std::int64_t query_at(std::int64_t h) const { return ((h / per_group) * (per_group + 2) + h % per_group) * dim; }
+  __device__ std::int64_t key_at(std::int64_t g) const { return (g * (per_group + 2) + per_group) * dim; }
+};
+
+Layout layout_of(const ops::Heads& heads) { return {heads.query, heads.kv, heads.dim, heads.per_group(), heads.packed_width()}; }
+
+struct Problem {
+  Layout heads;
+  std::int64_t batch, length;
+  bool causal;
+  std::int64_t window;
+  const std::int32_t* segments;  // null: all one
+  DropoutSite dropout;
+  std::int64_t first_head;
+  float scale;
+  const float* lse;    // backward
+  const float* delta;  // backward: the sum of dout * out over a head, for each query
+
+  __device__ bool sees(std::int64_t b, std::int64_t i, std::int64_t j) const {
+    if (causal && j > i) return false;
+    if (window > 0 && j <= i - window) return false;
+    if (segments == nullptr) return true;
+    const std::int32_t own = segments[b * length + i];
+    return own >= 0 && own == segments[b * length + j];
+  }
+  __device__ std::int64_t stat(std::int64_t b, std::int64_t h, std::int64_t i) const { return (b * heads.query + h) * length + i; }
+  __device__ float multiplier(const DropoutKey& key, std::int64_t b, std::int64_t h, std::int64_t i, std::int64_t j) const {
+    if (dropout.samples == nullptr) return 1.0f;
+    const auto element = static_cast<std::uint64_t>(((first_head + h) * length + i) * length + j);
+    return dropout_multiplier(dropout, key, static_cast<std::uint32_t>(dropout.samples[b]), element);
+  }
+};
+
+__device__ __forceinline__ float warp_sum(float value) {
+  for (int offset = 16; offset > 0; offset /= 2) value += __shfl_xor_sync(~0u, value, offset);
+  return value;
+}
+
+// A head's row, spread over a warp: element lane + 32 n in slot n.
+template <int kSlots>
+struct Row {
+  float at[kSlots];
+
+  template <typename T>
+  __device__ static Row load(const T* from, std::int64_t dim) {
+    Row row;
+#pragma unroll
+    for (int n = 0; n < kSlots; ++n) {
+      const std::int64_t e = threadIdx.x + 32 * n;
+      row.at[n] = e < dim ? to_f32(from[e]) : 0.0f;
+    }
+    return row;
+  }
+  __device__ static Row zero() {
+    Row row;
+#pragma unroll
+    for (int n = 0; n < kSlots; ++n) row.at[n] = 0.0f;
+    return row;
+  }
+  template <typename T>
+  __device__ void store(T* to, std::int64_t dim, float factor) const {
+#pragma unroll
+    for (int n = 0; n < kSlots; ++n) {
+      const std::int64_t e = threadIdx.x + 32 * n;
+      if (e < dim) to[e] = from_f32<T>(at[n] * factor);
+    }
+  }
+  __device__ void add(const Row& other, float factor) {
+#pragma unroll
+    for (int n = 0; n < kSlots; ++n) at[n] = fmaf(other.at[n], factor, at[n]);
+  }
+  __device__ void multiply(float factor) {
+#pragma unroll
+    for (int n = 0; n < kSlots; ++n) at[n] *= factor;
+  }
+  __device__ static float dot(const Row& a, const Row& b) {
+    float sum = 0.0f;
+#pragma unroll
+    for (int n = 0; n < kSlots; ++n) sum = fmaf(a.at[n], b.at[n], sum);
+    return warp_sum(sum);
+  }
+};
+
+// Which row a warp makes: of (batch, heads, length), the last fastest.
+struct Place {
+  std::int64_t b, h, i;
+  bool inside;
+  __device__ Place(const Problem& p, std::int64_t heads) {
+    std::int64_t row = static_cast<std::int64_t>(blockIdx.x) * kWarps + threadIdx.y;
+    inside = row < p.batch * heads * p.length;
+    i = row % p.length;
+    row /= p.length;
+    h = row % heads;
+    b = row / heads;
+  }
+};
+
+__device__ std::int64_t first_key(const Problem& p, std::int64_t i) { return p.window > 0 && i - p.window + 1 > 0 ? i - p.window + 1 : 0; }
+__device__ std::int64_t end_key(const Problem& p, std::int64_t i) { return p.causal ? i + 1 : p.length; }
+
+template <typename T, int kSlots>
+__global__ void forward(Problem p, const T* packed, T* out, float* lse) {
+  const Place at(p, p.heads.query);
+  if (!at.inside) return;
+  const std::int64_t dim = p.heads.dim;
+  const std::int64_t width = p.heads.packed_width;
+  const std::int64_t g = at.h / p.heads.per_group;
+  const T* sample = packed + at.b * p.length * width;
+  const auto query = Row<kSlots>::load(sample + at.i * width + p.heads.query_at(at.h), dim);
+  const DropoutKey key = p.dropout.samples != nullptr ? dropout_key(p.dropout) : DropoutKey{};
+  auto sum = Row<kSlots>::zero();
+  float largest = -INFINITY;
+  float total = 0.0f;
+  const std::int64_t end = end_key(p, at.i);
+  for (std::int64_t j = first_key(p, at.i); j < end; ++j) {
+    if (!p.sees(at.b, at.i, j)) continue;
+    const T* row = sample + j * width + p.heads.key_at(g);
+    const float score = p.scale * Row<kSlots>::dot(query, Row<kSlots>::load(row, dim));
+    if (score > largest) {
+      const float shrink = expf(largest - score);
+      total *= shrink;
+      sum.multiply(shrink);
+      largest = score;
+    }
+    const float weight = expf(score - largest);
+    total += weight;
+    sum.add(Row<kSlots>::load(row + dim, dim), weight * p.multiplier(key, at.b, at.h, at.i, j));
+  }
+  sum.store(out + ((at.b * p.length + at.i) * p.heads.query + at.h) * dim, dim, total > 0.0f ? 1.0f / total : 0.0f);
+  if (threadIdx.x == 0) lse[p.stat(at.b, at.h, at.i)] = total > 0.0f ? largest + logf(total) : -INFINITY;
+}
+
+template <typename T, int kSlots>
+__global__ void deltas(Problem p, const T* dout, const T* out, float* delta) {
+  const Place at(p, p.heads.query);
+  if (!at.inside) return;
+  const std::int64_t offset = ((at.b * p.length + at.i) * p.heads.query + at.h) * p.heads.dim;
+  const float sum = Row<kSlots>::dot(Row<kSlots>::load(dout + offset, p.heads.dim), Row<kSlots>::load(out + offset, p.heads.dim));
+  if (threadIdx.x == 0) delta[p.stat(at.b, at.h, at.i)] = sum;
+}
+
+template <typename T, int kSlots>
+__global__ void backward_query(Problem p, const T* dout, const T* packed, T* dpacked) {
+  const Place at(p, p.heads.query);
+  if (!at.inside) return;
+  const std::int64_t dim = p.heads.dim;
+  const std::int64_t width = p.heads.packed_width;
+  const std::int64_t g = at.h / p.heads.per_group;
+  const T* sample = packed + at.b * p.length * width;
+  const auto query = Row<kSlots>::load(sample + at.i * width + p.heads.query_at(at.h), dim);
+  const auto upstream = Row<kSlots>::load(dout + ((at.b * p.length + at.i) * p.heads.query + at.h) * dim, dim);
+  const DropoutKey key = p.dropout.samples != nullptr ? dropout_key(p.dropout) : DropoutKey{};
+  const float lse = p.lse[p.stat(at.b, at.h, at.i)];
+  const float delta = p.delta[p.stat(at.b, at.h, at.i)];
+  auto sum = Row<kSlots>::zero();
+  const std::int64_t end = lse == -INFINITY ? 0 : end_key(p, at.i);
+  for (std::int64_t j = first_key(p, at.i); j < end; ++j) {
+    if (!p.sees(at.b, at.i, j)) continue;
+    const T* row = sample + j * width + p.heads.key_at(g);
+    const auto own = Row<kSlots>::load(row, dim);
+    const float weight = expf(p.scale * Row<kSlots>::dot(query, own) - lse);
+    const float through = Row<kSlots>::dot(upstream, Row<kSlots>::load(row + dim, dim)) * p.multiplier(key, at.b, at.h, at.i, j);
+    sum.add(own, weight * (through - delta));
+  }
+  sum.store(dpacked + (at.b * p.length + at.i) * width + p.heads.query_at(at.h), dim, p.scale);
+}
+
+template <typename T, int kSlots>
+__global__ void backward_key(Problem p, const T* dout, const T* packed, T* dpacked) {
+  const Place at(p, p.heads.kv);  // h is the key-value head, i the key
+  if (!at.inside) return;
+  const std::int64_t dim = p.heads.dim;
+  const std::int64_t width = p.heads.packed_width;
+  const T* sample = packed + at.b * p.length * width;
+  const T* row = sample + at.i * width + p.heads.key_at(at.h);
+  const auto own = Row<kSlots>::load(row, dim);
+  const auto value = Row<kSlots>::load(row + dim, dim);
+  const DropoutKey key = p.dropout.samples != nullptr ? dropout_key(p.dropout) : DropoutKey{};
+  auto dkey = Row<kSlots>::zero();
+  auto dvalue = Row<kSlots>::zero();
+  const std::int64_t first = p.causal ? at.i : 0;
+  const std::int64_t end = p.window > 0 && at.i + p.window < p.length ? at.i + p.window : p.length;
+  for (std::int64_t n = 0; n < p.heads.per_group; ++n) {
+    const std::int64_t h = at.h * p.heads.per_group + n;
+    for (std::int64_t i = first; i < end; ++i) {
+      if (!p.sees(at.b, i, at.i)) continue;
+      const float lse = p.lse[p.stat(at.b, h, i)];
+      if (lse == -INFINITY) continue;
+      const auto query = Row<kSlots>::load(sample + i * width + p.heads.query_at(h), dim);
+      const auto upstream = Row<kSlots>::load(dout + ((at.b * p.length + i) * p.heads.query + h) * dim, dim);
+      const float weight = expf(p.scale * Row<kSlots>::dot(query, own) - lse);
+      const float multiplier = p.multiplier(key, at.b, h, i, at.i);
+      const float through = Row<kSlots>::dot(upstream, value) * multiplier;
+      dvalue.add(upstream, weight * multiplier);
+      dkey.add(query, weight * (through - p.delta[p.stat(at.b, h, i)]));
+    }
+  }
+  T* to = dpacked + (at.b * p.length + at.i) * width + p.heads.key_at(at.h);
+  dkey.store(to, dim, p.scale);
+  dvalue.store(to + dim, dim, 1.0f);
+}
+
+Problem problem_of(const ops::Attention& op, const Tensor& packed, std::span<const Tensor> masks) {
+  Problem p{.heads = layout_of(op.heads),
+            .batch = packed.type.shape[0],
+            .length = packed.type.shape[1],
+            .causal = op.causal,
+            .window = op.window,
+            .segments = op.segmented ? masks[0].as<const std::int32_t>() : nullptr,
+            .dropout = {},
+            .first_head = op.first_head,
+            .scale = 1.0f / sqrtf(static_cast<float>(op.heads.dim)),
+            .lse = nullptr,
+            .delta = nullptr};
+  const std::size_t at = op.segmented ? 1 : 0;
+  if (op.rate > 0.0) p.dropout = dropout_site(op.rate, op.site, masks[at], masks[at + 1]);
+  return p;
+}
+
+unsigned grid_of(const Problem& p, std::int64_t heads) { return blocks_for(p.batch * heads * p.length, kWarps); }
+
+// use(T{}, slots) for the element type and the least number of slots that holds a head.
+template <typename Use>
+void with_form(base::DType dtype, std::int64_t dim, Use&& use) {
+  with_element(dtype, [&](auto zero) {
+    if (dim <= 64) {
+      use(zero, std::integral_constant<int, 2>());
+    } else {
+      use(zero, std::integral_constant<int, kMostDim / 32>());
+    }
+  });
+}
+
+void attention(const Call& call, cudaStream_t stream) {
+  const Problem p = problem_of(std::get<ops::Attention>(call.op), call.inputs[0], call.inputs.subspan(1));
+  with_form(call.inputs[0].type.dtype, p.heads.dim, [&](auto zero, auto slots) {
+    using T = decltype(zero);
+    forward<T, slots.value><<<grid_of(p, p.heads.query), dim3(32, kWarps), 0, stream>>>(
+        p, call.inputs[0].as<const T>(), call.outputs[0].as<T>(), call.outputs[1].as<float>());
+  });
+  check_launch("attention.plain");
+}
+
+std::int64_t workspace(const ops::KernelQuery& query) {
+  Workspace pieces;
+  pieces.take<float>(query.inputs[3].shape.elements());
+  return pieces.bytes();
+}
+
+void attention_grad(const Call& call, cudaStream_t stream) {
+  Problem p = problem_of(std::get<ops::AttentionGrad>(call.op).forward, call.inputs[1], call.inputs.subspan(4));
+  Workspace pieces(call.workspace);
+  auto* delta = pieces.take<float>(call.inputs[3].type.shape.elements());
+  p.lse = call.inputs[3].as<const float>();
+  p.delta = delta;
+  with_form(call.inputs[1].type.dtype, p.heads.dim, [&](auto zero, auto slots) {
+    using T = decltype(zero);
+    const dim3 block(32, kWarps);
+    const auto* dout = call.inputs[0].as<const T>();
+    const auto* packed = call.inputs[1].as<const T>();
+    auto* dpacked = call.outputs[0].as<T>();
+    deltas<T, slots.value><<<grid_of(p, p.heads.query), block, 0, stream>>>(p, dout, call.inputs[2].as<const T>(), delta);
+    backward_query<T, slots.value><<<grid_of(p, p.heads.query), block, 0, stream>>>(p, dout, packed, dpacked);
+    backward_key<T, slots.value><<<grid_of(p, p.heads.kv), block, 0, stream>>>(p, dout, packed, dpacked);
+  });
+  check_launch("attention_grad.plain");
+}
+
+// ---- with a cache of keys and values
+
+struct CacheProblem {
+  Layout heads;
+  std::int64_t batch, length, slots, window;
+  float scale;
+};
+
+// One block a row and key-value head. Of rows that go to the same slot the last one counts.
+template <typename T>
+__global__ void extend_cache(CacheProblem p, const T* packed, const std::int32_t* positions, T* cache) {
+  const std::int64_t t = blockIdx.x % p.length;
+  const std::int64_t b = blockIdx.x / p.length;
+  const std::int64_t g = blockIdx.y;
+  const std::int32_t position = positions[b * p.length + t];
+  for (std::int64_t later = t + 1; later < p.length; ++later) {
+    if (positions[b * p.length + later] == position) return;
+  }
+  const T* from = packed + (b * p.length + t) * p.heads.packed_width + p.heads.key_at(g);
+  T* keys = cache + ((b * 2 * p.heads.kv + 2 * g) * p.slots + position) * p.heads.dim;
+  T* values = keys + p.slots * p.heads.dim;
+  for (std::int64_t d = threadIdx.x; d < p.heads.dim; d += blockDim.x) {
+    keys[d] = from[d];
+    values[d] = from[p.heads.dim + d];
+  }
+}
+
+// One warp a row and query head.
+template <typename T, int kSlots>
+__global__ void cached_forward(CacheProblem p, const T* packed, const std::int32_t* positions, const T* cache, T* out) {
+  const std::int64_t row = static_cast<std::int64_t>(blockIdx.x) * kWarps + threadIdx.y;
+  if (row >= p.batch * p.length * p.heads.query) return;
+  const std::int64_t h = row % p.heads.query;
+  const std::int64_t t = row / p.heads.query;
+  const std::int64_t b = t / p.length;
+  const std::int64_t g = h / p.heads.per_group;
+  const std::int64_t dim = p.heads.dim;
+  const T* keys = cache + (b * 2 * p.heads.kv + 2 * g) * p.slots * dim;
+  const T* values = keys + p.slots * dim;
+  const auto query = Row<kSlots>::load(packed + t * p.heads.packed_width + p.heads.query_at(h), dim);
+  const std::int64_t position = positions[t];
+  const std::int64_t first = p.window > 0 && position - p.window + 1 > 0 ? position - p.window + 1 : 0;
+  auto sum = Row<kSlots>::zero();
+  float largest = -INFINITY;
+  float total = 0.0f;
+  for (std::int64_t j = first; j <= position; ++j) {
+    const float score = p.scale * Row<kSlots>::dot(query, Row<kSlots>::load(keys + j * dim, dim));
+    if (score > largest) {
+      const float shrink = expf(largest - score);
+      total *= shrink;
+      sum.multiply(shrink);
+      largest = score;
+    }
+    const float weight = expf(score - largest);
+    total += weight;
+    sum.add(Row<kSlots>::load(values + j * dim, dim), weight);
+  }
+  sum.store(out + row * dim, dim, 1.0f / total);
+}
+
+void cached_attention(const Call& call, cudaStream_t stream) {
+  const auto& op = std::get<ops::CachedAttention>(call.op);
+  const base::Shape& packed = call.inputs[0].type.shape;
+  const CacheProblem p{layout_of(op.heads),          packed[0], packed[1],
+                       call.inputs[2].type.shape[2], op.window, 1.0f / sqrtf(static_cast<float>(op.heads.dim))};
+  with_form(call.inputs[0].type.dtype, op.heads.dim, [&](auto zero, auto slots) {
+    using T = decltype(zero);
+    const dim3 rows(static_cast<unsigned>(p.batch * p.length), static_cast<unsigned>(op.heads.kv));
+    const auto* positions = call.inputs[1].as<const std::int32_t>();
+    extend_cache<T><<<rows, 64, 0, stream>>>(p, call.inputs[0].as<const T>(), positions, call.outputs[1].as<T>());
+    cached_forward<T, slots.value><<<blocks_for(p.batch * p.length * op.heads.query, kWarps), dim3(32, kWarps), 0, stream>>>(
+        p, call.inputs[0].as<const T>(), positions, call.outputs[1].as<const T>(), call.outputs[0].as<T>());
+  });
+  check_launch("cached_attention.plain");
+}
+
+std::optional<std::string> refuse(const ops::KernelQuery& query) {
+  const bool backward = std::holds_alternative<ops::AttentionGrad>(query.op);
+  if (!is_element(query.inputs[backward ? 1 : 0].dtype)) return "operands are not f32, bf16 or f16";
+  const auto* cached = std::get_if<ops::CachedAttention>(&query.op);
+  const ops::Heads& heads = cached != nullptr ? cached->heads
+                            : backward        ? std::get<ops::AttentionGrad>(query.op).forward.heads
+                                              : std::get<ops::Attention>(query.op).heads;
+  if (heads.dim > kMostDim) return "heads are larger than 256";
+  return std::nullopt;
+}
+
+constexpr Kernel kKernels[] = {
+    {.op = "attention", .name = "attention.plain", .refusal = refuse, .launch = attention},
+    {.op = "attention_grad", .name = "attention_grad.plain", .refusal = refuse, .workspace = workspace, .launch = attention_grad},
+    {.op = "cached_attention", .name = "cached_attention.plain", .refusal = refuse, .launch = cached_attention},
+};
+
+}  // namespace
+
+std::span<const Kernel> plain_attention_kernels() { return kKernels; }
+
+}  // namespace plimsoll::kernels::cuda
