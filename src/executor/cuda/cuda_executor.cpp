@@ -231,13 +231,18 @@ class CudaExecutor final : public Executor {
     nvtxRangePushA(call.label.c_str());
     Event call_begin = recorder != nullptr ? recorder->now(stream) : Event();
     const plan::Procedure& procedure = plan_.procedures[call.procedure];
-    for (const PreparedInstruction& instruction : procedures_[call.procedure.index]) {
+    const std::vector<PreparedInstruction>& instructions = procedures_[call.procedure.index];
+    for (std::size_t index = 0; index < instructions.size();) {
+      const PreparedInstruction& instruction = instructions[index];
       nvtxRangePushA(instruction.detail.c_str());
       Event begin = recorder != nullptr ? recorder->now(stream) : Event();
       if (instruction.collective != nullptr) {
         run_collective(procedure, resolved, *instruction.collective, stream);
+        ++index;
       } else {
-        launch(procedure, resolved, instruction, stream);
+        const std::size_t end = end_of_alike(instructions, index);
+        launch(procedure, resolved, std::span(instructions).subspan(index, end - index), stream);
+        index = end;
       }
       if (recorder != nullptr)
         recorder->note({instruction.name, instruction.detail, resolved.stream, call.micro_batch, std::move(begin), recorder->now(stream)});
@@ -254,20 +259,45 @@ class CudaExecutor final : public Executor {
     return resolved.slots[operand.index] + (operand.own_shard ? place_on_data_ * operand.type.bytes() : 0);
   }
 
-  void launch(const plan::Procedure& procedure, const ResolvedCall& resolved, const PreparedInstruction& instruction, cudaStream_t stream) {
-    const plan::Compute& compute = *instruction.compute;
+  // Instructions that follow each other and that one kernel takes together: the updates of a block's parameters, the squares of
+  // its gradients.
+  static std::size_t end_of_alike(const std::vector<PreparedInstruction>& instructions, std::size_t first) {
+    std::size_t end = first + 1;
+    if (instructions[first].kernel->launch_many == nullptr) return end;
+    while (end < instructions.size() && instructions[end].kernel == instructions[first].kernel) ++end;
+    return end;
+  }
+
+  // A call's operands, kept while it is launched.
+  struct Operands {
     std::array<cuda::Tensor, kMaxOperands> inputs;
     std::array<cuda::Tensor, kMaxOperands> outputs;
+  };
+
+  cuda::Call call_of(const plan::Procedure& procedure, const ResolvedCall& resolved, const PreparedInstruction& instruction,
+                     Operands& operands) const {
+    const plan::Compute& compute = *instruction.compute;
     for (std::size_t index = 0; index < compute.inputs.size(); ++index)
-      inputs[index] = {address_of(procedure, resolved, compute.inputs[index]), compute.inputs[index].type};
+      operands.inputs[index] = {address_of(procedure, resolved, compute.inputs[index]), compute.inputs[index].type};
     for (std::size_t index = 0; index < compute.outputs.size(); ++index)
-      outputs[index] = {address_of(procedure, resolved, compute.outputs[index]), compute.outputs[index].type};
-    instruction.kernel->launch({.op = compute.op,
-                                .inputs = std::span(inputs.data(), compute.inputs.size()),
-                                .outputs = std::span(outputs.data(), compute.outputs.size()),
-                                .workspace = compute.workspace.count > 0 ? resolved.frame + compute.workspace_offset.count : nullptr,
-                                .prepared = instruction.prepared.get()},
-                               stream);
+      operands.outputs[index] = {address_of(procedure, resolved, compute.outputs[index]), compute.outputs[index].type};
+    return {.op = compute.op,
+            .inputs = std::span(operands.inputs.data(), compute.inputs.size()),
+            .outputs = std::span(operands.outputs.data(), compute.outputs.size()),
+            .workspace = compute.workspace.count > 0 ? resolved.frame + compute.workspace_offset.count : nullptr,
+            .prepared = instruction.prepared.get()};
+  }
+
+  void launch(const plan::Procedure& procedure, const ResolvedCall& resolved, std::span<const PreparedInstruction> alike,
+              cudaStream_t stream) {
+    std::vector<Operands> operands(alike.size());
+    std::vector<cuda::Call> calls;
+    for (std::size_t index = 0; index < alike.size(); ++index) calls.push_back(call_of(procedure, resolved, alike[index], operands[index]));
+    if (calls.size() == 1) {
+      alike.front().kernel->launch(calls.front(), stream);
+    } else {
+      alike.front().kernel->launch_many(calls, stream);
+    }
   }
 
   void run_collective(const plan::Procedure& procedure, const ResolvedCall& resolved, const plan::Collective& collective,
