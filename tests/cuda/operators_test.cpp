@@ -88,6 +88,10 @@ TEST_P(OnDevice, EveryCaseHasAKernel) {
   }
 }
 
+TEST(Table, EveryKernelIsFoundByItsName) {
+  for (const cuda::Kernel& kernel : cuda::kernels()) EXPECT_EQ(&cuda::kernel_named(kernel.name), &kernel);
+}
+
 INSTANTIATE_TEST_SUITE_P(Operators, OnDevice, testing::ValuesIn(operators()), [](const auto& test) { return test.param; });
 
 }  // namespace

@@ -10,6 +10,7 @@
 #include "formats/hf_gather.h"
 #include "formats/hf_names.h"
 #include "formats/safetensors.h"
+#include "golden/test_device.h"
 #include "io/posix_file_system.h"
 #include "train/trainer.h"
 #include "train/weights.h"
@@ -66,8 +67,8 @@ double last_loss(const std::string& precision, std::vector<double>* all = nullpt
   Silent silent;
   const observe::SystemClock clock;
   const std::atomic<bool> stop{false};
-  const config::Run run =
-      config::load_run(kFolder + "/run.json", {"data.train=\"" + kFolder + "/corpus.txt\"", "precision=" + precision, "threads=2"});
+  const config::Run run = config::load_run(
+      kFolder + "/run.json", on_test_device({"data.train=\"" + kFolder + "/corpus.txt\"", "precision=" + precision, "threads=2"}));
   train::Trainer trainer(run, {.file_system = files, .observer = silent, .clock = clock, .stop_wanted = stop});
   start_as_pytorch(trainer.session(), run);
   double mean = 0.0;

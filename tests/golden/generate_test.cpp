@@ -5,6 +5,7 @@
 
 #include "config/config.h"
 #include "formats/hf_directory.h"
+#include "golden/test_device.h"
 #include "io/files.h"
 #include "io/posix_file_system.h"
 #include "train/generate.h"
@@ -25,7 +26,7 @@ class GoldenText : public testing::TestWithParam<const char*> {};
 TEST_P(GoldenText, IsThatOfTransformers) {
   io::PosixFileSystem files;
   const std::string folder = std::string(PLIMSOLL_SOURCE_DIR "/tests/golden/data/") + GetParam();
-  const config::Run run = config::load_run(folder + "/run.json");
+  const config::Run run = config::load_run(folder + "/run.json", on_test_device());
   const formats::HfDirectory weights = formats::HfDirectory::open(files, folder, folder + "/weights.safetensors");
   const base::Json stored = base::parse_json(io::read_text(files, folder + "/generate.json"), "generate.json");
   const std::vector<std::int32_t> prompt = ids_of(stored.at("prompt"));

@@ -9,6 +9,7 @@
 #include "formats/hf_directory.h"
 #include "formats/hf_gather.h"
 #include "formats/safetensors.h"
+#include "golden/test_device.h"
 #include "io/posix_file_system.h"
 #include "train/session.h"
 #include "train/setup.h"
@@ -37,7 +38,7 @@ class Golden : public testing::TestWithParam<const char*> {
  protected:
   Golden()
       : folder_(std::string(PLIMSOLL_SOURCE_DIR "/tests/golden/data/") + GetParam()),
-        run_(config::load_run(folder_ + "/run.json")),
+        run_(config::load_run(folder_ + "/run.json", on_test_device())),
         weights_(formats::HfDirectory::open(files_, folder_, folder_ + "/weights.safetensors")),
         batch_(formats::Safetensors::open(files_, folder_ + "/batch.safetensors")),
         expect_(formats::Safetensors::open(files_, folder_ + "/expect.safetensors")) {}

@@ -58,6 +58,12 @@ void add_embedding(std::vector<Case>& cases) {
   for (const std::int64_t members : {1, 2, 5}) cases.push_back(cross_entropy_merge_case(members, 13));
 }
 
+// Mixed precision keeps vectors in f32.
+Case with_f32_bias(Case test) {
+  test.inputs[2].type.dtype = DType::f32;
+  return test;
+}
+
 void add_linear(std::vector<Case>& cases) {
   Pick pick("linear");
   struct Size {
@@ -86,8 +92,10 @@ void add_linear(std::vector<Case>& cases) {
       cases.push_back(linear_case({.bias = true, .activation = kind}, Shape{2, 5, 7}, 13, dtype));
       cases.push_back(linear_case({.bias = kind == ActivationKind::relu, .activation = kind}, Shape{3, 19, 37}, 67, dtype));
       cases.push_back(linear_case({.bias = kind != ActivationKind::silu, .activation = kind}, Shape{2, 8, 32}, 48, dtype));
+      if (dtype != DType::f32) cases.push_back(with_f32_bias(linear_case({.bias = true, .activation = kind}, Shape{2, 8, 32}, 48, dtype)));
     }
     cases.push_back(bias_grad_case(Shape{2, 301, 33}, dtype, DType::f32));
+    if (dtype != DType::f32) cases.push_back(with_f32_bias(linear_case({.bias = true}, Shape{2, 5, 7}, 13, dtype)));
   }
 }
 
@@ -217,6 +225,7 @@ void add_loss(std::vector<Case>& cases) {
       }
     }
     cases.push_back(head_loss_case({.bias = true, .gradients = true, .dtype = dtype}, Shape{2, 9, 12}, 50, dtype));
+    if (dtype != DType::f32) cases.push_back(with_f32_bias(head_loss_case({.bias = true, .gradients = true}, Shape{2, 9, 24}, 50, dtype)));
     // Larger than any chunk of rows or of the vocabulary that a kernel would take at once.
     cases.push_back(head_loss_case({.gradients = true}, Shape{2, 150, 12}, 5003, dtype));
   }

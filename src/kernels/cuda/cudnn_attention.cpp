@@ -40,12 +40,11 @@ struct Problem {
     return fmt::format("{} x {} x {} x {} of {} in {} runs {} {} {} {}", batch, length, query_heads, dim, packed_width, runs, causal,
                        base::name_of(dtype), backward, deterministic);
   }
+  bool grouped() const { return query_heads > kv_heads; }
   // Elements between heads of a tensor within a run.
-  std::int64_t query_step() const { return runs == 1 ? 3 * dim : dim; }
+  std::int64_t query_step() const { return grouped() ? dim : 3 * dim; }
   std::int64_t kv_step() const { return 3 * dim; }
-  // Elements from one run's tensors to the next's.
-  std::int64_t packed_step() const { return (query_heads + 2) * dim; }
-  std::int64_t key_offset() const { return runs == 1 ? dim : query_heads * dim; }
+  std::int64_t key_offset() const { return grouped() ? query_heads * dim : dim; }
 };
 
 Problem problem_of(const ops::KernelQuery& query, bool deterministic) {
@@ -237,7 +236,7 @@ void launch(const Call& call, cudaStream_t stream) {
   PLIMSOLL_CHECK(fe::detail::set_stream(handle(), stream) == CUDNN_STATUS_SUCCESS, "cuDNN does not take a stream");
   const std::int64_t size = base::size_of(p.dtype);
   for (std::int64_t run = 0; run < p.runs; ++run) {
-    const std::int64_t packed_at = run * p.packed_step() * size;
+    const std::int64_t packed_at = run * (p.query_heads + 2) * p.dim * size;
     const std::int64_t key_at = packed_at + p.key_offset() * size;
     const std::int64_t out_at = run * p.query_heads * p.dim * size;
     const std::int64_t stats_at = run * p.query_heads * p.length * 4;

@@ -1,11 +1,13 @@
 // The linear head and its cross-entropy, chunk of rows by chunk: logits by one product, losses and the logits' gradients by one
 // pass over them, then dx and dw by two more. Three products in all, and the logits exist for one chunk only.
 //
-// Logits are f32 even where the operands are 16-bit: a probability is as good as the difference of two of them. Rows lie at a
-// multiple of 64 elements, because a vocabulary is often odd and the products want aligned rows.
+// Logits are f32 even where the operands are 16-bit: a probability is as good as the difference of two of them. A vocabulary is
+// often odd (50257), and products with odd extents are several times slower: they work on a copy of the weights with rows of
+// zeros up to a multiple of 64, whose logits are left out and whose gradients are zero.
 #include <algorithm>
 
 #include "base/error.h"
+#include "kernels/cuda/checks.h"
 #include "kernels/cuda/head_softmax.h"
 #include "kernels/cuda/lt_gemm.h"
 #include "kernels/cuda/table.h"
@@ -24,7 +26,7 @@ std::int64_t round_up(std::int64_t count, std::int64_t to) { return (count + to 
 // Sizes and how rows are cut.
 struct Head {
   std::int64_t rows, width, vocabulary;
-  std::int64_t stride;  // of the logits, elements of f32
+  std::int64_t padded;  // vocabulary up to a multiple of 64: columns of the logits
   std::int64_t chunk;   // rows at once
   std::int64_t chunks;
   DType operands, gradient;
@@ -34,11 +36,11 @@ struct Head {
       : rows(query.inputs[0].shape.rows()),
         width(query.inputs[0].shape[-1]),
         vocabulary(query.inputs[1].shape[0]),
-        stride(round_up(vocabulary, 64)),
+        padded(round_up(vocabulary, 64)),
         operands(query.inputs[0].dtype),
         gradient(std::get<ops::HeadLoss>(query.op).dtype),
         op(std::get<ops::HeadLoss>(query.op)) {
-    const std::int64_t most = std::max<std::int64_t>(128, kMostChunkBytes / (stride * 4) / 128 * 128);
+    const std::int64_t most = std::max<std::int64_t>(128, kMostChunkBytes / (padded * 4) / 128 * 128);
     chunks = (rows + most - 1) / most;
     chunk = std::min(rows, round_up((rows + chunks - 1) / chunks, 128));
     chunks = (rows + chunk - 1) / chunk;
@@ -47,25 +49,26 @@ struct Head {
   std::int64_t first_row(std::int64_t index) const { return index * chunk; }
   std::int64_t rows_of(std::int64_t index) const { return std::min(chunk, rows - index * chunk); }
   // Gradients of the logits lie over them: half as wide, so twice as many of them from row to row.
-  std::int64_t gradient_stride() const { return stride * (4 / base::size_of(operands)); }
-  // Sums of 16-bit gradients over chunks are kept in f32.
-  bool staged() const { return op.gradients && gradient != DType::f32 && chunks > 1; }
+  std::int64_t gradient_stride() const { return padded * (4 / base::size_of(operands)); }
+  bool pads() const { return padded != vocabulary; }
+  // Sums of 16-bit gradients over chunks are kept in f32, and padded ones where there is room for them.
+  bool staged() const { return op.gradients && (pads() || (gradient != DType::f32 && chunks > 1)); }
 
   LtProblem logits(std::int64_t m) const {
     return {.m = m,
-            .n = vocabulary,
+            .n = padded,
             .k = width,
             .b_transposed = true,
             .a_stride = width,
             .b_stride = width,
-            .c_stride = stride,
+            .c_stride = padded,
             .operands = operands,
             .result = DType::f32};
   }
   LtProblem dx(std::int64_t m) const {
     return {.m = m,
             .n = width,
-            .k = vocabulary,
+            .k = padded,
             .a_stride = gradient_stride(),
             .b_stride = width,
             .c_stride = width,
@@ -73,7 +76,7 @@ struct Head {
             .result = operands};
   }
   LtProblem dw(std::int64_t m, bool add) const {
-    return {.m = vocabulary,
+    return {.m = padded,
             .n = width,
             .k = m,
             .a_transposed = true,
@@ -88,13 +91,15 @@ struct Head {
 
 struct Scratch {
   float* logits;
-  float* dw;  // staged
+  std::byte* weights;  // padded
+  float* dw;           // staged
   float* dbias;
   std::byte* product;
 
   Scratch(const Head& head, Workspace& pieces)
-      : logits(pieces.take<float>(head.chunk * head.stride)),
-        dw(pieces.take<float>(head.staged() ? head.vocabulary * head.width : 0)),
+      : logits(pieces.take<float>(head.chunk * head.padded)),
+        weights(pieces.take<std::byte>(head.pads() ? head.padded * head.width * base::size_of(head.operands) : 0)),
+        dw(pieces.take<float>(head.staged() ? head.padded * head.width : 0)),
         dbias(pieces.take<float>(head.op.gradients && head.op.bias ? head.vocabulary : 0)),
         product(pieces.take<std::byte>(head.logits(head.chunk).workspace())) {}
 };
@@ -144,13 +149,17 @@ struct Operands {
   const Tensor& x;
   const Tensor& w;
   const void* bias;
+  bool f32_bias;
   const std::int32_t* targets;
   const ops::StepScalars* scalars;
   const void* present_dw;
   const void* present_dbias;
 
   explicit Operands(const Call& call, const ops::HeadLoss& op)
-      : x(call.inputs[0]), w(call.inputs[1]), bias(op.bias ? call.inputs[2].data : nullptr) {
+      : x(call.inputs[0]),
+        w(call.inputs[1]),
+        bias(op.bias ? call.inputs[2].data : nullptr),
+        f32_bias(op.bias && call.inputs[2].type.dtype == DType::f32) {
     const std::size_t next = op.bias ? 3 : 2;
     targets = call.inputs[next].as<const std::int32_t>();
     scalars = call.inputs[next + 1].as<const ops::StepScalars>();
@@ -166,17 +175,24 @@ void launch(const Call& call, cudaStream_t stream) {
   Workspace pieces(call.workspace);
   const Scratch scratch(head, pieces);
   const std::int64_t row_bytes = head.width * base::size_of(head.operands);
+  const void* weights = head.pads() ? scratch.weights : in.w.data;
+  if (head.pads()) {
+    const auto bytes = static_cast<std::size_t>(head.vocabulary * row_bytes);
+    check(cudaMemcpyAsync(scratch.weights, in.w.data, bytes, cudaMemcpyDeviceToDevice, stream), "copying the head's weights");
+    const auto rest = static_cast<std::size_t>((head.padded - head.vocabulary) * row_bytes);
+    check(cudaMemsetAsync(scratch.weights + bytes, 0, rest, stream), "padding the head's weights");
+  }
   for (std::int64_t index = 0; index < head.chunks; ++index) {
     const Products& products = index + 1 < head.chunks ? prepared.whole : prepared.last;
     const std::int64_t first = head.first_row(index);
     const std::byte* x = in.x.as<const std::byte>() + first * row_bytes;
-    products.logits.launch({.a = x, .b = in.w.data, .c = scratch.logits, .workspace = scratch.product}, stream);
-    launch_softmax({scratch.logits, head.rows_of(index), head.vocabulary, head.stride, in.bias, in.targets + first,
+    products.logits.launch({.a = x, .b = weights, .c = scratch.logits, .workspace = scratch.product}, stream);
+    launch_softmax({scratch.logits, head.rows_of(index), head.vocabulary, head.padded, in.bias, in.f32_bias, in.targets + first,
                     call.outputs[0].as<float>() + first},
                    head.op.gradients ? in.scalars : nullptr, head.operands, stream);
     if (!head.op.gradients) continue;
     products.dx->launch(
-        {.a = scratch.logits, .b = in.w.data, .c = call.outputs[1].as<std::byte>() + first * row_bytes, .workspace = scratch.product},
+        {.a = scratch.logits, .b = weights, .c = call.outputs[1].as<std::byte>() + first * row_bytes, .workspace = scratch.product},
         stream);
     void* dw = head.staged() ? scratch.dw : call.outputs[2].data;
     const LtGemm& product = index == 0 ? *products.dw_first : *products.dw_next;

@@ -41,13 +41,16 @@ __device__ Partial block_merged(Partial own) {
 template <typename T, bool kGradients>
 __global__ void __launch_bounds__(kThreads) softmax(LogitsChunk chunk, const ops::StepScalars* scalars) {
   const std::int64_t row = blockIdx.x;
-  const auto* bias = static_cast<const T*>(chunk.bias);
+  const auto bias = [&](int column) {
+    if (chunk.f32_bias) return static_cast<const float*>(chunk.bias)[column];
+    return to_f32(static_cast<const T*>(chunk.bias)[column]);
+  };
   float* logits = chunk.logits + row * chunk.stride;
   const auto vocabulary = static_cast<int>(chunk.vocabulary);
   const int quads = (vocabulary + 3) / 4;
   const auto value = [&](float logit, int column) {
     if (column >= vocabulary) return -INFINITY;
-    return bias == nullptr ? logit : logit + to_f32(bias[column]);
+    return chunk.bias == nullptr ? logit : logit + bias(column);
   };
   const auto load = [&](int quad) {
     const float4 four = reinterpret_cast<const float4*>(logits)[quad];
@@ -79,12 +82,13 @@ __global__ void __launch_bounds__(kThreads) softmax(LogitsChunk chunk, const ops
       return (__expf(x - lse) - (column == target ? 1.0f : 0.0f)) * scale;
     };
     T* out = reinterpret_cast<T*>(logits);
-    for (int first = 0; first < quads; first += kThreads) {
+    const int all_quads = static_cast<int>(chunk.stride / 4);
+    for (int first = 0; first < all_quads; first += kThreads) {
       const int quad = first + static_cast<int>(threadIdx.x);
       float4 x{};
-      if (quad < quads) x = load(quad);
+      if (quad < all_quads) x = load(quad);
       if constexpr (sizeof(T) < sizeof(float)) __syncthreads();
-      if (quad < quads) {
+      if (quad < all_quads) {
         alignas(16) T four[4] = {from_f32<T>(gradient(x.x, 4 * quad)), from_f32<T>(gradient(x.y, 4 * quad + 1)),
                                  from_f32<T>(gradient(x.z, 4 * quad + 2)), from_f32<T>(gradient(x.w, 4 * quad + 3))};
         if constexpr (sizeof(T) == 4) {

@@ -15,13 +15,14 @@ struct LogitsChunk {
   std::int64_t rows = 0;
   std::int64_t vocabulary = 0;
   std::int64_t stride = 0;
-  const void* bias = nullptr;  // (vocabulary) in the element type, or null
+  const void* bias = nullptr;  // (vocabulary), or null
+  bool f32_bias = false;       // else in the element type
   const std::int32_t* targets = nullptr;
   float* losses = nullptr;
 };
 
 // The losses of the rows; with `scalars` also the gradients of the logits, in `dtype`, over the logits: 16-bit ones lie in the
-// front half of their rows, so their stride is twice the logits'.
+// front half of their rows, so their stride is twice the logits'. Columns from the vocabulary to the stride get zeros.
 void launch_softmax(const LogitsChunk& chunk, const ops::StepScalars* scalars, base::DType dtype, cudaStream_t stream);
 
 // sums (columns) [+]= the columns' sums of gradients (rows, columns) at `stride`, one thread a column.

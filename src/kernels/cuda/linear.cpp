@@ -3,6 +3,7 @@
 #include "base/error.h"
 #include "kernels/cuda/lt_gemm.h"
 #include "kernels/cuda/table.h"
+#include "kernels/cuda/workspace.h"
 
 namespace plimsoll::kernels::cuda {
 
@@ -43,9 +44,26 @@ LtProblem problem_of(const ops::KernelQuery& query) {
   return problem;
 }
 
+// A product of 16-bit operands takes a 16-bit bias; models keep it in f32.
+bool casts_bias(const ops::KernelQuery& query) {
+  const auto* op = std::get_if<ops::Linear>(&query.op);
+  return op != nullptr && op->bias && query.inputs[2].dtype != query.inputs[0].dtype;
+}
+
+struct Scratch {
+  std::byte* bias;  // cast
+  std::byte* product;
+
+  Scratch(const ops::KernelQuery& query, Workspace& pieces)
+      : bias(pieces.take<std::byte>(casts_bias(query) ? query.inputs[2].shape.elements() * base::size_of(query.inputs[0].dtype) : 0)),
+        product(pieces.take<std::byte>(problem_of(query).workspace())) {}
+};
+
 struct PreparedLinear {
   LtGemm gemm;
   const Kernel* activation = nullptr;  // null: none, or done by the product
+  const Kernel* cast = nullptr;        // of the bias; null: it fits
+  std::int64_t product_offset = 0;     // in the workspace, behind the cast bias
 };
 
 bool is_gemm_type(base::DType dtype) { return dtype == base::DType::f32 || dtype == base::DType::bf16 || dtype == base::DType::f16; }
@@ -62,7 +80,17 @@ ops::KernelQuery activation_query(const ops::KernelQuery& query, const ops::Op& 
   return {activation, query.outputs.subspan(1, 1), query.outputs.subspan(0, 1), query.threads, query.deterministic};
 }
 
-std::int64_t workspace(const ops::KernelQuery& query) { return problem_of(query).workspace(); }
+std::int64_t workspace(const ops::KernelQuery& query) {
+  Workspace pieces;
+  Scratch(query, pieces);
+  return pieces.bytes();
+}
+
+const Kernel* cast_kernel(const ops::KernelQuery& query) {
+  const base::TensorType from = query.inputs[2];
+  const base::TensorType to{query.inputs[0].dtype, from.shape};
+  return &kernel_named(choose({ops::Cast{.dtype = to.dtype}, {&from, 1}, {&to, 1}, query.threads, query.deterministic}).name);
+}
 
 Prepared prepare(const ops::KernelQuery& query) {
   const LtProblem problem = problem_of(query);
@@ -72,14 +100,25 @@ Prepared prepare(const ops::KernelQuery& query) {
     const ops::Op activation = ops::Activation{.kind = op->activation};
     prepared->activation = &kernel_named(choose(activation_query(query, activation)).name);
   }
+  prepared->product_offset = workspace(query) - (problem.workspace() + 255) / 256 * 256;
+  if (casts_bias(query)) prepared->cast = cast_kernel(query);
   return prepared;
+}
+
+const void* cast_bias(const Kernel& kernel, const Call& call, cudaStream_t stream) {
+  const Tensor to{call.workspace, {call.inputs[0].type.dtype, call.inputs[2].type.shape}};
+  const ops::Op op = ops::Cast{.dtype = to.type.dtype};
+  kernel.launch({op, call.inputs.subspan(2, 1), {&to, 1}, nullptr, nullptr}, stream);
+  return to.data;
 }
 
 void launch(const Call& call, cudaStream_t stream) {
   const auto& prepared = *static_cast<const PreparedLinear*>(call.prepared);
-  LtOperands operands{.a = call.inputs[0].data, .b = call.inputs[1].data, .c = call.outputs[0].data, .workspace = call.workspace};
+  LtOperands operands{
+      .a = call.inputs[0].data, .b = call.inputs[1].data, .c = call.outputs[0].data, .workspace = call.workspace + prepared.product_offset};
   if (const auto* op = std::get_if<ops::Linear>(&call.op)) {
     operands.bias = op->bias ? call.inputs[2].data : nullptr;
+    if (prepared.cast != nullptr) operands.bias = cast_bias(*prepared.cast, call, stream);
     operands.pre = call.outputs.size() > 1 ? call.outputs[1].data : nullptr;
     if (prepared.activation != nullptr) operands.c = operands.pre;
   } else if (const auto* gradient = std::get_if<ops::LinearGradWeight>(&call.op); gradient != nullptr && gradient->accumulate) {

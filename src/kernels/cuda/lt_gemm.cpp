@@ -83,6 +83,20 @@ class Scratch {
   std::vector<void*> taken_;
 };
 
+// The library wants its workspace at such a boundary; the plan's are at 64 bytes.
+constexpr std::int64_t kWorkspaceAlignment = 256;
+
+// 32 MiB is what the library asks for on this generation; small products have no use for it.
+std::int64_t library_workspace(const LtProblem& problem) {
+  const bool small = static_cast<double>(problem.m) * static_cast<double>(problem.n) * static_cast<double>(problem.k) < 0x1p26;
+  return small ? std::int64_t{1} << 20 : std::int64_t{32} << 20;
+}
+
+void* aligned(std::byte* workspace) {
+  const auto address = reinterpret_cast<std::uintptr_t>(workspace);
+  return reinterpret_cast<void*>((address + kWorkspaceAlignment - 1) / kWorkspaceAlignment * kWorkspaceAlignment);
+}
+
 }  // namespace
 
 std::string LtProblem::text() const {
@@ -90,11 +104,7 @@ std::string LtProblem::text() const {
                      c_stride, base::name_of(operands), base::name_of(result), accumulate ? "+" : "", static_cast<int>(epilogue));
 }
 
-// 32 MiB is what the library asks for on this generation; small products have no use for it.
-std::int64_t LtProblem::workspace() const {
-  const bool small = static_cast<double>(m) * static_cast<double>(n) * static_cast<double>(k) < 0x1p26;
-  return small ? std::int64_t{1} << 20 : std::int64_t{32} << 20;
-}
+std::int64_t LtProblem::workspace() const { return library_workspace(*this) + kWorkspaceAlignment; }
 
 // cuBLASLt thinks in columns: it is told to make the transpose of c, which is b's transpose times a's.
 struct LtGemm::State {
@@ -144,7 +154,8 @@ struct LtGemm::State {
     const float one = 1.0f;
     const float beta = problem.accumulate ? 1.0f : 0.0f;
     return cublasLtMatmul(handle(), operation, &one, with.b, first, with.a, second, &beta, problem.accumulate ? with.present : with.c,
-                          result, with.c, result, &by, with.workspace, static_cast<std::size_t>(problem.workspace()), stream);
+                          result, with.c, result, &by, aligned(with.workspace), static_cast<std::size_t>(library_workspace(problem)),
+                          stream);
   }
 
   // Sums that are cut into parts come together in f32 and in a fixed order: neither atomics nor 16-bit partial sums.
@@ -154,7 +165,7 @@ struct LtGemm::State {
     const auto prefer = [&](cublasLtMatmulPreferenceAttributes_t attribute, auto value) {
       check_lt(cublasLtMatmulPreferenceSetAttribute(preference, attribute, &value, sizeof value), "a preference");
     };
-    prefer(CUBLASLT_MATMUL_PREF_MAX_WORKSPACE_BYTES, static_cast<std::uint64_t>(problem.workspace()));
+    prefer(CUBLASLT_MATMUL_PREF_MAX_WORKSPACE_BYTES, static_cast<std::uint64_t>(library_workspace(problem)));
     prefer(CUBLASLT_MATMUL_PREF_REDUCTION_SCHEME_MASK,
            static_cast<std::uint32_t>(CUBLASLT_REDUCTION_SCHEME_NONE | CUBLASLT_REDUCTION_SCHEME_COMPUTE_TYPE));
     for (const auto attribute : {CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_A_BYTES, CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_B_BYTES,
@@ -192,7 +203,7 @@ struct LtGemm::State {
 
   cublasLtMatmulAlgo_t fastest(const std::vector<cublasLtMatmulHeuristicResult_t>& found) {
     // What a launch takes longer than the product itself is not worth measuring.
-    if (found.size() == 1 || problem.workspace() < (std::int64_t{32} << 20)) return found.front().algo;
+    if (found.size() == 1 || library_workspace(problem) < (std::int64_t{32} << 20)) return found.front().algo;
     Scratch scratch;
     const std::int64_t operand = base::size_of(problem.operands);
     const std::int64_t output = base::size_of(problem.result);

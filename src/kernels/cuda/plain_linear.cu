@@ -31,13 +31,14 @@ __device__ float activated(ActivationKind kind, float x) {
 }
 
 template <typename T, typename Out>
-__global__ void product(Product p, const T* a, const T* b, const T* bias, const Out* present, ActivationKind activation, Out* c, Out* pre) {
+__global__ void product(Product p, const T* a, const T* b, const void* bias, bool f32_bias, const Out* present, ActivationKind activation,
+                        Out* c, Out* pre) {
   const std::int64_t j = static_cast<std::int64_t>(blockIdx.x) * kBlock + threadIdx.x;
   const std::int64_t i = static_cast<std::int64_t>(blockIdx.y) * kBlock + threadIdx.y;
   if (i >= p.m || j >= p.n) return;
   float sum = 0.0f;
   for (std::int64_t k = 0; k < p.k; ++k) sum = fmaf(to_f32(a[i * p.a_row + k * p.a_step]), to_f32(b[j * p.b_row + k * p.b_step]), sum);
-  if (bias != nullptr) sum += to_f32(bias[j]);
+  if (bias != nullptr) sum += f32_bias ? static_cast<const float*>(bias)[j] : to_f32(static_cast<const T*>(bias)[j]);
   if (present != nullptr) sum += to_f32(present[i * p.n + j]);
   if (pre != nullptr) pre[i * p.n + j] = from_f32<Out>(sum);
   c[i * p.n + j] = from_f32<Out>(activated(activation, sum));
@@ -48,9 +49,9 @@ void launch_product(const Product& p, const Call& call, const void* bias, const 
                     cudaStream_t stream, int first = 0, int second = 1) {
   const dim3 grid(blocks_for(p.n, kBlock), blocks_for(p.m, kBlock));
   Out* pre = call.outputs.size() > 1 ? call.outputs[1].as<Out>() : nullptr;
-  product<T, Out><<<grid, dim3(kBlock, kBlock), 0, stream>>>(p, call.inputs[first].as<T>(), call.inputs[second].as<T>(),
-                                                             static_cast<const T*>(bias), static_cast<const Out*>(present), activation,
-                                                             call.outputs[0].as<Out>(), pre);
+  product<T, Out><<<grid, dim3(kBlock, kBlock), 0, stream>>>(p, call.inputs[first].as<T>(), call.inputs[second].as<T>(), bias,
+                                                             bias != nullptr && call.inputs[2].type.dtype == base::DType::f32,
+                                                             static_cast<const Out*>(present), activation, call.outputs[0].as<Out>(), pre);
   check_launch("plain product");
 }
 
