@@ -4,11 +4,13 @@
 
 #include <algorithm>
 #include <array>
+#include <cstring>
 #include <map>
 #include <mutex>
 #include <vector>
 
 #include "base/error.h"
+#include "base/random.h"
 #include "kernels/cuda/checks.h"
 
 namespace plimsoll::kernels::cuda {
@@ -18,8 +20,8 @@ namespace {
 using base::DType;
 using Epilogue = LtProblem::Epilogue;
 
-constexpr int kCandidates = 12;
-constexpr int kTimings = 3;
+constexpr int kCandidates = 32;
+constexpr int kTimings = 4;
 
 void check_lt(cublasStatus_t status, std::string_view what) {
   if (status == CUBLAS_STATUS_SUCCESS) return;
@@ -59,17 +61,18 @@ cublasLtHandle_t handle() {
   return made;
 }
 
-// Device memory while algorithms are measured; without it the first candidate is taken.
+// Device memory while algorithms are measured; without it the first candidate is taken. It holds random numbers: on zeros and
+// constants a GPU draws less power, and what is fastest there is not what is fastest in training.
 class Scratch {
  public:
-  void* take(std::int64_t bytes) {
+  void* take(std::int64_t bytes, DType dtype) {
     void* memory = nullptr;
     if (cudaMalloc(&memory, static_cast<std::size_t>(bytes)) != cudaSuccess) {
       cudaGetLastError();
       return nullptr;
     }
-    check(cudaMemset(memory, 0x3c, static_cast<std::size_t>(bytes)), "cudaMemset");  // 0.01 in every float type: zeros run faster
     taken_.push_back(memory);
+    fill(static_cast<std::byte*>(memory), bytes, dtype);
     return memory;
   }
   Scratch() = default;
@@ -80,6 +83,23 @@ class Scratch {
   Scratch& operator=(const Scratch&) = delete;
 
  private:
+  // A pattern from the host, then copies of what is there.
+  static void fill(std::byte* memory, std::int64_t bytes, DType dtype) {
+    std::vector<std::byte> pattern(static_cast<std::size_t>(std::min<std::int64_t>(bytes, 1 << 20)));
+    const base::RandomKey key = base::random_key(1, base::hash_name("measuring products"));
+    const auto size = static_cast<std::size_t>(base::size_of(dtype));
+    for (std::size_t index = 0; index < pattern.size() / size; ++index) {
+      const float value = base::uniform_from_bits(base::philox({static_cast<std::uint32_t>(index), 0, 0, 0}, key)[0]) - 0.5f;
+      const std::uint16_t word = dtype == DType::f16 ? base::f16_from_f32(value) : base::bf16_from_f32(value);
+      std::memcpy(pattern.data() + index * size, dtype == DType::f32 ? static_cast<const void*>(&value) : &word, size);
+    }
+    check(cudaMemcpy(memory, pattern.data(), pattern.size(), cudaMemcpyHostToDevice), "cudaMemcpy");
+    for (auto done = static_cast<std::int64_t>(pattern.size()); done < bytes; done *= 2) {
+      const auto more = static_cast<std::size_t>(std::min(done, bytes - done));
+      check(cudaMemcpy(memory + done, memory, more, cudaMemcpyDeviceToDevice), "cudaMemcpy");
+    }
+  }
+
   std::vector<void*> taken_;
 };
 
@@ -208,13 +228,13 @@ struct LtGemm::State {
     const std::int64_t operand = base::size_of(problem.operands);
     const std::int64_t output = base::size_of(problem.result);
     LtOperands with;
-    with.a = scratch.take((problem.a_transposed ? problem.k : problem.m) * problem.a_stride * operand);
-    with.b = scratch.take((problem.b_transposed ? problem.n : problem.k) * problem.b_stride * operand);
-    with.c = scratch.take(problem.m * problem.c_stride * output);
+    with.a = scratch.take((problem.a_transposed ? problem.k : problem.m) * problem.a_stride * operand, problem.operands);
+    with.b = scratch.take((problem.b_transposed ? problem.n : problem.k) * problem.b_stride * operand, problem.operands);
+    with.c = scratch.take(problem.m * problem.c_stride * output, problem.result);
     with.present = with.c;
-    with.pre = has_pre() ? scratch.take(problem.m * problem.c_stride * output) : with.c;
-    with.bias = scratch.take(problem.n * output);
-    with.workspace = static_cast<std::byte*>(scratch.take(problem.workspace()));
+    with.pre = has_pre() ? scratch.take(problem.m * problem.c_stride * output, problem.result) : with.c;
+    with.bias = scratch.take(problem.n * output, problem.result);
+    with.workspace = static_cast<std::byte*>(scratch.take(problem.workspace(), DType::f32));
     if (with.a == nullptr || with.b == nullptr || with.c == nullptr || with.pre == nullptr || with.bias == nullptr ||
         with.workspace == nullptr)
       return found.front().algo;
