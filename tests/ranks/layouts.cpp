@@ -44,6 +44,7 @@ train::SessionOptions options_for(const Task& task, const Layout& layout) {
   options.training.accumulates = options.micro_batches > 1;
   options.training.segmented = task.model.family == model::Family::bert;
   options.strategy = layout.strategy;
+  options.backend = task.backend;
   options.device_limit = layout.device_limit;
   options.keep_gradients = task.gradients;
   options.threads = 1;

@@ -24,7 +24,8 @@ struct Task {
   double clip = 1.0;
   std::int64_t samples = 8;  // in a step, over all ranks
   std::int32_t steps = 3;
-  bool gradients = false;  // keep those of the last step
+  bool gradients = false;                      // keep those of the last step
+  const executor::Backend* backend = nullptr;  // where to run; null: the processor
 };
 
 struct Outcome {
