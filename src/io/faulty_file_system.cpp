@@ -15,8 +15,11 @@ bool concerns(FaultKind kind, Verb verb, OpenMode mode) {
     case FaultKind::io_error: return verb != Verb::close;
     case FaultKind::no_space:
       return is_write(verb) || verb == Verb::sync || verb == Verb::sync_directory || verb == Verb::rename || verb == Verb::make_directory ||
-             (verb == Verb::open && (mode == OpenMode::create || mode == OpenMode::append));
-    case FaultKind::short_write: return is_write(verb);
+             (verb == Verb::open && mode != OpenMode::read && mode != OpenMode::write);
+    case FaultKind::short_write:
+    case FaultKind::lost_write: return is_write(verb);
+    case FaultKind::short_read:
+    case FaultKind::flipped_read: return verb == Verb::read;
     case FaultKind::crash:
     case FaultKind::crash_midway: return true;
   }
@@ -54,7 +57,10 @@ FaultKind FaultyFileSystem::next(Verb verb, OpenMode mode) {
 
 void FaultyFileSystem::strike(FaultKind kind, Verb verb, const Path& path) const {
   switch (kind) {
-    case FaultKind::none: return;
+    case FaultKind::none:
+    case FaultKind::short_read:
+    case FaultKind::flipped_read:
+    case FaultKind::lost_write: return;
     case FaultKind::io_error: throw IoError(name_of(verb), path, EIO);
     case FaultKind::no_space:
     case FaultKind::short_write: throw IoError(name_of(verb), path, ENOSPC);
@@ -80,14 +86,19 @@ std::int64_t FaultyFileSystem::size(const OpenFile& file) {
 }
 
 std::size_t FaultyFileSystem::read_at(const OpenFile& file, std::int64_t offset, std::span<std::byte> out) {
-  step(Verb::read, file.path);
-  return inner_.read_at(file, offset, out);
+  const FaultKind kind = next(Verb::read);
+  strike(kind, Verb::read, file.path);
+  const std::size_t got = inner_.read_at(file, offset, out);
+  if (kind == FaultKind::short_read) return got / 2;
+  if (kind == FaultKind::flipped_read && got > 0) out[got / 3] ^= std::byte{4};
+  return got;
 }
 
 void FaultyFileSystem::write_at(const OpenFile& file, std::int64_t offset, std::span<const std::byte> data) {
   const FaultKind kind = next(Verb::write);
   if (kind == FaultKind::short_write || kind == FaultKind::crash_midway) inner_.write_at(file, offset, data.first(data.size() / 2));
   strike(kind, Verb::write, file.path);
+  if (kind == FaultKind::lost_write) return;
   inner_.write_at(file, offset, data);
 }
 
@@ -95,6 +106,7 @@ void FaultyFileSystem::append(const OpenFile& file, std::span<const std::byte> d
   const FaultKind kind = next(Verb::append);
   if (kind == FaultKind::short_write || kind == FaultKind::crash_midway) inner_.append(file, data.first(data.size() / 2));
   strike(kind, Verb::append, file.path);
+  if (kind == FaultKind::lost_write) return;
   inner_.append(file, data);
 }
 

@@ -19,6 +19,9 @@ enum class FaultKind {
   io_error,      // EIO from any verb
   no_space,      // ENOSPC from a verb that can need space
   short_write,   // half the data is written, then ENOSPC
+  short_read,    // a read gives half of what there is
+  flipped_read,  // a read gives one wrong bit, and nobody says so
+  lost_write,    // a write is not done, and nobody says so
   crash,         // CrashPoint instead of the operation; everything later is refused
   crash_midway,  // as crash, but half of a write still happens
 };
@@ -56,6 +59,7 @@ class FaultyFileSystem final : public FileSystem {
   std::vector<Entry> list(const Path& directory) override;
   std::optional<Status> status(const Path& path) override;
   base::Bytes free_space(const Path& path) override;
+  bool is_memory(const Path& path) override { return inner_.is_memory(path); }
 
  private:
   // Counts, and returns what to do to this operation.

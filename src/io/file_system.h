@@ -27,6 +27,8 @@ enum class OpenMode {
   write,   // must exist; written in place by offset, also readable
   create,  // must not exist; written by offset, also readable
   append,  // made when missing; every write goes to the end
+  // As create, around the page cache where the file system can: offsets, lengths and addresses are multiples of 4096.
+  scratch,
 };
 
 enum class EntryKind { file, directory, other };
@@ -95,6 +97,8 @@ class FileSystem {
   virtual std::vector<Entry> list(const Path& directory) = 0;  // sorted by name
   virtual std::optional<Status> status(const Path& path) = 0;  // nullopt: nothing of that name
   virtual base::Bytes free_space(const Path& path) = 0;        // what an ordinary user may still write there
+  // Files below `path` are kept in memory: a tier of them would save none.
+  virtual bool is_memory(const Path& /*path*/) { return false; }
 };
 
 // An open file that closes itself. The file system must outlive it.

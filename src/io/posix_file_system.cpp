@@ -2,8 +2,10 @@
 
 #include <dirent.h>
 #include <fcntl.h>
+#include <linux/magic.h>
 #include <sys/mman.h>
 #include <sys/stat.h>
+#include <sys/statfs.h>
 #include <sys/statvfs.h>
 #include <unistd.h>
 
@@ -32,6 +34,7 @@ int open_flags(OpenMode mode) {
     case OpenMode::write: return O_RDWR;
     case OpenMode::create: return O_RDWR | O_CREAT | O_EXCL;
     case OpenMode::append: return O_WRONLY | O_CREAT | O_APPEND;
+    case OpenMode::scratch: return O_RDWR | O_CREAT | O_EXCL | O_DIRECT;
   }
   PLIMSOLL_CHECK(false, "open mode {}", static_cast<int>(mode));
   return 0;
@@ -43,6 +46,7 @@ std::string_view open_words(OpenMode mode) {
     case OpenMode::write: return "open for writing";
     case OpenMode::create: return "create";
     case OpenMode::append: return "open for appending";
+    case OpenMode::scratch: return "create";
   }
   return "open";
 }
@@ -51,6 +55,11 @@ int open_descriptor(const Path& path, int flags, std::string_view operation) {
   for (;;) {
     const int result = ::open(path.c_str(), flags | O_CLOEXEC, 0666);
     if (result >= 0) return result;
+    if (errno == EINVAL && (flags & O_DIRECT) != 0) {  // a file system that has only the page cache; it may have made the file
+      ::unlink(path.c_str());
+      flags &= ~O_DIRECT;
+      continue;
+    }
     if (errno != EINTR) fail(operation, path);
   }
 }
@@ -110,7 +119,7 @@ std::size_t PosixFileSystem::read_at(const OpenFile& file, std::int64_t offset, 
 }
 
 void PosixFileSystem::write_at(const OpenFile& file, std::int64_t offset, std::span<const std::byte> data) {
-  PLIMSOLL_CHECK(file.mode == OpenMode::write || file.mode == OpenMode::create, "write_at needs mode write or create");
+  PLIMSOLL_CHECK(file.mode != OpenMode::read && file.mode != OpenMode::append, "write_at needs mode write, create or scratch");
   const TransferResult result = transfer_fully(data, [&](std::size_t done, std::span<const std::byte> rest) -> std::int64_t {
     return ::pwrite(descriptor(file), rest.data(), std::min(rest.size(), kLargestCall), offset + static_cast<std::int64_t>(done));
   });
@@ -207,6 +216,12 @@ base::Bytes PosixFileSystem::free_space(const Path& path) {
   struct statvfs info{};
   if (::statvfs(path.c_str(), &info) != 0) fail("find the free space of", path);
   return {static_cast<std::int64_t>(info.f_bavail) * static_cast<std::int64_t>(info.f_frsize)};
+}
+
+bool PosixFileSystem::is_memory(const Path& path) {
+  struct statfs info{};
+  if (::statfs(path.c_str(), &info) != 0) fail("find the kind of file system of", path);
+  return info.f_type == TMPFS_MAGIC || info.f_type == RAMFS_MAGIC;
 }
 
 }  // namespace plimsoll::io

@@ -22,6 +22,7 @@ class PosixFileSystem final : public FileSystem {
   std::vector<Entry> list(const Path& directory) override;
   std::optional<Status> status(const Path& path) override;
   base::Bytes free_space(const Path& path) override;
+  bool is_memory(const Path& path) override;
 };
 
 }  // namespace plimsoll::io

@@ -90,7 +90,7 @@ void RecordingFileSystem::record(Operation operation) {
 
 OpenFile RecordingFileSystem::open(const Path& path, OpenMode mode) {
   const std::scoped_lock lock(mutex_);
-  const bool made = mode == OpenMode::create || (mode == OpenMode::append && !inner_.status(path));
+  const bool made = mode == OpenMode::create || mode == OpenMode::scratch || (mode == OpenMode::append && !inner_.status(path));
   OpenFile file = inner_.open(path, mode);
   record({.verb = Verb::open, .path = path, .file = file.id, .mode = mode, .made = made});
   return file;

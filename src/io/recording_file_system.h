@@ -48,6 +48,7 @@ class RecordingFileSystem final : public FileSystem {
   std::vector<Entry> list(const Path& directory) override;
   std::optional<Status> status(const Path& path) override;
   base::Bytes free_space(const Path& path) override;
+  bool is_memory(const Path& path) override { return inner_.is_memory(path); }
 
  private:
   std::optional<Path> below_root(const Path& path) const;

@@ -1,0 +1,200 @@
+#include "storage/disk/block_store.h"
+
+#include <unistd.h>
+#include <xxhash.h>
+
+#include <algorithm>
+#include <atomic>
+#include <cerrno>
+#include <charconv>
+#include <cstdlib>
+#include <cstring>
+
+#include <fmt/format.h>
+
+#include "base/error.h"
+#include "base/parallel.h"
+
+namespace plimsoll::storage::disk {
+
+namespace {
+
+using base::Bytes;
+
+constexpr std::string_view kPrefix = "plimsoll-scratch-";
+
+std::int64_t round_up(std::int64_t length) { return (length + BlockStore::kPage - 1) / BlockStore::kPage * BlockStore::kPage; }
+
+std::uint64_t sum_of(std::span<const std::byte> data) { return XXH3_64bits(data.data(), data.size()); }
+
+// A file whose process is gone; such a file has lost its use.
+bool is_left_over(std::string_view name) {
+  if (!name.starts_with(kPrefix)) return false;
+  name.remove_prefix(kPrefix.size());
+  std::int64_t process = 0;
+  const auto [end, error] = std::from_chars(name.data(), name.data() + name.size(), process);
+  return error == std::errc{} && end != name.data() + name.size() && *end == '-' &&
+         access(fmt::format("/proc/{}", process).c_str(), F_OK) != 0;
+}
+
+// What cannot be removed is tried once more before the run stops; whatever is left goes with the next start's check_folder.
+void unname(io::FileSystem& file_system, const io::Path& path) {
+  try {
+    file_system.remove(path);
+  } catch (const io::IoError&) {
+    if (file_system.status(path)) file_system.remove(path);
+    throw;
+  }
+}
+
+// Made as "plimsoll-scratch-PID-RANK-NUMBER", and unnamed at once: nobody finds it again, and nothing is left when the process
+// ends. Another store of the process may be between the two.
+io::File open_scratch(io::FileSystem& file_system, const io::Path& folder, std::int32_t rank) {
+  for (int number = 0;; ++number) {
+    const io::Path path = folder / fmt::format("{}{}-{}-{}", kPrefix, getpid(), rank, number);
+    try {
+      io::File file(file_system, path, io::OpenMode::scratch);
+      unname(file_system, path);
+      return file;
+    } catch (const io::IoError& error) {
+      if (error.code() != EEXIST) throw;
+    }
+  }
+}
+
+}  // namespace
+
+void check_folder(io::FileSystem& file_system, const io::Path& folder, Bytes size) {
+  if (folder.empty()) base::bad_input("the disk tier has no folder; set \"limits.disk_path\"");
+  const std::optional<io::Status> status = file_system.status(folder);
+  if (!status || status->kind != io::EntryKind::directory)
+    base::bad_input("the disk tier's folder '{}' {}; set \"limits.disk_path\" to one that exists", folder.string(),
+                    status ? "is not a folder" : "does not exist");
+  if (file_system.is_memory(folder))
+    base::not_legal("the disk tier's folder '{}' is in memory itself (tmpfs); set \"limits.disk_path\" to a folder on a drive",
+                    folder.string());
+  for (const io::Entry& entry : file_system.list(folder)) {
+    if (entry.kind == io::EntryKind::file && is_left_over(entry.name)) file_system.remove(folder / entry.name);
+  }
+  const Bytes free = file_system.free_space(folder);
+  if (free < size) {
+    base::not_legal("the disk tier needs {} and '{}' has {} free; make room, or set \"limits.disk_path\" to another folder",
+                    base::to_string(size), folder.string(), base::to_string(free));
+  }
+}
+
+BlockStore::BlockStore(io::FileSystem& file_system, BlockStoreOptions options)
+    : options_(std::move(options)),
+      file_(open_scratch(file_system, options_.folder, options_.rank)),
+      memory_(static_cast<std::byte*>(std::aligned_alloc(kPage, static_cast<std::size_t>(options_.lanes * kBlock))),
+              [](std::byte* memory) { std::free(memory); }) {
+  PLIMSOLL_CHECK(memory_ != nullptr, "no memory for the disk tier's {} buffers", options_.lanes);
+  for (std::int32_t lane = 0; lane < options_.lanes; ++lane) buffers_.push_back(memory_.get() + lane * kBlock);
+}
+
+BlockStore::~BlockStore() = default;
+
+BlockStore::Traffic BlockStore::traffic() const {
+  const std::scoped_lock lock(mutex_);
+  return traffic_;
+}
+
+std::byte* BlockStore::take_buffer() {
+  std::unique_lock lock(mutex_);
+  buffer_free_.wait(lock, [&] { return !buffers_.empty(); });
+  std::byte* buffer = buffers_.back();
+  buffers_.pop_back();
+  return buffer;
+}
+
+void BlockStore::give_buffer(std::byte* buffer) {
+  {
+    const std::scoped_lock lock(mutex_);
+    buffers_.push_back(buffer);
+  }
+  buffer_free_.notify_one();
+}
+
+void BlockStore::check_range(std::int64_t offset, std::size_t length) const {
+  PLIMSOLL_CHECK(
+      offset >= 0 && offset % kPage == 0 && offset + round_up(static_cast<std::int64_t>(length)) <= round_up(options_.size.count),
+      "the disk tier of {} B has no stretch of {} B at {}", options_.size.count, length, offset);
+}
+
+// move(block's place in the stretch, its length, a buffer), for all blocks, several at a time.
+template <typename Move>
+void BlockStore::in_lanes(std::int64_t offset, std::int64_t length, const Move& move) {
+  check_range(offset, static_cast<std::size_t>(length));
+  const std::int64_t blocks = (length + kBlock - 1) / kBlock;
+  std::atomic<std::int64_t> next{0};
+  std::atomic<bool> failed{false};
+  base::in_parallel(std::min<std::int64_t>(options_.lanes, blocks), [&](std::int64_t) {
+    std::byte* const buffer = take_buffer();
+    try {
+      for (std::int64_t block = next++; block < blocks && !failed; block = next++)
+        move(block * kBlock, std::min(kBlock, length - block * kBlock), std::span(buffer, static_cast<std::size_t>(kBlock)));
+    } catch (...) {
+      failed = true;
+      give_buffer(buffer);
+      throw;
+    }
+    give_buffer(buffer);
+  });
+}
+
+void BlockStore::write(std::int64_t offset, std::span<const std::byte> data) {
+  in_lanes(offset, static_cast<std::int64_t>(data.size()), [&](std::int64_t begin, std::int64_t length, std::span<std::byte> buffer) {
+    write_block(offset + begin, data.subspan(static_cast<std::size_t>(begin), static_cast<std::size_t>(length)), buffer);
+  });
+}
+
+void BlockStore::read(std::int64_t offset, std::span<std::byte> out) {
+  in_lanes(offset, static_cast<std::int64_t>(out.size()), [&](std::int64_t begin, std::int64_t length, std::span<std::byte> buffer) {
+    read_block(offset + begin, out.subspan(static_cast<std::size_t>(begin), static_cast<std::size_t>(length)), buffer);
+  });
+}
+
+void BlockStore::write_block(std::int64_t offset, std::span<const std::byte> data, std::span<std::byte> buffer) {
+  const auto whole = static_cast<std::size_t>(round_up(static_cast<std::int64_t>(data.size())));
+  std::memcpy(buffer.data(), data.data(), data.size());
+  std::memset(buffer.data() + data.size(), 0, whole - data.size());
+  const std::uint64_t sum = sum_of(buffer.first(whole));
+  file_.write_at(offset, buffer.first(whole));
+  const std::scoped_lock lock(mutex_);
+  Mark& mark = marks_[offset];
+  mark = {.sum = sum, .sum_before = mark.sum, .length = static_cast<std::int64_t>(data.size()), .generation = mark.generation + 1};
+  traffic_.written += static_cast<std::int64_t>(whole);
+}
+
+void BlockStore::read_block(std::int64_t offset, std::span<std::byte> out, std::span<std::byte> buffer) {
+  Mark mark;
+  {
+    const std::scoped_lock lock(mutex_);
+    const auto found = marks_.find(offset);
+    PLIMSOLL_CHECK(found != marks_.end() && found->second.length == static_cast<std::int64_t>(out.size()),
+                   "the disk tier has no block of {} B at {}", out.size(), offset);
+    mark = found->second;
+  }
+  const auto whole = static_cast<std::size_t>(round_up(mark.length));
+  const std::size_t got = file_.read_at(offset, buffer.first(whole));
+  if (got != whole) {
+    base::bad_input("the disk tier '{}' gave {} of {} bytes at {}: a write was lost; use another drive for \"limits.disk_path\"",
+                    file_.path().string(), got, whole, offset);
+  }
+  const std::uint64_t sum = sum_of(buffer.first(whole));
+  if (sum != mark.sum) report(offset, mark, sum);
+  std::memcpy(out.data(), buffer.data(), out.size());
+  const std::scoped_lock lock(mutex_);
+  traffic_.read += static_cast<std::int64_t>(whole);
+}
+
+void BlockStore::report(std::int64_t offset, const Mark& mark, std::uint64_t found) const {
+  const bool stale = mark.generation > 1 && found == mark.sum_before;
+  base::bad_input(
+      "the disk tier '{}', bytes {} to {}: found {}, expected what was written {} (checksum {:016x}, found {:016x}); use another drive for "
+      "\"limits.disk_path\"",
+      file_.path().string(), offset, offset + mark.length, stale ? "the content before the last write" : "damaged content",
+      mark.generation == 1 ? "once" : fmt::format("{} times", mark.generation), mark.sum, found);
+}
+
+}  // namespace plimsoll::storage::disk

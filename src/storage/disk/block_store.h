@@ -1,0 +1,83 @@
+// The disk tier of a rank: one scratch file that serves as memory. What is read is what was written, or the run stops with a
+// sentence that says where: every block has a checksum of its last content, kept in memory, and one of the content before, so that
+// a write that the drive lost is told from a damaged one.
+//
+// Files are opened around the page cache where the file system can do that, so a tier larger than memory does not push out what
+// is in use; transfers go through a fixed number of aligned buffers, several at a time to keep the drive busy. The file has no
+// name after it is opened: it is gone when the process is, however that ends.
+#pragma once
+
+#include <condition_variable>
+#include <cstdint>
+#include <map>
+#include <memory>
+#include <mutex>
+#include <span>
+#include <vector>
+
+#include "base/bytes.h"
+#include "io/file_system.h"
+
+namespace plimsoll::storage::disk {
+
+struct BlockStoreOptions {
+  io::Path folder;
+  base::Bytes size;        // of the tier
+  std::int32_t rank = 0;   // for the file's name
+  std::int32_t lanes = 4;  // transfers in flight, each with one buffer
+};
+
+// A folder that can hold the tier: it is there, can be written, is not memory itself and has the room; bad_input or not_legal
+// otherwise. Files that earlier processes left when they died between making and unnaming them are removed.
+void check_folder(io::FileSystem& file_system, const io::Path& folder, base::Bytes size);
+
+class BlockStore {
+ public:
+  // The file system must outlive it.
+  BlockStore(io::FileSystem& file_system, BlockStoreOptions options);
+  ~BlockStore();
+  BlockStore(const BlockStore&) = delete;
+  BlockStore& operator=(const BlockStore&) = delete;
+
+  // Offsets are multiples of kPage. A stretch is read as it was written: from the same offset, with the same length. Several
+  // threads may read and write different stretches at once. Throws IoError, or bad_input where the content is not what was written.
+  void write(std::int64_t offset, std::span<const std::byte> data);
+  void read(std::int64_t offset, std::span<std::byte> out);
+
+  struct Traffic {
+    std::int64_t read = 0;     // bytes
+    std::int64_t written = 0;  // bytes
+  };
+  Traffic traffic() const;
+
+  static constexpr std::int64_t kPage = 4096;                    // what drives and file systems want transfers to be multiples of
+  static constexpr std::int64_t kBlock = std::int64_t{1} << 20;  // has one checksum, is one transfer
+
+ private:
+  struct Mark {
+    std::uint64_t sum = 0;
+    std::uint64_t sum_before = 0;
+    std::int64_t length = 0;
+    std::uint32_t generation = 0;  // writes so far
+  };
+
+  template <typename Move>
+  void in_lanes(std::int64_t offset, std::int64_t length, const Move& move);
+  void write_block(std::int64_t offset, std::span<const std::byte> data, std::span<std::byte> buffer);
+  void read_block(std::int64_t offset, std::span<std::byte> out, std::span<std::byte> buffer);
+  [[noreturn]] void report(std::int64_t offset, const Mark& mark, std::uint64_t found) const;
+  void check_range(std::int64_t offset, std::size_t length) const;
+  std::byte* take_buffer();
+  void give_buffer(std::byte* buffer);
+
+  BlockStoreOptions options_;
+  io::File file_;
+  mutable std::mutex mutex_;
+  std::condition_variable buffer_free_;
+  std::vector<std::byte*> buffers_;  // free ones
+  std::unique_ptr<std::byte[], void (*)(std::byte*)> memory_;
+  std::map<std::int64_t, Mark> marks_;  // by offset
+  Traffic traffic_;
+};
+
+}  // namespace plimsoll::storage::disk
