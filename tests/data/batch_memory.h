@@ -9,6 +9,7 @@
 #include "base/error.h"
 #include "data/batch.h"
 #include "formats/token_source.h"
+#include "support/refusal.h"
 
 namespace plimsoll::data {
 
@@ -63,14 +64,6 @@ inline std::shared_ptr<const formats::TokenSource> counting_tokens(std::int64_t 
   return formats::tokens_in_memory("counting", std::move(ids));
 }
 
-template <typename Action>
-std::string refusal(Action&& action) {
-  try {
-    action();
-  } catch (const base::Error& error) {
-    return error.kind() == base::ErrorKind::bad_input ? error.what() : "(another kind) " + std::string(error.what());
-  }
-  return "(no error)";
-}
+using tests::refusal;
 
 }  // namespace plimsoll::data

@@ -12,6 +12,7 @@
 #include "io/files.h"
 #include "io/posix_file_system.h"
 #include "io/temporary_folder.h"
+#include "support/refusal.h"
 
 namespace plimsoll::formats {
 
@@ -77,15 +78,6 @@ class TokenFolder {
   tests::MemoryFolder folder_;
 };
 
-// The message of the bad_input error that `action` must throw.
-template <typename Action>
-std::string refusal(Action&& action) {
-  try {
-    action();
-  } catch (const base::Error& error) {
-    return error.kind() == base::ErrorKind::bad_input ? error.what() : "(another kind) " + std::string(error.what());
-  }
-  return "(no error)";
-}
+using tests::refusal;
 
 }  // namespace plimsoll::formats

@@ -8,21 +8,13 @@
 #include "graph/models/models.h"
 #include "graph/passes/passes.h"
 #include "graph/training.h"
+#include "support/small_model.h"
 
 namespace plimsoll::graph {
 namespace {
 
 model::Model small(model::Family family) {
-  model::Model model = model::family_defaults(family);
-  model.layers = 3;
-  model.width = 24;
-  model.heads = 4;
-  model.kv_heads = family == model::Family::llama ? 2 : 4;
-  model.head_dim = 6;
-  model.ffn = 40;
-  model.context = 16;
-  model.vocab = 31;
-  return model;
+  return tests::small_model(family, {.layers = 3, .width = 24, .ffn = 40, .context = 16, .vocab = 31});
 }
 
 model::Training training() {

@@ -12,6 +12,7 @@
 #include "plan/print.h"
 #include "plan/verify.h"
 #include "plan/waterline.h"
+#include "support/small_model.h"
 
 namespace plimsoll::lowering {
 namespace {
@@ -27,14 +28,8 @@ struct Case {
 };
 
 plan::Plan plan_of(const Case& choice, std::int64_t layers = 3) {
-  model::Model model = model::family_defaults(choice.family);
-  model.layers = layers;
-  model.width = 24;
-  model.heads = model.kv_heads = 4;
-  model.head_dim = 6;
-  model.ffn = 40;
-  model.context = 16;
-  model.vocab = 31;
+  const model::Model model =
+      tests::small_model(choice.family, {.layers = layers, .width = 24, .heads = 4, .kv_heads = 4, .ffn = 40, .context = 16, .vocab = 31});
   model::Training training;
   training.precision = choice.precision;
   training.micro_batch = {.samples = 2, .sequence = 8};

@@ -12,6 +12,7 @@
 #include "plan/verify.h"
 #include "plan/waterline.h"
 #include "strategy/rotor.h"
+#include "support/small_model.h"
 
 namespace plimsoll::lowering {
 namespace {
@@ -23,16 +24,9 @@ constexpr std::int64_t kSequence = 40;  // long enough that attention is not che
 
 ops::KernelChoice stand_in(const ops::KernelQuery& query) { return {fmt::format("{}.stand-in", ops::name_of(query.op)), 0}; }
 
+// Wide enough that products are not cheap.
 model::Model small(model::Family family, std::int64_t layers) {
-  model::Model model = model::family_defaults(family);
-  model.layers = layers;
-  model.width = 48;  // wide enough that products are not cheap either
-  model.heads = model.kv_heads = 4;
-  model.head_dim = 12;
-  model.ffn = 80;
-  model.context = 64;
-  model.vocab = 31;
-  return model;
+  return tests::small_model(family, {.layers = layers, .width = 48, .heads = 4, .kv_heads = 4, .ffn = 80, .context = 64, .vocab = 31});
 }
 
 graph::Graph graph_of(const model::Model& model, std::int32_t micro_batches = 1) {

@@ -5,6 +5,7 @@
 #include "collectives/local/threads.h"
 #include "lowering/fit.h"
 #include "plan/verify.h"
+#include "support/small_model.h"
 #include "train/weights.h"
 
 namespace plimsoll::ranks {
@@ -150,18 +151,7 @@ void run_rank(const Task& task, const Layout& layout, Counting* transport, Outco
 
 }  // namespace
 
-model::Model small_model(model::Family family) {
-  model::Model model = model::family_defaults(family);
-  model.layers = 2;
-  model.width = 64;
-  model.heads = 4;
-  model.kv_heads = family == model::Family::llama ? 2 : 4;
-  model.head_dim = 16;
-  model.ffn = 104;
-  model.context = 16;
-  model.vocab = 101;
-  return model;
-}
+model::Model small_model(model::Family family) { return tests::small_model(family, {.width = 64, .ffn = 104, .vocab = 101}); }
 
 Outcome train(const Task& task, const Layout& layout) {
   const auto ranks = static_cast<int>(layout.strategy.ranks());

@@ -12,6 +12,7 @@
 #include "io/posix_file_system.h"
 #include "io/temporary_folder.h"
 #include "ranks/layouts.h"
+#include "support/small_model.h"
 #include "train/snapshot.h"
 
 namespace plimsoll::ranks {
@@ -38,15 +39,7 @@ std::vector<Place> all_places() {
 
 // Dims that do not divide evenly, a table that pads, small tensors that stay whole.
 model::Model odd_model() {
-  model::Model model = model::family_defaults(model::Family::gpt2);
-  model.layers = 1;
-  model.width = 72;
-  model.heads = model.kv_heads = 9;
-  model.head_dim = 8;
-  model.ffn = 101;
-  model.context = 16;
-  model.vocab = 149;
-  return model;
+  return tests::small_model(model::Family::gpt2, {.layers = 1, .width = 72, .heads = 9, .ffn = 101, .vocab = 149});
 }
 
 train::SessionOptions options_for(const Place& place, model::Precision precision) {

@@ -10,20 +10,13 @@
 #include <set>
 
 #include "plan/verify.h"
+#include "support/small_model.h"
 
 namespace plimsoll::train {
 namespace {
 
 model::Model small_model(model::Family family) {
-  model::Model model = model::family_defaults(family);
-  model.layers = 3;
-  model.width = 32;
-  model.heads = 4;
-  model.kv_heads = family == model::Family::llama ? 2 : 4;
-  model.head_dim = 8;
-  model.ffn = 64;
-  model.context = 48;
-  model.vocab = 61;
+  model::Model model = tests::small_model(family, {.layers = 3, .context = 48, .vocab = 61});
   model.init_std = 0.3;  // large enough that the likeliest token depends on the text
   return model;
 }

@@ -8,22 +8,12 @@
 #include <cstring>
 
 #include "plan/verify.h"
+#include "support/small_model.h"
 
 namespace plimsoll::train {
 namespace {
 
-model::Model small_model(model::Family family = model::Family::gpt2) {
-  model::Model model = model::family_defaults(family);
-  model.layers = 2;
-  model.width = 32;
-  model.heads = 4;
-  model.kv_heads = family == model::Family::llama ? 2 : 4;
-  model.head_dim = 8;
-  model.ffn = 64;
-  model.context = 16;
-  model.vocab = 41;
-  return model;
-}
+model::Model small_model(model::Family family = model::Family::gpt2) { return tests::small_model(family, {}); }
 
 SessionOptions options_for(const model::Model& model, model::Precision precision = model::Precision::f32) {
   SessionOptions options{.forward = forward_of(model), .name = "small", .training = {}};
