@@ -44,7 +44,8 @@ void plan_command(const PlanOptions& options) {
   io::PosixFileSystem file_system;
   const config::Run run = read_run(file_system, options.run);
   if (!options.schedules.empty()) return plan_schedules(file_system, run, options);
-  const plan::Plan plan = train::plan_session(train::session_options(run, {.train = true, .evaluate = !run.data.valid.empty()}));
+  const plan::Plan plan = train::plan_session(
+      train::session_options(run, {.train = true, .evaluate = !run.data.valid.empty(), .schedule = train::schedule_of(file_system, run)}));
   plan::verify(plan, "lowering");
   const train::Capacity capacity = train::capacity_of(run);
   if (!options.out.empty()) {

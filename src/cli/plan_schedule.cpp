@@ -13,7 +13,7 @@
 #include "report/gantt_text.h"
 #include "strategy/schedules/csv.h"
 #include "strategy/schedules/table.h"
-#include "strategy/schedules/verify.h"
+#include "train/setup.h"
 
 namespace plimsoll::cli {
 
@@ -26,7 +26,6 @@ using schedules::Kind;
 using schedules::Schedule;
 using schedules::Shape;
 
-constexpr std::int64_t kLargestFile = std::int64_t{64} << 20;
 constexpr int kWidthOfFiles = 110;
 constexpr int kLeastWidth = 72;
 
@@ -64,11 +63,7 @@ Gantt gantt_for(const Kind& kind, const Shape& shape, const config::Run& run) {
 }
 
 Gantt gantt_of_file(io::FileSystem& file_system, const std::string& path, const Shape& shape) {
-  schedules::require_legal(path, schedules::reasons_against(shape));
-  Schedule schedule = schedules::parse_csv(io::read_text(file_system, path, kLargestFile), path, shape);
-  schedules::require_legal(path, schedules::reasons_against(schedule.shape));
-  schedules::require_valid(schedule);
-  return report::gantt_of(std::move(schedule), "from a file");
+  return report::gantt_of(train::open_schedule(file_system, path, shape), "from a file");
 }
 
 std::vector<report::GanttRow> all_rows(const config::Run& run, const std::vector<std::string>& drawn) {

@@ -24,8 +24,7 @@ void check_view(const SampleRange& range, const BatchView& batch, std::int64_t s
   const auto elements = static_cast<std::size_t>(batch.rows * sequence);
   PLIMSOLL_CHECK(batch.sequence == sequence, "a view of {} positions for samples of {}", batch.sequence, sequence);
   PLIMSOLL_CHECK(range.first >= 0 && range.count >= 0 && range.count <= batch.rows, "{} samples into {} rows", range.count, batch.rows);
-  PLIMSOLL_CHECK(batch.tokens.size() == elements && batch.targets.size() == elements, "tokens and targets must have {} elements", elements);
-  for (const auto& optional : {batch.positions, batch.segments, batch.token_types}) {
+  for (const auto& optional : {batch.tokens, batch.targets, batch.positions, batch.segments, batch.token_types}) {
     PLIMSOLL_CHECK(optional.empty() || optional.size() == elements, "{} elements for {}", optional.size(), elements);
   }
   PLIMSOLL_CHECK(batch.samples.empty() || batch.samples.size() == static_cast<std::size_t>(batch.rows), "sample numbers for {} rows",
@@ -49,12 +48,16 @@ std::int64_t BatchReader::read(const SampleRange& range, const BatchView& batch)
   Scratch scratch;
   scratch.ids.resize(static_cast<std::size_t>(options_.sequence) + 1);
   scratch.starts.resize(scratch.ids.size());
+  // Which targets count is known only when both have been made, so what nobody wants is made here.
+  if (batch.tokens.empty()) scratch.tokens.resize(static_cast<std::size_t>(options_.sequence));
+  if (batch.targets.empty()) scratch.targets.resize(static_cast<std::size_t>(options_.sequence));
   std::int64_t valid = 0;
   for (std::int64_t r = 0; r < batch.rows; ++r) {
     const auto part = [&](std::span<std::int32_t> all) {
       return all.empty() ? all : all.subspan(static_cast<std::size_t>(r * options_.sequence), static_cast<std::size_t>(options_.sequence));
     };
-    const Row row{part(batch.tokens), part(batch.targets), part(batch.positions), part(batch.segments)};
+    const Row row{batch.tokens.empty() ? std::span(scratch.tokens) : part(batch.tokens),
+                  batch.targets.empty() ? std::span(scratch.targets) : part(batch.targets), part(batch.positions), part(batch.segments)};
     const bool filled = r < range.count;
     if (filled) {
       valid += fill(range.first + r, row, scratch);

@@ -46,8 +46,9 @@ class BatchReader final : public BatchSource {
   };
   // Memory that read() makes once and every row uses.
   struct Scratch {
-    std::vector<std::int32_t> ids;     // the window and the token after it
-    std::vector<std::uint8_t> starts;  // 1 where a document begins
+    std::vector<std::int32_t> ids;              // the window and the token after it
+    std::vector<std::uint8_t> starts;           // 1 where a document begins
+    std::vector<std::int32_t> tokens, targets;  // of a row, where the batch has no place for them
   };
 
   std::int64_t fill(std::int64_t sample, const Row& row, Scratch& scratch) const;

@@ -29,6 +29,8 @@ std::string_view name_of(Phase phase) {
     case Phase::forward: return "forward";
     case Phase::recompute: return "recompute";
     case Phase::backward: return "backward";
+    case Phase::backward_weight: return "backward-weight";
+    case Phase::join: return "join";
     case Phase::norm: return "norm";
     case Phase::verdict: return "verdict";
     case Phase::update: return "update";
@@ -91,7 +93,7 @@ void remove_unused(Graph& graph) {
   std::vector<bool> keep(graph.nodes.size(), false);
   for (std::uint32_t index = 0; index < graph.nodes.size(); ++index) {
     const Node& node = graph.nodes[NodeId{index}];
-    bool chained = overwrites_root(node);
+    bool chained = overwrites_root(node) || node.outputs.empty();  // a message is read elsewhere
     for (const ops::Alias& alias : ops::aliases_of(node.op)) {
       chained = chained || (alias.required && in_place[node.inputs[static_cast<std::size_t>(alias.input)].index]);
     }

@@ -41,10 +41,11 @@ struct Init {
 };
 
 // The parts of a step, in the order a single device runs them. A procedure holds the nodes of one block in one phase.
-// `recompute` is what the forward pass made and did not keep, made again where the backward pass needs it.
-enum class Phase : std::uint8_t { begin, forward, recompute, backward, norm, verdict, update, finish };
+// `recompute` is what the forward pass made and did not keep, made again where the backward pass needs it; backward_weight is the
+// part of the backward pass that nothing waits for but the update; join adds up what pipeline ranks have of the gradient of one weight.
+enum class Phase : std::uint8_t { begin, forward, recompute, backward, backward_weight, join, norm, verdict, update, finish };
 
-inline bool runs_per_micro_batch(Phase phase) { return phase == Phase::forward || phase == Phase::recompute || phase == Phase::backward; }
+inline bool runs_per_micro_batch(Phase phase) { return phase >= Phase::forward && phase <= Phase::backward_weight; }
 
 struct Value {
   std::string name;
@@ -73,6 +74,7 @@ struct Node {
 // One repeated layer, or what comes before and after them. The unit of stages, recompute and prefetch.
 struct Block {
   std::string name;
+  std::int32_t stage = 0;  // of the pipeline
 };
 
 // A trained tensor and what belongs to it.

@@ -1,12 +1,14 @@
 // graph + strategy -> plan.
 #pragma once
 
+#include <optional>
 #include <string>
 #include <vector>
 
 #include "graph/graph.h"
 #include "ops/kernel_choice.h"
 #include "plan/plan.h"
+#include "strategy/schedules/schedule.h"
 #include "strategy/strategy.h"
 
 namespace plimsoll::lowering {
@@ -20,8 +22,9 @@ struct ProgramSource {
 
 struct LoweringInputs {
   std::string model;
-  std::vector<ProgramSource> programs;  // values of the same name that outlive a program are the same buffer
+  std::vector<ProgramSource> programs;  // values of the same name that outlive a program are the same buffer; training comes first
   strategy::Strategy strategy;
+  std::optional<strategy::schedules::Schedule> schedule = {};  // of a pipeline; else made as the strategy names it
   ops::ChooseKernel choose;
   int threads = 1;
   base::Bytes device_limit = {};  // of a rank's arena, where the strategy is fitted to it (optimal recompute); zero: none

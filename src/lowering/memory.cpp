@@ -13,6 +13,8 @@ namespace {
 
 using base::Bytes;
 
+constexpr std::size_t kFewLifetimes = 8192;
+
 struct Placed {
   Bytes begin;
   Bytes end;
@@ -38,6 +40,36 @@ Layout place_in_order(const std::vector<Lifetime>& lifetimes, const std::vector<
     placed.insert(std::upper_bound(placed.begin(), placed.end(), mine, [](const Placed& a, const Placed& b) { return a.begin < b.begin; }),
                   mine);
     layout.offsets[index] = offset;
+    layout.total = std::max(layout.total, mine.end);
+  }
+  return layout;
+}
+
+// In the order of their beginnings only what is still alive is in the way. Takes the lowest gap that fits, or the tightest.
+Layout place_by_time(const std::vector<Lifetime>& lifetimes, const std::vector<std::size_t>& order, bool tightest) {
+  Layout layout;
+  layout.offsets.resize(lifetimes.size());
+  std::vector<Placed> alive;  // by begin
+  for (std::size_t index : order) {
+    const Lifetime& lifetime = lifetimes[index];
+    std::erase_if(alive, [&](const Placed& other) { return other.last < lifetime.first; });
+    Bytes offset{0};  // behind everything looked at so far
+    Bytes chosen{-1};
+    Bytes room{0};
+    for (const Placed& other : alive) {
+      const Bytes gap = other.begin - offset;
+      if (other.begin > offset && gap >= lifetime.bytes && (chosen.count < 0 || gap < room)) {
+        chosen = offset;
+        room = gap;
+        if (!tightest) break;
+      }
+      offset = std::max(offset, other.end);
+    }
+    if (chosen.count < 0) chosen = offset;
+    const Placed mine{chosen, chosen + lifetime.bytes, lifetime.first, lifetime.last};
+    alive.insert(std::upper_bound(alive.begin(), alive.end(), mine, [](const Placed& a, const Placed& b) { return a.begin < b.begin; }),
+                 mine);
+    layout.offsets[index] = chosen;
     layout.total = std::max(layout.total, mine.end);
   }
   return layout;
@@ -71,17 +103,24 @@ Layout assign_offsets(const std::vector<Lifetime>& given, Bytes alignment) {
   std::iota(order.begin(), order.end(), std::size_t{0});
   const Bytes peak = most_alive(lifetimes);
   Layout best;
-  const auto try_order = [&](auto before) {
-    if (!best.offsets.empty() && best.total == peak) return;
-    std::vector<std::size_t> sorted = order;
-    std::stable_sort(sorted.begin(), sorted.end(), before);
-    Layout layout = place_in_order(lifetimes, sorted);
+  const auto keep = [&](Layout layout) {
     if (best.offsets.empty() || layout.total < best.total) best = std::move(layout);
   };
-  try_order([&](std::size_t a, std::size_t b) { return length(a) > length(b); });
-  try_order([&](std::size_t a, std::size_t b) { return size(a) > size(b); });
-  try_order([&](std::size_t a, std::size_t b) { return area(a) > area(b); });
-  try_order([&](std::size_t a, std::size_t b) { return lifetimes[a].first < lifetimes[b].first; });
+  const auto try_order = [&](auto before) {
+    if (best.total == peak) return;
+    std::vector<std::size_t> sorted = order;
+    std::stable_sort(sorted.begin(), sorted.end(), before);
+    keep(place_in_order(lifetimes, sorted));
+  };
+  std::stable_sort(order.begin(), order.end(), [&](std::size_t a, std::size_t b) { return lifetimes[a].first < lifetimes[b].first; });
+  keep(place_by_time(lifetimes, order, false));
+  if (best.total != peak) keep(place_by_time(lifetimes, order, true));
+  // Other orders look at everything placed before: worth it while that is not much.
+  if (lifetimes.size() <= kFewLifetimes) {
+    try_order([&](std::size_t a, std::size_t b) { return length(a) > length(b); });
+    try_order([&](std::size_t a, std::size_t b) { return size(a) > size(b); });
+    try_order([&](std::size_t a, std::size_t b) { return area(a) > area(b); });
+  }
   best.peak = peak;
   return best;
 }

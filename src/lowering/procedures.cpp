@@ -95,6 +95,13 @@ class ProcedureMaker {
       made_.procedure.instructions.push_back(std::move(collective));
       return;
     }
+    if (const auto* message = std::get_if<ops::Message>(&step.op)) {
+      plan::Message moved{.op = *message, .inputs = {}, .outputs = {}};
+      for (ValueId id : step.inputs) moved.inputs.push_back(operand(id, false));
+      for (ValueId id : step.outputs) moved.outputs.push_back(operand(id, true));
+      made_.procedure.instructions.push_back(std::move(moved));
+      return;
+    }
     plan::Compute compute{.op = step.op, .kernel = {}, .inputs = {}, .outputs = {}};
     const std::vector<TensorType> input_types = inputs_.graph.types(step.inputs);
     const std::vector<TensorType> output_types = inputs_.graph.types(step.outputs);
@@ -167,6 +174,14 @@ class ProcedureMaker {
   std::unordered_map<std::uint32_t, std::uint32_t> slot_of_;
 };
 
+// What a computation waits for at once is done where it waits.
+plan::StreamKind stream_of(const ops::Op& op) {
+  if (const auto* message = std::get_if<ops::Message>(&op)) return message->receive ? plan::StreamKind::receive : plan::StreamKind::send;
+  const auto* collective = std::get_if<ops::Collective>(&op);
+  const bool beside = collective != nullptr && collective->axis != ops::Axis::tensor;
+  return beside ? plan::StreamKind::communication : plan::StreamKind::compute;
+}
+
 }  // namespace
 
 std::vector<Piece> pieces_of(const Graph& graph) {
@@ -174,14 +189,14 @@ std::vector<Piece> pieces_of(const Graph& graph) {
   for (std::uint32_t index = 0; index < graph.nodes.size(); ++index) {
     const Node& node = graph.nodes[NodeId{index}];
     if (ops::definition_of(node.op).view) continue;
-    // What a computation waits for at once is done where it waits.
-    const auto* collective = std::get_if<ops::Collective>(&node.op);
-    if (collective != nullptr && collective->axis == ops::Axis::tensor) collective = nullptr;
-    const plan::StreamKind stream = collective != nullptr ? plan::StreamKind::communication : plan::StreamKind::compute;
+    const plan::StreamKind stream = stream_of(node.op);
     const bool goes_on = !pieces.empty() && pieces.back().block == node.block && pieces.back().phase == node.phase &&
                          pieces.back().turn == node.turn && pieces.back().stream == stream;
     if (!goes_on) {
-      const std::string_view what = collective != nullptr ? ops::name_of(collective->kind) : graph::name_of(node.phase);
+      const auto* collective = std::get_if<ops::Collective>(&node.op);
+      const std::string_view what = stream == plan::StreamKind::compute         ? graph::name_of(node.phase)
+                                    : stream == plan::StreamKind::communication ? ops::name_of(collective->kind)
+                                                                                : plan::name_of(stream);
       pieces.push_back({.block = node.block,
                         .phase = node.phase,
                         .turn = node.turn,

@@ -57,6 +57,9 @@ class DataSplit {
       if (parameter.gradient.valid()) gradient_of_[parameter.gradient.index] = index;
       splits_.push_back(split_of(parameter));
     }
+    for (const Node& node : old.nodes) {
+      if (node.phase == Phase::join) gradient_of_[node.outputs[0].index] = gradient_of_.at(node.inputs[0].index);
+    }
     find_stretches();
   }
 
@@ -159,14 +162,23 @@ class DataSplit {
     for (std::uint32_t node = stretch.begin; node < stretch.end; ++node) copy_node(index, old_.nodes[NodeId{node}]);
     if (stretch.phase == Phase::update) gather_updated(stretch);
     if (!runs_per_micro_batch(stretch.phase)) return;
-    const bool last = index + 1 == stretches_.size() || !runs_per_micro_batch(stretches_[index + 1].phase);
+    // A bucket ends where others may run in between.
+    const bool last = index + 1 == stretches_.size() || !runs_per_micro_batch(stretches_[index + 1].phase) || !follows(index, index + 1);
     if (!ready_.empty() &&
         (last || ready_bytes_ >= (first_bucket_ ? std::min(kFirstBucket, strategy_.bucket.count) : strategy_.bucket.count)))
       reduce_ready(stretch);
   }
 
+  // In a pipeline only what one stage does in one phase runs in a row.
+  bool follows(std::size_t before, std::size_t after) const {
+    if (strategy_.pipe == 1) return true;
+    const auto stage = [&](std::size_t stretch) { return old_.blocks[stretches_[stretch].block].stage; };
+    return stage(before) == stage(after) && stretches_[before].phase == stretches_[after].phase;
+  }
+
   void copy_node(std::size_t stretch, const Node& node) {
     if (node.phase == Phase::norm) return collect_norm(node);
+    if (node.phase == Phase::join) return join_gradient(node);
     Node copy = node;
     if (reduces_each()) copy.turn = Turn::each;  // nothing of a gradient waits for the last micro-batch
     for (ValueId& id : copy.inputs) id = input_of(stretch, node, id);
@@ -216,6 +228,13 @@ class DataSplit {
     ready_.clear();
     ready_bytes_ = 0;
     first_bucket_ = false;
+  }
+
+  // Adds up what the two places of a pipeline that share a weight have of its gradient: of a split one, of each rank's shard.
+  void join_gradient(const Node& node) {
+    ValueId& gradient = splits_[gradient_of_.at(node.inputs[0].index)].gradient;
+    gradient = map_[node.outputs[0].index] =
+        add(node.op, {gradient}, node.block, node.phase, Turn::each, old_.values[node.outputs[0]].name)[0];
   }
 
   ValueId new_gradient(std::size_t parameter) const { return map_[old_.parameters[parameter].gradient.index]; }
@@ -370,7 +389,9 @@ class DataSplit {
   // Before a stretch starts, gathers what stretches up to `prefetch` ahead need.
   void gather_ahead(std::size_t index) {
     if (!gathers_weights()) return;
+    next_gather_ = std::max(next_gather_, index);
     for (; next_gather_ < stretches_.size() && next_gather_ <= index + static_cast<std::size_t>(strategy_.prefetch); ++next_gather_) {
+      if (!follows(index, next_gather_)) return;
       if (runs_per_micro_batch(stretches_[next_gather_].phase)) gather_for(next_gather_, stretches_[index]);
     }
   }

@@ -42,7 +42,7 @@ class TensorSplit {
     }
     if (old_.scalars.valid()) new_.scalars = map_[old_.scalars.index];
     for (const Node& node : old_.nodes) {
-      if (node.phase == Phase::verdict && side_.valid()) merge_squares(node);
+      if (reads_complete_sums(node) && side_.valid()) merge_squares(node);
       add_node(node);
     }
     for (ValueId id : old_.results) {
@@ -84,13 +84,15 @@ class TensorSplit {
     if (std::holds_alternative<ops::CrossEntropy>(node.op) && is_split(node.inputs[0])) return add_cross_entropy(node);
     if (std::holds_alternative<ops::SquaredNorm>(node.op) && is_split(node.inputs[1])) return add_side_square(node);
     if (std::holds_alternative<ops::SquaredNorm>(node.op)) return add_square(node);
+    // Places of the pipe axis have the same parts as each other.
+    if (node.phase == Phase::join) return finish(node, node.op, {map_[node.inputs[0].index]}, {placement_[node.inputs[0].index]});
 
     std::vector<Placement> found;
     for (ValueId id : node.inputs) found.push_back(placement_[id.index]);
     const std::vector<base::TensorType> types = old_.types(node.inputs);
     const auto place = ops::definition_of(node.op).place;
     const ops::PlacedOp placed =
-        place != nullptr ? place({.op = node.op, .inputs = found, .types = types, .seat = seat_, .wanted = wanted_of(node.outputs[0])})
+        place != nullptr ? place({.op = node.op, .inputs = found, .types = types, .seat = seat_, .wanted = wanted_of(node)})
                          : ops::PlacedOp{node.op, std::vector<Placement>(found.size()), std::vector<Placement>(node.outputs.size())};
     std::vector<ValueId> inputs;
     for (std::size_t index = 0; index < node.inputs.size(); ++index) {
@@ -115,8 +117,8 @@ class TensorSplit {
     }
   }
 
-  Placement wanted_of(ValueId id) const {
-    const auto found = gradient_of_.find(id.index);
+  Placement wanted_of(const Node& node) const {
+    const auto found = node.outputs.empty() ? gradient_of_.end() : gradient_of_.find(node.outputs[0].index);
     return found == gradient_of_.end() ? ops::whole() : found->second;
   }
 
@@ -191,14 +193,21 @@ class TensorSplit {
     map_[node.outputs[0].index] = map_[node.inputs[0].index];
   }
 
-  void merge_squares(const Node& verdict) {
-    Node beside = verdict;
+  // The verdict, or the places of a pipeline that add up theirs before it.
+  static bool reads_complete_sums(const Node& node) {
+    const auto* collective = std::get_if<ops::Collective>(&node.op);
+    return node.phase == Phase::verdict || (node.phase == Phase::norm && collective != nullptr && collective->axis == ops::Axis::pipe);
+  }
+
+  void merge_squares(const Node& reader) {
+    Node beside = reader;
     beside.phase = Phase::norm;
     beside.block = BlockId{0};
     const ValueId all = add(collective(ops::CollectiveKind::all_gather), {side_}, beside, "scalars.splits")[0];
     const ops::MergeScalars merge{.members = seat_.members, .norm = true, .add = true};
-    ValueId& scalars = map_[verdict.inputs[0].index];
+    ValueId& scalars = map_[reader.inputs[0].index];
     scalars = add(merge, {scalars, all}, beside, "scalars.tensor")[0];
+    side_ = {};
   }
 
   const Graph& old_;

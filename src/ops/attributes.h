@@ -17,8 +17,9 @@
 
 namespace plimsoll::ops {
 
-// The axes of the device mesh. `pipe` is outermost, `tensor` innermost: neighbours on `tensor` talk most.
-enum class Axis : std::uint8_t { pipe, data, tensor };
+// The axes of the device mesh. `pipe` is outermost, `tensor` innermost: neighbours on `tensor` talk most. `tied` joins the two
+// places of the pipe axis that hold one weight: the first, with the embedding, and that of the head.
+enum class Axis : std::uint8_t { pipe, data, tensor, tied };
 enum class CollectiveKind : std::uint8_t { all_reduce, reduce_scatter, all_gather, reduce, broadcast };
 
 enum class ActivationKind : std::uint8_t { none, gelu_tanh, gelu_erf, relu, silu };
@@ -493,6 +494,23 @@ struct Collective {
     visit("in_place", self.in_place);
   }
   bool operator==(const Collective&) const = default;
+};
+
+// (x) -> (), to another place of the pipe axis; or () -> x from there. `tag` tells messages between the same two places apart.
+struct Message {
+  bool receive = false;
+  std::int64_t peer = 0;
+  std::int64_t tag = 0;
+  base::DType dtype = base::DType::f32;
+  base::Shape shape{1};
+  PLIMSOLL_OP("message") {
+    visit("receive", self.receive);
+    visit("peer", self.peer);
+    visit("tag", self.tag);
+    visit("dtype", self.dtype);
+    visit("shape", self.shape);
+  }
+  bool operator==(const Message&) const = default;
 };
 
 // (x) -> the same memory with another shape. A larger one ends in padding, which is not written.

@@ -14,7 +14,7 @@ namespace {
 
 constexpr std::array<std::string_view, 5> kActivationNames{"none", "gelu_tanh", "gelu_erf", "relu", "silu"};
 constexpr std::array<std::string_view, 2> kNormNames{"layer", "rms"};
-constexpr std::array<std::string_view, 3> kAxisNames{"pipe", "data", "tensor"};
+constexpr std::array<std::string_view, 4> kAxisNames{"pipe", "data", "tensor", "tied"};
 constexpr std::array<std::string_view, 5> kCollectiveNames{"all_reduce", "reduce_scatter", "all_gather", "reduce", "broadcast"};
 
 std::string text_of(bool value) { return value ? "true" : "false"; }

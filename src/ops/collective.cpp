@@ -38,6 +38,17 @@ std::vector<Alias> collective_aliases(const Op& op) {
 Work collective_work(const Op&, Types inputs, Types outputs) { return {0.0, bytes_of(inputs, outputs)}; }
 Work no_work(const Op&, Types, Types) { return {}; }
 
+std::vector<TensorType> infer_message(const Op& op, Types inputs) {
+  const auto& message = std::get<Message>(op);
+  const TensorType type{message.dtype, message.shape};
+  if (message.receive) {
+    expect(inputs.empty(), op, inputs, "no operands");
+    return {type};
+  }
+  expect(inputs.size() == 1 && inputs[0] == type, op, inputs, "one operand of the message's type");
+  return {};
+}
+
 std::vector<TensorType> infer_view(const Op& op, Types inputs) {
   expect(inputs.size() == 1, op, inputs, "one operand");
   return {{inputs[0].dtype, std::get<View>(op).shape}};
@@ -73,6 +84,8 @@ std::vector<Alias> accumulate_aliases(const Op& op) { return accumulator_aliases
 }  // namespace
 
 Definition define(const Collective&) { return {.infer = infer_collective, .work = collective_work, .aliases = collective_aliases}; }
+
+Definition define(const Message&) { return {.infer = infer_message, .work = collective_work}; }
 
 Definition define(const View&) { return {.infer = infer_view, .work = no_work, .aliases = view_aliases, .view = true}; }
 

@@ -9,11 +9,11 @@
 
 namespace plimsoll::ops {
 
-using Op =
-    std::variant<Embed, EmbedGrad, Linear, LinearGradInput, LinearGradWeight, BiasGrad, Activation, ActivationGrad, Gate, GateGrad, Add,
-                 Cast, Dropout, Residual, Norm, NormGrad, QkNorm, QkNormGrad, Rope, Attention, AttentionGrad, CachedAttention, CrossEntropy,
-                 CrossEntropyGrad, HeadLoss, BeginStep, SumLoss, SquaredNorm, PrepareUpdate, FinishStep, AdamUpdate, SgdUpdate,
-                 MergeScalars, FreshScalars, ShiftIds, CrossEntropyPart, CrossEntropyMerge, Collective, View, OwnShard, Pad, Accumulate>;
+using Op = std::variant<Embed, EmbedGrad, Linear, LinearGradInput, LinearGradWeight, BiasGrad, Activation, ActivationGrad, Gate, GateGrad,
+                        Add, Cast, Dropout, Residual, Norm, NormGrad, QkNorm, QkNormGrad, Rope, Attention, AttentionGrad, CachedAttention,
+                        CrossEntropy, CrossEntropyGrad, HeadLoss, BeginStep, SumLoss, SquaredNorm, PrepareUpdate, FinishStep, AdamUpdate,
+                        SgdUpdate, MergeScalars, FreshScalars, ShiftIds, CrossEntropyPart, CrossEntropyMerge, Collective, Message, View,
+                        OwnShard, Pad, Accumulate>;
 
 std::string_view name_of(Axis axis);
 std::string_view name_of(CollectiveKind kind);

@@ -14,7 +14,7 @@ namespace {
 
 using base::Json;
 
-constexpr std::int64_t kFormat = 2;
+constexpr std::int64_t kFormat = 3;
 
 // ---- writing
 
@@ -39,12 +39,16 @@ Json operand_json(const Operand& operand) {
                       static_cast<std::int64_t>(operand.index), type_json(operand.type)});
 }
 
+template <typename Moved>
+Json moved_json(const Moved& moved) {
+  return Json::object({{"op", ops::to_string(moved.op)},
+                       {"inputs", list_json<Operand>(moved.inputs, operand_json)},
+                       {"outputs", list_json<Operand>(moved.outputs, operand_json)}});
+}
+
 Json instruction_json(const Instruction& instruction) {
-  if (const auto* collective = std::get_if<Collective>(&instruction)) {
-    return Json::object({{"op", ops::to_string(collective->op)},
-                         {"inputs", list_json<Operand>(collective->inputs, operand_json)},
-                         {"outputs", list_json<Operand>(collective->outputs, operand_json)}});
-  }
+  if (const auto* collective = std::get_if<Collective>(&instruction)) return moved_json(*collective);
+  if (const auto* message = std::get_if<Message>(&instruction)) return moved_json(*message);
   const auto& compute = std::get<Compute>(instruction);
   return Json::object({{"op", ops::to_string(compute.op)},
                        {"kernel", compute.kernel},
@@ -210,6 +214,14 @@ Instruction instruction_from(const Json& json) {
     if (moved.inputs.size() != tensors || moved.outputs.size() != tensors) json.fail_expected("as many operands as \"tensors\" says");
     return moved;
   }
+  if (const auto* message = std::get_if<ops::Message>(&op)) {
+    Message moved{.op = *message,
+                  .inputs = list_from<Operand>(json.at("inputs"), operand_from),
+                  .outputs = list_from<Operand>(json.at("outputs"), operand_from)};
+    if (moved.inputs.size() != (message->receive ? 0u : 1u) || moved.outputs.size() != (message->receive ? 1u : 0u))
+      json.fail_expected("one operand");
+    return moved;
+  }
   return Compute{.op = op,
                  .kernel = json.at("kernel").as_string(),
                  .inputs = list_from<Operand>(json.at("inputs"), operand_from),
@@ -250,7 +262,7 @@ Program program_from(const Json& json) {
           .micro_batches = small_from(json.at("micro_batches")),
           .streams = list_from<Stream>(json.at("streams"),
                                        [](const Json& stream) {
-                                         return Stream{enum_from<StreamKind>(stream.at("kind"), 7),
+                                         return Stream{enum_from<StreamKind>(stream.at("kind"), 9),
                                                        list_from<Call>(stream.at("calls"), call_from)};
                                        }),
           .tokens = static_cast<std::uint32_t>(small_from(json.at("tokens")))};
@@ -308,7 +320,7 @@ Json to_json(const Plan& plan) {
                        {"strategy", plan.strategy},
                        {"notes", list_json<std::string>(plan.notes, [](const std::string& note) { return Json(note); })},
                        {"threads", plan.threads},
-                       {"mesh", Json::array({plan.mesh.pipe, plan.mesh.data, plan.mesh.tensor})},
+                       {"mesh", Json::array({plan.mesh.pipe, plan.mesh.data, plan.mesh.tensor, plan.mesh.tied})},
                        {"procedures", list_json<Procedure>(plan.procedures.items(), procedure_json)},
                        {"classes", list_json<RankClass>(plan.classes, class_json)}});
 }
@@ -323,10 +335,12 @@ Plan plan_from_json(const Json& json) {
   plan.notes = list_from<std::string>(json.at("notes"), [](const Json& note) { return note.as_string(); });
   plan.threads = small_from(json.at("threads"));
   const Json& mesh = json.at("mesh");
-  plan.mesh = {small_from(mesh.at(std::size_t{0})), small_from(mesh.at(std::size_t{1})), small_from(mesh.at(std::size_t{2}))};
+  plan.mesh = {small_from(mesh.at(std::size_t{0})), small_from(mesh.at(std::size_t{1})), small_from(mesh.at(std::size_t{2})),
+               small_from(mesh.at(std::size_t{3}))};
   for (std::int32_t extent : {plan.mesh.pipe, plan.mesh.data, plan.mesh.tensor}) {
     if (extent < 1 || extent > 1'000'000) mesh.fail_expected("1 to 1,000,000 ranks on each axis");
   }
+  if (plan.mesh.tied < 0 || plan.mesh.tied >= plan.mesh.pipe) mesh.fail_expected("a tied place on the pipe axis");
   for (const Json& procedure : json.at("procedures").as_array()) plan.procedures.add(procedure_from(procedure));
   plan.classes = list_from<RankClass>(json.at("classes"), class_from);
   const std::vector<std::string> found = problems(plan);

@@ -19,8 +19,8 @@ bool same_lists(const std::vector<T>& a, const std::vector<T>& b, SameButName sa
 
 constexpr std::array<std::string_view, kTiers> kTierNames{"device", "host", "disk"};
 constexpr std::array<std::string_view, 3> kAccessNames{"read", "write", "update"};
-constexpr std::array<std::string_view, 7> kStreamNames{"compute", "communication", "host-in",     "host-out",
-                                                       "disk-in", "disk-out",      "host-compute"};
+constexpr std::array<std::string_view, 9> kStreamNames{"compute",  "communication", "send",     "receive",     "host-in",
+                                                       "host-out", "disk-in",       "disk-out", "host-compute"};
 constexpr std::array<std::string_view, 10> kBufferNames{"parameter", "master",   "state",      "constant", "scalars",
                                                         "input",     "gradient", "activation", "result",   "frame"};
 
@@ -39,6 +39,7 @@ std::int32_t Mesh::extent(ops::Axis axis) const {
     case ops::Axis::pipe: return pipe;
     case ops::Axis::data: return data;
     case ops::Axis::tensor: return tensor;
+    case ops::Axis::tied: return tied > 0 ? 2 : 1;
   }
   return 1;
 }
@@ -48,11 +49,19 @@ std::int32_t Mesh::place(ops::Axis axis, std::int32_t rank) const {
     case ops::Axis::pipe: return rank / (tensor * data);
     case ops::Axis::data: return rank / tensor % data;
     case ops::Axis::tensor: return rank % tensor;
+    case ops::Axis::tied: {
+      const std::int32_t pipe_place = place(ops::Axis::pipe, rank);
+      return pipe_place == 0 ? 0 : pipe_place == tied ? 1 : -1;
+    }
   }
   return 0;
 }
 
 std::vector<std::int32_t> Mesh::group(ops::Axis axis, std::int32_t rank) const {
+  if (axis == ops::Axis::tied) {
+    const std::int32_t first = rank % (tensor * data);
+    return {first, first + tied * tensor * data};
+  }
   const std::int32_t stride = axis == ops::Axis::tensor ? 1 : axis == ops::Axis::data ? tensor : tensor * data;
   const std::int32_t first = rank - place(axis, rank) * stride;
   std::vector<std::int32_t> ranks;
@@ -93,6 +102,9 @@ Bytes wire_bytes(const Plan& plan, const Program& program, ops::Axis axis, std::
   for (const Stream& stream : program.streams) {
     for (const Call& call : stream.calls) {
       for (const Instruction& instruction : plan.procedures[call.procedure].instructions) {
+        if (const auto* message = std::get_if<Message>(&instruction); message != nullptr && axis == ops::Axis::pipe) {
+          for (const Operand& sent : message->inputs) sum.count += sent.type.bytes();
+        }
         const auto* collective = std::get_if<Collective>(&instruction);
         if (collective == nullptr || collective->op.axis != axis) continue;
         for (std::size_t tensor = 0; tensor < collective->inputs.size(); ++tensor) {
@@ -102,6 +114,31 @@ Bytes wire_bytes(const Plan& plan, const Program& program, ops::Axis axis, std::
     }
   }
   return sum;
+}
+
+std::set<std::pair<std::int32_t, std::int32_t>> links_of(const Plan& plan, const RankClass& rank_class) {
+  const std::int32_t place = plan.mesh.place(ops::Axis::pipe, rank_class.ranks.front());
+  std::set<std::pair<std::int32_t, std::int32_t>> links;
+  std::set<ProcedureId> seen;
+  for (const Program& program : rank_class.programs) {
+    for (const Stream& stream : program.streams) {
+      for (const Call& call : stream.calls) {
+        if (!seen.insert(call.procedure).second) continue;
+        for (const Instruction& instruction : plan.procedures[call.procedure].instructions) {
+          const auto* message = std::get_if<Message>(&instruction);
+          if (message == nullptr) continue;
+          const auto peer = static_cast<std::int32_t>(message->op.peer);
+          links.insert(message->op.receive ? std::pair(peer, place) : std::pair(place, peer));
+        }
+      }
+    }
+  }
+  return links;
+}
+
+std::int32_t tag_of(const ops::Message& message, std::int32_t micro_batch) {
+  // Values are few thousand, micro-batches too; what is left of a product that is too large still tells neighbours apart.
+  return static_cast<std::int32_t>((message.tag * 65'536 + micro_batch) & 0x3FFFFFFF);
 }
 
 const RankClass& fullest_class(const Plan& plan) {

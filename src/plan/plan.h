@@ -10,6 +10,7 @@
 
 #include <array>
 #include <cstdint>
+#include <set>
 #include <string>
 #include <string_view>
 #include <variant>
@@ -89,7 +90,16 @@ struct Collective {
   bool operator==(const Collective&) const = default;
 };
 
-using Instruction = std::variant<Compute, Collective>;
+// A tensor to another place of the pipe axis, or from there; micro-batches are told apart by their number.
+struct Message {
+  ops::Message op;
+  std::vector<Operand> inputs;   // what is sent
+  std::vector<Operand> outputs;  // or received
+
+  bool operator==(const Message&) const = default;
+};
+
+using Instruction = std::variant<Compute, Collective, Message>;
 
 struct Procedure {
   std::string name;
@@ -106,7 +116,7 @@ bool same_work(const Procedure& a, const Procedure& b);
 
 // ---- programs
 
-enum class StreamKind : std::uint8_t { compute, communication, host_in, host_out, disk_in, disk_out, host_compute };
+enum class StreamKind : std::uint8_t { compute, communication, send, receive, host_in, host_out, disk_in, disk_out, host_compute };
 
 struct Call {
   ProcedureId procedure;
@@ -165,10 +175,12 @@ struct Mesh {
   std::int32_t pipe = 1;
   std::int32_t data = 1;
   std::int32_t tensor = 1;
+  std::int32_t tied = 0;  // the place of the pipe axis that shares a weight with the first; 0: none does
 
   std::int32_t ranks() const { return pipe * data * tensor; }
   std::int32_t extent(ops::Axis axis) const;
   std::int32_t place(ops::Axis axis, std::int32_t rank) const;
+  bool sits_on(ops::Axis axis, std::int32_t rank) const { return axis != ops::Axis::tied || place(axis, rank) >= 0; }
   // The ranks that share everything with `rank` but the place on the axis, in order of that place.
   std::vector<std::int32_t> group(ops::Axis axis, std::int32_t rank) const;
   bool operator==(const Mesh&) const = default;
@@ -205,8 +217,14 @@ std::string_view name_of(BufferKind kind);
 std::int32_t moments_of(const Program& program);
 
 // What the rank at `place` of an axis sends over it in a run of the program, by the closed forms of a ring: 2 (n-1)/n of
-// an all-reduce's bytes, (n-1)/n of what a reduce-scatter takes or an all-gather gives.
+// an all-reduce's bytes, (n-1)/n of what a reduce-scatter takes or an all-gather gives; messages count on the pipe axis.
 Bytes wire_bytes(const Plan& plan, const Program& program, ops::Axis axis, std::int32_t place);
+
+// The places of the pipe axis between which messages of the class go, as (from, to), in order.
+std::set<std::pair<std::int32_t, std::int32_t>> links_of(const Plan& plan, const RankClass& rank_class);
+
+// Tells a message of a micro-batch from all others between the same places.
+std::int32_t tag_of(const ops::Message& message, std::int32_t micro_batch);
 
 const RankClass& class_of(const Plan& plan, std::int32_t rank);
 

@@ -59,6 +59,11 @@ std::string to_string(const Procedure& procedure) {
                           operand_list(procedure, collective->inputs));
       continue;
     }
+    if (const auto* message = std::get_if<Message>(&instruction)) {
+      text += message->op.receive ? fmt::format("  {} = {}\n", operand_list(procedure, message->outputs), ops::to_string(message->op))
+                                  : fmt::format("  {} <- {}\n", ops::to_string(message->op), operand_list(procedure, message->inputs));
+      continue;
+    }
     const auto& compute = std::get<Compute>(instruction);
     const std::string workspace =
         compute.workspace.count > 0 ? fmt::format(" workspace {} B at {}", compute.workspace.count, compute.workspace_offset.count) : "";

@@ -7,6 +7,7 @@
 #include <fmt/format.h>
 
 #include "ops/definition.h"
+#include "plan/meetings.h"
 #include "plan/order.h"
 
 namespace plimsoll::plan {
@@ -63,6 +64,10 @@ class ProcedureVerifier {
         check_collective(*collective);
         continue;
       }
+      if (const auto* message = std::get_if<Message>(&procedure_.instructions[index])) {
+        check_message(*message);
+        continue;
+      }
       const auto& compute = std::get<Compute>(procedure_.instructions[index]);
       for (const Operand& operand : compute.inputs) check_operand(compute.kernel, operand, false);
       for (const Operand& operand : compute.outputs) check_operand(compute.kernel, operand, true);
@@ -86,18 +91,29 @@ class ProcedureVerifier {
   }
 
   void check_collective(const Collective& collective) {
-    const std::string name = ops::to_string(collective.op);
     if (collective.op.members != plan_.mesh.extent(collective.op.axis))
-      report_("{}: {} has {} members on an axis of {}", procedure_.name, name, collective.op.members,
+      report_("{}: {} has {} members on an axis of {}", procedure_.name, ops::to_string(collective.op), collective.op.members,
               plan_.mesh.extent(collective.op.axis));
-    for (const Operand& operand : collective.inputs) check_operand(name, operand, false);
-    for (const Operand& operand : collective.outputs) check_operand(name, operand, true);
+    check_moved(collective.op, collective.inputs, collective.outputs);
+  }
+
+  void check_message(const Message& message) {
+    if (message.op.peer < 0 || message.op.peer >= plan_.mesh.pipe)
+      report_("{}: {} is for place {} of a pipe axis of {}", procedure_.name, ops::to_string(message.op), message.op.peer, plan_.mesh.pipe);
+    check_moved(message.op, message.inputs, message.outputs);
+  }
+
+  // What a collective or a message takes and gives has the types that its operator says.
+  void check_moved(const ops::Op& op, const std::vector<Operand>& inputs, const std::vector<Operand>& outputs) {
+    const std::string name = ops::to_string(op);
+    for (const Operand& operand : inputs) check_operand(name, operand, false);
+    for (const Operand& operand : outputs) check_operand(name, operand, true);
     std::vector<TensorType> given;
-    for (const Operand& operand : collective.inputs) given.push_back(operand.type);
+    for (const Operand& operand : inputs) given.push_back(operand.type);
     try {
-      const std::vector<TensorType> made = ops::definition_of(collective.op).infer(collective.op, given);
+      const std::vector<TensorType> made = ops::definition_of(op).infer(op, given);
       for (std::size_t tensor = 0; tensor < made.size(); ++tensor) {
-        if (tensor >= collective.outputs.size() || made[tensor] != collective.outputs[tensor].type)
+        if (tensor >= outputs.size() || made[tensor] != outputs[tensor].type)
           return report_("{}: {} gives {} as tensor {}", procedure_.name, name, base::to_string(made[tensor]), tensor);
       }
     } catch (const base::Error& error) {
@@ -288,33 +304,6 @@ void check_arenas(const RankClass& rank_class, Report& report) {
   }
 }
 
-// What the ranks of an axis do together must be the same list on each of them, in the same order, or they wait for ever. On the
-// data axis ranks of one class meet, on the tensor axis those of all classes.
-void check_agreement(const Plan& plan, Report& report) {
-  const auto meetings = [&](const Program& program) {
-    std::vector<std::string> list;
-    for (const Stream& stream : program.streams) {
-      for (const Call& call : stream.calls) {
-        if (call.procedure.index >= plan.procedures.size()) continue;
-        for (const Instruction& instruction : plan.procedures[call.procedure].instructions) {
-          const auto* collective = std::get_if<Collective>(&instruction);
-          if (collective != nullptr && collective->op.axis == ops::Axis::tensor) {
-            list.push_back(fmt::format("{} {}", name_of(stream.kind), ops::to_string(collective->op)));
-          }
-        }
-      }
-    }
-    return list;
-  };
-  for (const RankClass& rank_class : plan.classes) {
-    for (const Program& program : rank_class.programs) {
-      const Program* first = find_program(plan.classes.front(), program.name);
-      if (first == nullptr || meetings(*first) != meetings(program))
-        report("{}: the collectives of {} are not those of {}", program.name, rank_class.name, plan.classes.front().name);
-    }
-  }
-}
-
 }  // namespace
 
 std::vector<std::string> problems(const Plan& plan) {
@@ -333,7 +322,9 @@ std::vector<std::string> problems(const Plan& plan) {
       if (race) report("{}", *race);
     }
   }
-  check_agreement(plan, report);
+  if (report.found.empty()) {
+    for (std::string& problem : meeting_problems(plan)) report.found.push_back(std::move(problem));
+  }
   return std::move(report.found);
 }
 

@@ -14,6 +14,8 @@ namespace plimsoll::plan {
 //   - in a procedure nothing is read before it is written, and what is alive at once does not overlap in the frame;
 //   - in a program nothing is read before it is written, no call waits for a token that can never come (deadlock), and
 //     no two buffers that are alive at once overlap in an arena;
+//   - run against each other, no two ranks wait for each other, all meet in the same collectives, and every message that is sent
+//     is received (meetings.h);
 //   - every buffer lies inside its arena, and the arena is as large as it must be, not larger.
 std::vector<std::string> problems(const Plan& plan);
 

@@ -106,6 +106,15 @@ std::string axis(std::size_t width) {
   return fmt::format("{:>{}} └{}\n", "", kLabelWidth - 2, line);
 }
 
+std::string_view label_at(const plan::Program& program, std::int32_t moment) {
+  for (const plan::Stream& stream : program.streams) {
+    for (const plan::Call& call : stream.calls) {
+      if (call.moment == moment) return call.label;
+    }
+  }
+  return "?";
+}
+
 }  // namespace
 
 std::string waterline_text(const plan::Plan& plan, std::string_view program_name, const WaterlineStyle& style) {
@@ -114,7 +123,7 @@ std::string waterline_text(const plan::Plan& plan, std::string_view program_name
                                   [&](const plan::Program& program) { return program.name == program_name; });
   PLIMSOLL_CHECK(found != rank_class.programs.end(), "the plan has no program {}", program_name);
   const auto program = static_cast<std::int32_t>(found - rank_class.programs.begin());
-  const std::vector<plan::Call>& calls = found->streams.at(0).calls;
+  const auto calls = static_cast<std::size_t>(plan::moments_of(*found));
   const plan::Waterline line = plan::waterline(rank_class, program, plan::Tier::device);
   const Bytes arena = rank_class.arena[static_cast<std::size_t>(plan::Tier::device)];
 
@@ -123,7 +132,7 @@ std::string waterline_text(const plan::Plan& plan, std::string_view program_name
   text += "\n";
   const std::string of_capacity = style.capacity.count > 0 ? fmt::format(" of {}", base::to_string(style.capacity)) : "";
   text += fmt::format("device arena {}{} ({} B), fullest in {}\n", base::to_string(arena), of_capacity, with_commas(arena.count),
-                      calls.at(static_cast<std::size_t>(line.peak_call)).label);
+                      label_at(*found, line.peak_call));
   const int bar_width = style.width - 30;
   Bytes listed{0};
   for (const auto& [kind, bytes] : plan::by_kind(rank_class, program, plan::Tier::device, line.peak_call)) {
@@ -136,9 +145,9 @@ std::string waterline_text(const plan::Plan& plan, std::string_view program_name
   if (style.reserve.count > 0) {
     text += fmt::format("  {:<12} {:>10}  beside the arena: program, libraries, data\n", "reserve", base::to_string(style.reserve));
   }
-  const int columns = std::min<int>(style.width - kLabelWidth, static_cast<int>(calls.size()));
+  const int columns = std::min<int>(style.width - kLabelWidth, static_cast<int>(calls));
   const Bytes top = std::max(arena, Bytes{1});
-  text += fmt::format("\nwaterline over the {} calls of one {} program\n", calls.size(), program_name);
+  text += fmt::format("\nwaterline over the {} calls of one {} program\n", calls, program_name);
   text += chart(columns_of(line.at_call, columns), top, style.color) + axis(static_cast<std::size_t>(columns));
   return text;
 }

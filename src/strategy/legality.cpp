@@ -6,6 +6,8 @@
 #include <fmt/ranges.h>
 
 #include "base/error.h"
+#include "strategy/schedules/csv.h"
+#include "strategy/schedules/table.h"
 
 namespace plimsoll::strategy {
 
@@ -23,6 +25,22 @@ std::string_view name_of(Recompute recompute) {
   return "?";
 }
 
+// Reasons that do not depend on the number of micro-batches; those that do are found when the schedule is made.
+void add_schedule_reasons(const Strategy& strategy, std::vector<std::string>& reasons) {
+  for (const Stage& stage : strategy.stages) {
+    if ((stage.data == 1 || stage.data == strategy.data) && (stage.tensor == 1 || stage.tensor == strategy.tensor)) continue;
+    reasons.push_back(fmt::format("\"stages\" has a stage of data {} x tensor {}, but all stages have the mesh's data {} x tensor {}",
+                                  stage.data, stage.tensor, strategy.data, strategy.tensor));
+  }
+  if (strategy.schedule.ends_with(schedules::kCsvSuffix)) return;
+  const schedules::Kind& kind = schedules::find_kind(strategy.schedule);
+  if (kind.name == "dualpipe") reasons.push_back("\"schedule\" is \"dualpipe\", which can be drawn, but not run; use \"zb-h1\"");
+  if (kind.asynchronous) {
+    reasons.push_back(fmt::format(
+        "\"schedule\" is \"{}\", which updates weights without a flush and can be drawn, but not run; use \"1f1b\"", strategy.schedule));
+  }
+}
+
 }  // namespace
 
 std::vector<std::string> reasons_against(const Strategy& strategy) {
@@ -30,18 +48,17 @@ std::vector<std::string> reasons_against(const Strategy& strategy) {
   const auto against = [&](bool holds, std::string reason) {
     if (holds) reasons.push_back(std::move(reason));
   };
-  const auto axis = [&](std::string_view name, std::int64_t degree) {
-    against(degree != 1, fmt::format("\"{}\" is {}, but a plan for more than one rank cannot be made; use 1", name, degree));
-  };
-  axis("pipe", strategy.pipe);
-  axis("chunks", strategy.chunks);
+  against(strategy.pipe == 1 && strategy.chunks != 1,
+          fmt::format("\"chunks\" is {}, but the pipe axis has one rank; use \"chunks\": 1", strategy.chunks));
+  if (strategy.pipe > 1) add_schedule_reasons(strategy, reasons);
   against(
       strategy.zero > 0 && strategy.reduce == Reduce::main,
       fmt::format(
           "\"reduce\" is \"main\", which brings whole gradients to one rank, but \"zero\" is {}; use \"zero\": 0 or \"reduce\": \"ring\"",
           strategy.zero));
   against(strategy.sequence_parallel, "\"sequence_parallel\" is true, but the tensor axis has one rank; use false");
-  against(strategy.partition != StagePartition::equal, "\"stages\" divides the blocks, but there is one stage; use \"equal\"");
+  against(strategy.pipe == 1 && strategy.partition != StagePartition::equal,
+          "\"stages\" divides the blocks, but there is one stage; use \"equal\"");
   against(strategy.recompute_every > 1 && strategy.recompute != Recompute::full,
           fmt::format("\"recompute_every\" is {}, which belongs to \"recompute\": \"full\", but \"recompute\" is \"{}\"; use 1",
                       strategy.recompute_every, name_of(strategy.recompute)));

@@ -106,7 +106,7 @@ void initialise(const graph::Graph& graph, executor::Executor& executor, const I
   for (const graph::Parameter& parameter : graph.parameters) {
     if (parameter.master == parameter.weight || !with.parameters) continue;
     const graph::Value& master = graph.values[parameter.master];
-    fill_held(buffers, master, parameter.name, with.seed);
+    if (buffers.has(master.name)) fill_held(buffers, master, parameter.name, with.seed);
   }
   if (graph.scalars.valid()) *reinterpret_cast<ops::StepScalars*>(buffers.bytes("scalars")) = ops::StepScalars{};
 }
@@ -117,6 +117,7 @@ void refresh_copies(const graph::Graph& graph, executor::Executor& executor, col
     if (parameter.master == parameter.weight) continue;
     const std::string& weight = graph.values[parameter.weight].name;
     const std::string& master = graph.values[parameter.master].name;
+    if (!buffers.has(weight)) continue;  // another place of the pipe axis has it
     const DType dtype = buffers.buffer(weight).type.dtype;
     const ops::ElementRange from = buffers.held(master);
     const ops::ElementRange to = buffers.held(weight);

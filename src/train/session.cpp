@@ -75,6 +75,7 @@ plan::Plan lower_graphs(const SessionOptions& options, const Graphs& graphs) {
   lowering::LoweringInputs inputs{.model = options.name,
                                   .programs = {},
                                   .strategy = options.strategy,
+                                  .schedule = options.schedule,
                                   .choose = chooser_of(options),
                                   .threads = thread_count(options),
                                   .device_limit = options.device_limit};
@@ -128,6 +129,7 @@ struct Session::State {
     if (plan.mesh.tensor > 1)
       tensor_group = options.transport->make_group(plan.mesh.group(ops::Axis::tensor, rank), "tensor, between steps");
     if (plan.mesh.data > 1) data_group = options.transport->make_group(plan.mesh.group(ops::Axis::data, rank), "data, between steps");
+    if (plan.mesh.pipe > 1) pipe_group = options.transport->make_group(plan.mesh.group(ops::Axis::pipe, rank), "pipe, between steps");
     for (const auto& graph : {&graphs.prefill, &graphs.decode, &graphs.infer, &graphs.evaluate, &graphs.train}) {
       if (!*graph) continue;
       const bool draws = options.draw_parameters && &**graph == &graphs.first();
@@ -147,6 +149,7 @@ struct Session::State {
   std::unique_ptr<collectives::Group> world;
   std::unique_ptr<collectives::Group> data_group;
   std::unique_ptr<collectives::Group> tensor_group;
+  std::unique_ptr<collectives::Group> pipe_group;
   std::unique_ptr<executor::Executor> executor;
   Buffers buffers;
 };
@@ -171,6 +174,7 @@ std::int32_t Session::rank() const { return state_->rank; }
 collectives::Group* Session::world() { return state_->world.get(); }
 collectives::Group* Session::data_group() { return state_->data_group.get(); }
 collectives::Group* Session::tensor_group() { return state_->tensor_group.get(); }
+collectives::Group* Session::pipe_group() { return state_->pipe_group.get(); }
 void Session::refresh_weights() { refresh_copies(graph(), executor(), data_group()); }
 executor::Executor& Session::executor() { return *state_->executor; }
 const Buffers& Session::buffers() const { return state_->buffers; }

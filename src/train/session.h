@@ -17,6 +17,7 @@
 #include "model/model.h"
 #include "ops/step_scalars.h"
 #include "plan/plan.h"
+#include "strategy/schedules/schedule.h"
 #include "strategy/strategy.h"
 #include "train/buffers.h"
 
@@ -34,11 +35,12 @@ struct SessionOptions {
   model::Training training;
   std::int32_t micro_batches = 1;  // of each rank, in a step
   strategy::Strategy strategy = {};
-  collectives::Transport* transport = nullptr;  // to the other ranks, where the strategy has several; outlives the session
-  const executor::Backend* backend = nullptr;   // where to run; null: the processor
-  bool deterministic = true;                    // same run, same bits; false allows kernels that add in any order
-  int threads = 0;                              // of each rank; 0: the cores of the machine, dealt out evenly
-  base::Bytes device_limit = {};                // of a rank's arena, where the strategy is fitted to it; zero: none
+  std::optional<strategy::schedules::Schedule> schedule = {};  // of a pipeline; else made as the strategy names it
+  collectives::Transport* transport = nullptr;                 // to the other ranks, where the strategy has several; outlives the session
+  const executor::Backend* backend = nullptr;                  // where to run; null: the processor
+  bool deterministic = true;                                   // same run, same bits; false allows kernels that add in any order
+  int threads = 0;                                             // of each rank; 0: the cores of the machine, dealt out evenly
+  base::Bytes device_limit = {};                               // of a rank's arena, where the strategy is fitted to it; zero: none
   std::uint64_t seed = 1;
   bool draw_parameters = true;  // false: whoever makes the session writes every parameter before it runs
   bool train = true;            // which programs to plan
@@ -91,6 +93,7 @@ class Session {
   collectives::Group* world();
   collectives::Group* data_group();
   collectives::Group* tensor_group();
+  collectives::Group* pipe_group();
   // Weights in the compute type, from their masters; called by all ranks together.
   void refresh_weights();
 

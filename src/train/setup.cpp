@@ -11,8 +11,12 @@
 #include "executor/cpu/cpu_backend.h"
 #include "executor/cuda/load/cuda_backend.h"
 #include "formats/token_file.h"
+#include "io/files.h"
 #include "plan/waterline.h"
 #include "strategy/legality.h"
+#include "strategy/schedules/csv.h"
+#include "strategy/schedules/table.h"
+#include "strategy/schedules/verify.h"
 
 namespace plimsoll::train {
 
@@ -64,6 +68,8 @@ std::string tokenizer_name(io::FileSystem& file_system, const config::Run& run) 
 // pages of the data files, buffers of the writers.
 constexpr base::Bytes kStillToCome{6ll << 20};
 
+constexpr std::int64_t kLargestSchedule = std::int64_t{64} << 20;
+
 base::Bytes memory_so_far() {
   struct rusage usage{};
   getrusage(RUSAGE_SELF, &usage);
@@ -92,6 +98,30 @@ std::shared_ptr<const formats::tokenizer::Tokenizer> open_tokenizer(io::FileSyst
   } catch (const base::Error& error) {
     base::fail(error.kind(), "{}: \"data.tokenizer\" is \"{}\": {}", run.where("data.tokenizer"), name, error.what());
   }
+}
+
+strategy::schedules::Schedule open_schedule(io::FileSystem& file_system, const std::string& path, const strategy::schedules::Shape& shape) {
+  namespace schedules = strategy::schedules;
+  schedules::require_legal(path, schedules::reasons_against(shape));
+  schedules::Schedule schedule = schedules::parse_csv(io::read_text(file_system, path, kLargestSchedule), path, shape);
+  schedules::require_legal(path, schedules::reasons_against(schedule.shape));
+  schedules::require_valid(schedule);
+  return schedule;
+}
+
+std::optional<strategy::schedules::Schedule> schedule_of(io::FileSystem& file_system, const config::Run& run) {
+  const strategy::Strategy& strategy = run.strategy;
+  if (run.strategy_auto || strategy.pipe == 1 || !strategy.schedule.ends_with(strategy::schedules::kCsvSuffix)) return std::nullopt;
+  strategy::schedules::Schedule schedule = open_schedule(
+      file_system, strategy.schedule, {.ranks = strategy.pipe, .micro_batches = run.micro_batches(), .chunks = strategy.chunks});
+  if (schedule.shape.batches != 1) {
+    base::not_legal("{}: '{}' has {} updates, expected 1: a step is one batch", run.where("strategy.schedule"), strategy.schedule,
+                    schedule.shape.batches);
+  }
+  if (schedule.placement == strategy::schedules::Placement::both_ways) {
+    base::not_legal("{}: '{}' has every stage on two ranks, expected each on one", run.where("strategy.schedule"), strategy.schedule);
+  }
+  return schedule;
 }
 
 const executor::Backend& backend_of(const config::Run& run) {
@@ -135,6 +165,7 @@ SessionOptions session_options(const config::Run& run, const Programs& programs)
           .training = training,
           .micro_batches = static_cast<std::int32_t>(run.micro_batches()),
           .strategy = programs.train ? run.strategy : strategy::Strategy{},
+          .schedule = programs.schedule,
           .transport = programs.transport,
           .backend = &backend_of(run),
           .deterministic = run.deterministic,

@@ -20,11 +20,17 @@ struct Programs {
   std::optional<Decoding> decode = {};
   bool draw_parameters = true;
   collectives::Transport* transport = nullptr;
+  std::optional<strategy::schedules::Schedule> schedule = {};
 };
 
 // Where the run computes. `auto` is the GPU where there is one that can be used, else the processor; bad_input when it asks
 // for a GPU and the backend is missing.
 const executor::Backend& backend_of(const config::Run& run);
+
+// A pipeline schedule from a file, in the shape that the run has; bad_input or not_legal with the line or the item that is wrong.
+strategy::schedules::Schedule open_schedule(io::FileSystem& file_system, const std::string& path, const strategy::schedules::Shape& shape);
+// The run's schedule, where that is a file; it must be one step of stages that are each on one rank.
+std::optional<strategy::schedules::Schedule> schedule_of(io::FileSystem& file_system, const config::Run& run);
 
 // not_legal when the strategy, precision or device of the run cannot be had.
 SessionOptions session_options(const config::Run& run, const Programs& programs);

@@ -19,16 +19,20 @@ using Moments = std::unordered_map<std::string, std::int32_t>;  // by buffer nam
 struct Stored {
   std::string name;    // in the checkpoint
   std::string buffer;  // in the session
+  base::TensorType whole;
 };
 
 std::vector<Stored> stored_buffers(const Session& session) {
   const graph::Graph& graph = session.graph();
   std::vector<Stored> stored;
   for (const graph::Parameter& parameter : graph.parameters) {
-    stored.push_back({parameter.name, graph.values[parameter.master].name});
-    for (graph::ValueId state : parameter.states) stored.push_back({graph.values[state].name, graph.values[state].name});
+    const graph::Value& master = graph.values[parameter.master];
+    stored.push_back({parameter.name, master.name, master.type});
+    for (graph::ValueId state : parameter.states)
+      stored.push_back({graph.values[state].name, graph.values[state].name, graph.values[state].type});
   }
-  stored.push_back({std::string(kScalars), graph.values[graph.scalars].name});
+  const graph::Value& scalars = graph.values[graph.scalars];
+  stored.push_back({std::string(kScalars), scalars.name, scalars.type});
   return stored;
 }
 
@@ -81,21 +85,38 @@ Copies copies_of(const Session& session, const std::string& buffer) {
   const plan::Mesh& mesh = session.plan().mesh;
   const ops::Part part = session.buffers().part(buffer);
   Copies copies;
-  const auto spread_over = [&](ops::Axis axis) {
-    copies.place = copies.place * mesh.extent(axis) + mesh.place(axis, session.rank());
-    copies.members *= mesh.extent(axis);
+  const auto spread_over = [&](std::int64_t members, std::int64_t place) {
+    copies.place = copies.place * members + place;
+    copies.members *= members;
   };
-  if (part.shard == 0) spread_over(ops::Axis::data);
-  if (part.dim < 0) spread_over(ops::Axis::tensor);
+  if (part.shard == 0) spread_over(mesh.data, mesh.place(ops::Axis::data, session.rank()));
+  if (part.dim < 0) spread_over(mesh.tensor, mesh.place(ops::Axis::tensor, session.rank()));
+  const std::vector<std::int32_t> holders = pipe_holders(session, buffer);
+  spread_over(std::ssize(holders), std::find(holders.begin(), holders.end(), session.rank()) - holders.begin());
   return copies;
 }
 
 }  // namespace
 
+std::vector<std::int32_t> pipe_holders(const Session& session, const std::string& buffer) {
+  std::vector<std::int32_t> holders;
+  for (std::int32_t rank : session.plan().mesh.group(ops::Axis::pipe, session.rank())) {
+    const auto& buffers = plan::class_of(session.plan(), rank).buffers;
+    const bool holds =
+        std::any_of(buffers.begin(), buffers.end(), [&](const plan::Buffer& known) { return known.persistent() && known.name == buffer; });
+    if (holds) holders.push_back(rank);
+  }
+  return holders;
+}
+
 std::vector<HeldPiece> held_pieces(const Session& session, plan::Access access) {
   const Buffers& buffers = session.buffers();
   std::vector<HeldPiece> pieces;
   for (const Stored& stored : stored_buffers(session)) {
+    if (!buffers.has(stored.buffer)) {
+      pieces.push_back({stored.name, stored.buffer, stored.whole, 0, {}});
+      continue;
+    }
     const ops::Part part = buffers.part(stored.buffer);
     const base::TensorType whole{buffers.buffer(stored.buffer).type.dtype, part.whole};
     const std::int64_t size = base::size_of(whole.dtype);
@@ -112,6 +133,7 @@ std::vector<HeldPiece> held_pieces(const Session& session, plan::Access access) 
 
 std::vector<HeldPiece> own_pieces(const Session& session) {
   std::vector<HeldPiece> pieces = held_pieces(session, plan::Access::read);
+  std::erase_if(pieces, [](const HeldPiece& piece) { return piece.data.empty(); });
   for (HeldPiece& piece : pieces) {
     const Copies alike = copies_of(session, piece.buffer);
     const auto size = static_cast<std::size_t>(base::size_of(piece.whole.dtype));

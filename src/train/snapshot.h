@@ -25,6 +25,9 @@ struct HeldPiece {
   std::span<std::byte> data;
 };
 
+// The ranks that differ from this one only by their place on the pipe axis and have the buffer too, in order.
+std::vector<std::int32_t> pipe_holders(const Session& session, const std::string& buffer);
+
 // Everything that outlives a step and cannot be made again, as this rank holds it.
 std::vector<HeldPiece> held_pieces(const Session& session, plan::Access access = plan::Access::update);
 // What this rank writes, to be read: of a shard all, of what several ranks hold alike one share each.

@@ -14,9 +14,12 @@ namespace plimsoll::train {
 
 namespace {
 
-Session make_session(const config::Run& run, collectives::Transport* transport) {
-  const SessionOptions options = session_options(
-      run, {.train = true, .evaluate = !run.data.valid.empty(), .draw_parameters = run.model_path.empty(), .transport = transport});
+Session make_session(const config::Run& run, const TrainContext& context) {
+  const SessionOptions options = session_options(run, {.train = true,
+                                                       .evaluate = !run.data.valid.empty(),
+                                                       .draw_parameters = run.model_path.empty(),
+                                                       .transport = context.transport,
+                                                       .schedule = schedule_of(context.file_system, run)});
   require_fit(plan_session(options), capacity_of(run));
   return Session(options);
 }
@@ -28,7 +31,7 @@ struct Trainer::State {
       : run(given),
         context(where),
         train_reader(open_reader(where.file_system, given, given.data.train, false)),
-        session(make_session(given, where.transport)) {
+        session(make_session(given, where)) {
     if (!given.data.valid.empty()) evaluator.emplace(where.file_system, given);
   }
 

@@ -4,6 +4,7 @@
 
 #include "base/error.h"
 #include "train/initialise.h"
+#include "train/snapshot.h"
 
 namespace plimsoll::train {
 
@@ -59,6 +60,7 @@ void write_parameters(Session& session, const std::function<void(const Parameter
   std::vector<float> staged;
   for (const graph::Parameter& parameter : graph.parameters) {
     const std::string& master = graph.values[parameter.master].name;
+    if (!buffers.has(master)) continue;  // another place of the pipe axis has it
     const ops::Part part = buffers.part(master);
     const ParameterInfo info{parameter.name, part.whole};
     const DType dtype = buffers.buffer(master).type.dtype;
@@ -125,7 +127,7 @@ std::vector<float> gather_slices(Session& session, const std::string& buffer, co
   return whole;
 }
 
-std::vector<float> read_whole(Session& session, const std::string& buffer) {
+std::vector<float> read_held(Session& session, const std::string& buffer) {
   const Buffers& buffers = session.buffers();
   const ops::Part part = buffers.part(buffer);
   const base::TensorType type{buffers.buffer(buffer).type.dtype, part.slice};
@@ -136,8 +138,16 @@ std::vector<float> read_whole(Session& session, const std::string& buffer) {
 
 }  // namespace
 
+// From the first place of the pipe axis that has it to all others.
 std::vector<float> read_parameter(Session& session, const std::string& name) {
-  return read_whole(session, session.graph().values[find_parameter(session, name).master].name);
+  const graph::Value& master = session.graph().values[find_parameter(session, name).master];
+  std::vector<float> values;
+  if (session.buffers().has(master.name)) values = read_held(session, master.name);
+  if (session.pipe_group() == nullptr) return values;
+  values.resize(static_cast<std::size_t>(master.type.shape.elements()));
+  const int root = session.plan().mesh.place(ops::Axis::pipe, pipe_holders(session, master.name).front());
+  session.pipe_group()->broadcast(std::as_writable_bytes(std::span(values)), DType::f32, root);
+  return values;
 }
 
 std::vector<float> read_gradient(const Session& session, const std::string& name) {

@@ -2,8 +2,7 @@
 // only the place of tensors differs. What crosses the wire is what the plan says.
 #include <gtest/gtest.h>
 
-#include <cmath>
-
+#include "ranks/compare.h"
 #include "ranks/layouts.h"
 
 namespace plimsoll::ranks {
@@ -18,24 +17,6 @@ Layout layout_of(std::int64_t data, std::int64_t zero, std::int64_t micro = 1) {
   layout.strategy.zero = zero;
   layout.strategy.bucket = base::Bytes{20'000};
   return layout;
-}
-
-double tolerance(Precision precision) { return precision == Precision::f32 ? 2e-5 : 2e-2; }
-
-void expect_close(const Outcome& found, const Outcome& expected, double limit) {
-  ASSERT_EQ(found.losses.size(), expected.losses.size());
-  for (std::size_t step = 0; step < found.losses.size(); ++step) {
-    EXPECT_NEAR(found.losses[step], expected.losses[step], limit * expected.losses[step]) << "loss of step " << step + 1;
-    EXPECT_NEAR(found.norms[step], expected.norms[step], 10 * limit * expected.norms[step]) << "norm of step " << step + 1;
-  }
-  EXPECT_NEAR(found.evaluation, expected.evaluation, limit * expected.evaluation);
-}
-
-void expect_same_bits(const Outcome& found, const Outcome& expected) {
-  EXPECT_EQ(found.losses, expected.losses);
-  EXPECT_EQ(found.norms, expected.norms);
-  EXPECT_EQ(found.evaluation, expected.evaluation);
-  for (const auto& [name, values] : expected.parameters) EXPECT_EQ(found.parameters.at(name), values) << name;
 }
 
 struct Mix {

@@ -27,7 +27,15 @@ class Counting final : public collectives::Transport {
     groups_[name] = group.get();
     return group;
   }
-  std::int64_t sent(const std::string& group) const { return groups_.at(group)->traffic().sent; }
+  // By the groups of programs: an axis each, or a link of the pipeline. Others serve between steps, or for a moment.
+  std::int64_t sent() const {
+    std::int64_t bytes = 0;
+    for (const auto& [name, group] : groups_) {
+      const bool axis = name == "data" || name == "tensor" || name == "pipe" || name == "tied";
+      if (axis || (name.starts_with("pipe ") && name.find(" to ") != std::string::npos)) bytes += group->traffic().sent;
+    }
+    return bytes;
+  }
 
  private:
   collectives::Transport& inner_;
@@ -63,12 +71,14 @@ void fill(train::Session& session, std::string_view program, std::int32_t micro_
   const auto segments = input("segments");
   const auto types = input("token_types");
   const auto samples = input("samples");
-  for (std::size_t index = 0; index < tokens.size(); ++index) {
+  // A stage of a pipeline reads some of the inputs.
+  const std::size_t elements = std::max({tokens.size(), targets.size(), positions.size(), segments.size(), types.size()});
+  for (std::size_t index = 0; index < elements; ++index) {
     const std::int64_t sample = first + static_cast<std::int64_t>(index) / kSequence;
     const std::int64_t place = static_cast<std::int64_t>(index) % kSequence;
     const std::int64_t value = sample * 31 + place * (7 + sample % 3) + step;
-    tokens[index] = static_cast<std::int32_t>(value % vocab);
-    targets[index] = (sample + place) % 5 == 4 ? -1 : static_cast<std::int32_t>((value * 3 + 7) % vocab);
+    if (!tokens.empty()) tokens[index] = static_cast<std::int32_t>(value % vocab);
+    if (!targets.empty()) targets[index] = (sample + place) % 5 == 4 ? -1 : static_cast<std::int32_t>((value * 3 + 7) % vocab);
     if (!positions.empty()) positions[index] = static_cast<std::int32_t>(place);
     if (!segments.empty()) segments[index] = place < kSequence - sample % 3 ? 0 : -1;
     if (!types.empty()) types[index] = static_cast<std::int32_t>(place % 2);
@@ -92,12 +102,7 @@ void run_rank(const Task& task, const Layout& layout, Counting* transport, Outco
   plan::verify(session.plan(), "lowering");
   const std::int64_t data_place = session.plan().mesh.place(ops::Axis::data, session.rank());
   const std::int64_t own = layout.micro * options.micro_batches;
-  const auto sent_so_far = [&] {
-    std::int64_t bytes = 0;
-    if (layout.strategy.data > 1) bytes += transport->sent("data");
-    if (layout.strategy.tensor > 1) bytes += transport->sent("tensor");
-    return bytes;
-  };
+  const auto sent_so_far = [&] { return transport != nullptr ? transport->sent() : 0; };
   std::int64_t sent = 0;
   std::vector<double> losses;
   std::vector<double> norms;
@@ -132,7 +137,7 @@ void run_rank(const Task& task, const Layout& layout, Counting* transport, Outco
   const auto rank = static_cast<std::size_t>(session.rank());
   outcome.sent[rank] = sent;
   const plan::Program& program = *plan::find_program(session.executor().rank_class(), "train");
-  for (ops::Axis axis : {ops::Axis::data, ops::Axis::tensor})
+  for (ops::Axis axis : {ops::Axis::data, ops::Axis::tensor, ops::Axis::pipe, ops::Axis::tied})
     outcome.predicted[rank] += plan::wire_bytes(session.plan(), program, axis, session.plan().mesh.place(axis, session.rank())).count;
   if (outcome.losses.empty()) {
     outcome.losses = losses;
@@ -140,7 +145,7 @@ void run_rank(const Task& task, const Layout& layout, Counting* transport, Outco
     outcome.parameters = std::move(parameters);
     outcome.evaluation = evaluation;
     outcome.gradients = std::move(gradients);
-    outcome.arena = session.executor().rank_class().arena[0].count;
+    outcome.arena = plan::fullest_class(session.plan()).arena[0].count;
     outcome.activations = lowering::most_activations(session.plan()).count;
     return;
   }

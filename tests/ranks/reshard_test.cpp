@@ -22,16 +22,28 @@ struct Place {
   std::int64_t data;
   std::int64_t tensor;
   std::int64_t zero;
+  std::int64_t pipe = 1;
+  std::int64_t chunks = 1;
+
+  std::int64_t ranks() const { return data * tensor * pipe; }
 };
 
-std::string text_of(const Place& place) { return fmt::format("data {} tensor {} ZeRO {}", place.data, place.tensor, place.zero); }
+std::string text_of(const Place& place) {
+  return fmt::format("data {} tensor {} ZeRO {} pipe {} chunks {}", place.data, place.tensor, place.zero, place.pipe, place.chunks);
+}
 
-// All layouts of up to eight ranks, a power of two on each axis.
+// All layouts of up to eight ranks, a power of two on each axis, with one or two stages for each rank of a pipeline.
 std::vector<Place> all_places() {
   std::vector<Place> places;
   for (std::int64_t data = 1; data <= 8; data *= 2) {
     for (std::int64_t tensor = 1; tensor * data <= 8; tensor *= 2) {
-      for (std::int64_t zero = 0; zero <= 3; ++zero) places.push_back({data, tensor, zero});
+      for (std::int64_t zero = 0; zero <= 3; ++zero) {
+        places.push_back({data, tensor, zero});
+        for (std::int64_t pipe = 2; pipe * tensor * data <= 8 && pipe <= 4; pipe *= 2) {
+          places.push_back({data, tensor, zero, pipe});
+          if (pipe == 2) places.push_back({data, tensor, zero, pipe, 2});
+        }
+      }
     }
   }
   return places;
@@ -39,7 +51,7 @@ std::vector<Place> all_places() {
 
 // Dims that do not divide evenly, a table that pads, small tensors that stay whole.
 model::Model odd_model() {
-  return tests::small_model(model::Family::gpt2, {.layers = 1, .width = 72, .heads = 9, .ffn = 101, .vocab = 149});
+  return tests::small_model(model::Family::gpt2, {.layers = 4, .width = 72, .heads = 9, .ffn = 101, .vocab = 149});
 }
 
 train::SessionOptions options_for(const Place& place, model::Precision precision) {
@@ -49,6 +61,11 @@ train::SessionOptions options_for(const Place& place, model::Precision precision
   options.strategy.data = place.data;
   options.strategy.tensor = place.tensor;
   options.strategy.zero = place.zero;
+  options.strategy.pipe = place.pipe;
+  options.strategy.chunks = place.chunks;
+  options.strategy.schedule = place.chunks > 1 ? "interleaved" : "1f1b";
+  options.micro_batches = static_cast<std::int32_t>(place.pipe);
+  options.training.accumulates = place.pipe > 1;
   options.threads = 1;
   return options;
 }
@@ -59,11 +76,11 @@ std::byte expected_byte(const std::string& name, std::int64_t offset) {
 
 void for_each_rank(const Place& place, model::Precision precision, const std::function<void(train::Session&)>& body) {
   train::SessionOptions options = options_for(place, precision);
-  if (place.data * place.tensor == 1) {
+  if (place.ranks() == 1) {
     train::Session session(options);
     return body(session);
   }
-  collectives::local::run_threads(static_cast<int>(place.data * place.tensor), [&](collectives::Transport& transport) {
+  collectives::local::run_threads(static_cast<int>(place.ranks()), [&](collectives::Transport& transport) {
     train::SessionOptions own = options;
     own.transport = &transport;
     train::Session session(own);
@@ -76,7 +93,7 @@ void write_checkpoint(const Place& place, model::Precision precision, const io::
   io::PosixFileSystem file_system;
   const checkpoint::SaveRequest request{.identity = {.run = "reshard", .config = "0"}, .step = 1};
   checkpoint::begin(file_system, folder, 1);
-  std::vector<checkpoint::Part> parts(static_cast<std::size_t>(place.data * place.tensor));
+  std::vector<checkpoint::Part> parts(static_cast<std::size_t>(place.ranks()));
   for_each_rank(place, precision, [&](train::Session& session) {
     for (const train::HeldPiece& piece : train::held_pieces(session)) {
       for (std::size_t byte = 0; byte < piece.data.size(); ++byte)
@@ -126,7 +143,8 @@ void check_pairs(const std::vector<Place>& from, const std::vector<Place>& to, m
 }
 
 TEST(Reshard, ASampleOfPairs) {
-  const std::vector<Place> some{{1, 1, 0}, {2, 1, 3}, {4, 2, 1}, {1, 8, 0}, {2, 4, 2}, {8, 1, 3}};
+  const std::vector<Place> some{{1, 1, 0}, {2, 1, 3},    {4, 2, 1},    {1, 8, 0},      {2, 4, 2},
+                                {8, 1, 3}, {1, 1, 0, 4}, {2, 2, 3, 2}, {2, 1, 2, 2, 2}};
   check_pairs(some, some, model::Precision::f32);
   check_pairs({{4, 2, 3}}, some, model::Precision::bf16);
 }

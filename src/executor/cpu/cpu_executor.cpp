@@ -6,6 +6,7 @@
 #include <optional>
 
 #include "base/error.h"
+#include "executor/core/peers.h"
 #include "executor/core/stream_workers.h"
 #include "executor/core/tokens.h"
 #include "kernels/cpu/table.h"
@@ -19,12 +20,13 @@ namespace cpu = kernels::cpu;
 
 constexpr std::size_t kMaxOperands = 16;
 
-// A kernel with what it settled beforehand, or a collective.
+// A kernel with what it settled beforehand, or a collective, or a message.
 struct PreparedInstruction {
   const plan::Compute* compute = nullptr;
   const cpu::Kernel* kernel = nullptr;
   cpu::Prepared prepared;
   const plan::Collective* collective = nullptr;
+  const plan::Message* message = nullptr;
   std::string name;    // for timelines
   std::string detail;  // the kernel
 };
@@ -56,10 +58,8 @@ class CpuExecutor final : public Executor {
         class_(plan::class_of(plan, rank)),
         place_on_data_(plan.mesh.place(ops::Axis::data, rank)),
         transport_(transport),
-        arena_(class_.arena[static_cast<std::size_t>(plan::Tier::device)]) {
-    PLIMSOLL_CHECK(plan.mesh.ranks() == (transport == nullptr ? 1 : transport->size()), "a plan for {} ranks on a transport of {}",
-                   plan.mesh.ranks(), transport == nullptr ? 1 : transport->size());
-    make_groups(rank);
+        arena_(class_.arena[static_cast<std::size_t>(plan::Tier::device)]),
+        peers_(plan, rank, transport) {
     for (const plan::Procedure& procedure : plan_.procedures) procedures_.push_back(prepare(procedure));
     std::size_t streams = 1;
     for (const plan::Program& program : class_.programs) {
@@ -83,15 +83,6 @@ class CpuExecutor final : public Executor {
  private:
   std::byte* address(plan::BufferId buffer) const { return arena_.at(class_.buffers[buffer].offset); }
 
-  // One group for each axis with more than one rank. Collectives of an axis run on one stream, so one group is enough.
-  void make_groups(std::int32_t rank) {
-    for (ops::Axis axis : {ops::Axis::data, ops::Axis::tensor}) {
-      if (plan_.mesh.extent(axis) == 1) continue;
-      const std::vector<std::int32_t> ranks = plan_.mesh.group(axis, rank);
-      groups_[static_cast<std::size_t>(axis)] = transport_->make_group(ranks, std::string(ops::name_of(axis)));
-    }
-  }
-
   std::vector<PreparedInstruction> prepare(const plan::Procedure& procedure) const {
     std::vector<PreparedInstruction> prepared;
     for (const plan::Instruction& instruction : procedure.instructions) {
@@ -100,6 +91,10 @@ class CpuExecutor final : public Executor {
         next.collective = collective;
         next.name = std::string(ops::name_of(collective->op.kind));
         next.detail = fmt::format("{}.{}", next.name, ops::name_of(collective->op.axis));
+      } else if (const auto* message = std::get_if<plan::Message>(&instruction)) {
+        next.message = message;
+        next.name = message->op.receive ? "receive" : "send";
+        next.detail = fmt::format("{}.{}", next.name, message->op.peer);
       } else {
         const auto& compute = std::get<plan::Compute>(instruction);
         PLIMSOLL_CHECK(compute.inputs.size() <= kMaxOperands && compute.outputs.size() <= kMaxOperands, "{} has too many operands",
@@ -182,6 +177,8 @@ class CpuExecutor final : public Executor {
       const double instruction_begin = watch.now();
       if (instruction.collective != nullptr) {
         run_collective(procedure, resolved, *instruction.collective);
+      } else if (instruction.message != nullptr) {
+        run_message(procedure, resolved, *instruction.message);
       } else {
         run_kernel(procedure, resolved, instruction);
       }
@@ -214,24 +211,15 @@ class CpuExecutor final : public Executor {
   }
 
   void run_collective(const plan::Procedure& procedure, const ResolvedCall& resolved, const plan::Collective& collective) {
-    collectives::Group& group = *groups_[static_cast<std::size_t>(collective.op.axis)];
-    for (std::size_t tensor = 0; tensor < collective.inputs.size(); ++tensor) {
-      const plan::Operand& from = collective.inputs[tensor];
-      const plan::Operand& to = collective.outputs[tensor];
-      const std::span<std::byte> in{address_of(procedure, resolved, from), static_cast<std::size_t>(from.type.bytes())};
-      const std::span<std::byte> out{address_of(procedure, resolved, to), static_cast<std::size_t>(to.type.bytes())};
-      const std::int64_t smaller = std::min(from.type.shape.elements(), to.type.shape.elements());
-      const std::vector<std::int64_t> counts(static_cast<std::size_t>(collective.op.members), smaller);
-      switch (collective.op.kind) {
-        case ops::CollectiveKind::all_reduce: group.all_reduce(in, out, from.type.dtype, collectives::Reduction::sum); break;
-        case ops::CollectiveKind::reduce_scatter:
-          group.reduce_scatter(in, out, counts, from.type.dtype, collectives::Reduction::sum);
-          break;
-        case ops::CollectiveKind::all_gather: group.all_gather(in, out, counts, from.type.dtype); break;
-        case ops::CollectiveKind::reduce: group.reduce(in, out, from.type.dtype, collectives::Reduction::sum, 0); break;
-        case ops::CollectiveKind::broadcast: group.broadcast(out, to.type.dtype, 0); break;
-      }
-    }
+    const auto tensor = [&](const plan::Operand& operand) { return Peers::Tensor{address_of(procedure, resolved, operand), operand.type}; };
+    for (std::size_t index = 0; index < collective.inputs.size(); ++index)
+      peers_.run(collective.op, tensor(collective.inputs[index]), tensor(collective.outputs[index]));
+  }
+
+  void run_message(const plan::Procedure& procedure, const ResolvedCall& resolved, const plan::Message& message) {
+    const plan::Operand& operand = message.op.receive ? message.outputs[0] : message.inputs[0];
+    peers_.run(message.op, resolved.call->micro_batch,
+               {address_of(procedure, resolved, operand), static_cast<std::size_t>(operand.type.bytes())});
   }
 
   const plan::Plan& plan_;
@@ -239,7 +227,7 @@ class CpuExecutor final : public Executor {
   std::int64_t place_on_data_;
   collectives::Transport* transport_;
   storage::HostArena arena_;
-  std::array<std::unique_ptr<collectives::Group>, 3> groups_;  // by axis
+  Peers peers_;
   std::vector<std::vector<PreparedInstruction>> procedures_;
   std::vector<ResolvedProgram> programs_;
   std::unique_ptr<StreamWorkers> workers_;

@@ -77,6 +77,7 @@ namespace {
 Results compute(const ops::View& op, Operands) { not_a_kernel(op.kName); }
 Results compute(const ops::OwnShard& op, Operands) { not_a_kernel(op.kName); }
 Results compute(const ops::Collective& op, Operands) { not_a_kernel(op.kName); }
+Results compute(const ops::Message& op, Operands) { not_a_kernel(op.kName); }
 
 Results evaluate(const ops::Op& op, Operands operands) {
   return std::visit([&](const auto& attributes) { return compute(attributes, operands); }, op);

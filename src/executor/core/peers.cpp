@@ -1,0 +1,55 @@
+#include "executor/core/peers.h"
+
+#include <algorithm>
+
+#include <fmt/format.h>
+
+#include "base/error.h"
+
+namespace plimsoll::executor {
+
+Peers::Peers(const plan::Plan& plan, std::int32_t rank, collectives::Transport* transport) {
+  const plan::Mesh& mesh = plan.mesh;
+  PLIMSOLL_CHECK(mesh.ranks() == (transport == nullptr ? 1 : transport->size()), "a plan for {} ranks on a transport of {}", mesh.ranks(),
+                 transport == nullptr ? 1 : transport->size());
+  for (ops::Axis axis : {ops::Axis::data, ops::Axis::tensor, ops::Axis::pipe, ops::Axis::tied}) {
+    if (mesh.extent(axis) == 1 || !mesh.sits_on(axis, rank)) continue;
+    groups_[static_cast<std::size_t>(axis)] = transport->make_group(mesh.group(axis, rank), std::string(ops::name_of(axis)));
+  }
+  const std::int32_t place = mesh.place(ops::Axis::pipe, rank);
+  const std::vector<std::int32_t> places = mesh.group(ops::Axis::pipe, rank);
+  // Both ends make their groups in the order of (from, to), so neither waits for the other in vain.
+  for (const auto& [from, to] : plan::links_of(plan, plan::class_of(plan, rank))) {
+    const std::vector<std::int32_t> ends{places[static_cast<std::size_t>(from)], places[static_cast<std::size_t>(to)]};
+    auto& links = from == place ? sending_ : receiving_;
+    links[from == place ? to : from] = transport->make_group(ends, fmt::format("pipe {} to {}", from, to));
+  }
+}
+
+void Peers::run(const ops::Collective& op, const Tensor& from, const Tensor& to) {
+  using collectives::Reduction;
+  collectives::Group& group = *groups_[static_cast<std::size_t>(op.axis)];
+  const std::int64_t smaller = std::min(from.type.shape.elements(), to.type.shape.elements());
+  const std::vector<std::int64_t> counts(static_cast<std::size_t>(op.members), smaller);
+  switch (op.kind) {
+    case ops::CollectiveKind::all_reduce: group.all_reduce(from.bytes(), to.bytes(), from.type.dtype, Reduction::sum); break;
+    case ops::CollectiveKind::reduce_scatter:
+      group.reduce_scatter(from.bytes(), to.bytes(), counts, from.type.dtype, Reduction::sum);
+      break;
+    case ops::CollectiveKind::all_gather: group.all_gather(from.bytes(), to.bytes(), counts, from.type.dtype); break;
+    case ops::CollectiveKind::reduce: group.reduce(from.bytes(), to.bytes(), from.type.dtype, Reduction::sum, 0); break;
+    case ops::CollectiveKind::broadcast: group.broadcast(to.bytes(), to.type.dtype, 0); break;
+  }
+}
+
+// Of a link's two members the first sends.
+void Peers::run(const ops::Message& op, std::int32_t micro_batch, std::span<std::byte> data) {
+  const int tag = plan::tag_of(op, micro_batch);
+  if (op.receive) {
+    receiving_.at(op.peer)->receive(data, 0, tag);
+  } else {
+    sending_.at(op.peer)->send(data, 1, tag);
+  }
+}
+
+}  // namespace plimsoll::executor

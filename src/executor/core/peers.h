@@ -1,0 +1,38 @@
+// The other ranks of a plan, as an executor's instructions meet them: collectives over the mesh's axes and messages between the
+// places of the pipe axis, on memory that the transport sees.
+#pragma once
+
+#include <array>
+#include <cstddef>
+#include <map>
+#include <memory>
+#include <span>
+
+#include "collectives/transport.h"
+#include "plan/plan.h"
+
+namespace plimsoll::executor {
+
+class Peers {
+ public:
+  // One group for each axis with more than one rank: collectives of an axis run on one stream. Messages have a group for each
+  // direction between two places: one stream sends in it, one receives. All ranks of a plan do this together.
+  Peers(const plan::Plan& plan, std::int32_t rank, collectives::Transport* transport);
+
+  struct Tensor {
+    std::byte* data = nullptr;
+    base::TensorType type;
+
+    std::span<std::byte> bytes() const { return {data, static_cast<std::size_t>(type.bytes())}; }
+  };
+
+  void run(const ops::Collective& op, const Tensor& from, const Tensor& to);
+  void run(const ops::Message& op, std::int32_t micro_batch, std::span<std::byte> data);
+
+ private:
+  std::array<std::unique_ptr<collectives::Group>, 4> groups_;            // by axis
+  std::map<std::int64_t, std::unique_ptr<collectives::Group>> sending_;  // by the place at the other end
+  std::map<std::int64_t, std::unique_ptr<collectives::Group>> receiving_;
+};
+
+}  // namespace plimsoll::executor

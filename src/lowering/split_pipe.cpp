@@ -1,0 +1,314 @@
+#include "lowering/split_pipe.h"
+
+#include <algorithm>
+#include <map>
+#include <optional>
+#include <set>
+
+#include "base/error.h"
+#include "ops/step_scalars.h"
+
+namespace plimsoll::lowering {
+
+namespace {
+
+using graph::BlockId;
+using graph::Graph;
+using graph::Node;
+using graph::NodeId;
+using graph::Phase;
+using graph::Role;
+using graph::Value;
+using graph::ValueId;
+
+constexpr std::int32_t kEverywhere = -1;
+
+// What belongs to the step rather than to a block.
+bool runs_everywhere(Phase phase) { return phase == Phase::begin || phase == Phase::verdict || phase == Phase::finish; }
+
+// The places that read each parameter's weight, and that of its own block.
+std::vector<std::set<std::int32_t>> holders_of(const Graph& graph, const Pipe& pipe) {
+  std::vector<std::set<std::int32_t>> holders(graph.parameters.size());
+  std::map<std::uint32_t, std::size_t> parameter_of;
+  for (std::size_t index = 0; index < graph.parameters.size(); ++index) {
+    const ValueId weight = graph.parameters[index].weight;
+    parameter_of[weight.index] = index;
+    holders[index].insert(pipe.place_of(graph.values[weight].block));
+  }
+  for (const Node& node : graph.nodes) {
+    if (!graph::runs_per_micro_batch(node.phase)) continue;
+    for (ValueId id : node.inputs) {
+      if (const auto found = parameter_of.find(id.index); found != parameter_of.end())
+        holders[found->second].insert(pipe.place_of(node.block));
+    }
+  }
+  return holders;
+}
+
+// The form of a gradient operator that writes instead of adding to what is there.
+ops::Op writing_form(const ops::Op& op) {
+  return std::visit(
+      [](auto attributes) -> ops::Op {
+        if constexpr (requires { attributes.accumulate = false; }) attributes.accumulate = false;
+        return attributes;
+      },
+      op);
+}
+
+class PipeSplit {
+ public:
+  PipeSplit(const Graph& old, const Pipe& pipe, std::int32_t place)
+      : old_(old), pipe_(pipe), place_(place), map_(old.values.size()), readers_(old.values.size()) {
+    const std::vector<std::set<std::int32_t>> holders = holders_of(old, pipe);
+    for (std::size_t index = 0; index < old.parameters.size(); ++index) {
+      if (!holders[index].contains(place)) continue;
+      held_.push_back(index);
+      if (!old.parameters[index].gradient.valid()) continue;
+      held_gradient_[old.parameters[index].gradient.index] = index;
+      if (holders[index].size() > 1) find_own_gradient(index);
+    }
+    for (const Node& node : old.nodes) {
+      const std::int32_t reader = place_of(node);
+      for (ValueId id : node.inputs) {
+        const std::int32_t maker = maker_of(id);
+        if (maker == kEverywhere || reader == kEverywhere || maker == reader || !graph::runs_per_micro_batch(node.phase)) continue;
+        if (!is_cut(node, id)) readers_[id.index].insert(reader);
+      }
+    }
+    // Every place counts the values that travel alike.
+    for (std::uint32_t index = 0; index < readers_.size(); ++index) {
+      if (!readers_[index].empty()) tag_of_[index] = static_cast<std::int64_t>(tag_of_.size());
+    }
+  }
+
+  Graph run() {
+    new_.blocks = old_.blocks;
+    for (std::size_t block = 0; block < old_.blocks.size(); ++block)
+      new_.blocks[BlockId{static_cast<std::uint32_t>(block)}].stage = pipe_.stage_of_block[block];
+    if (old_.scalars.valid()) new_.scalars = newest_scalars_ = root(old_.scalars);
+    for (const Node& node : old_.nodes) {
+      if (node.phase >= Phase::norm) join_gradients();
+      if (node.phase == Phase::verdict) merge_scalars(true, Phase::norm);
+      if (is_mine(node)) copy(node);
+    }
+    if (old_.scalars.valid()) merge_scalars(false, Phase::finish);
+    finish_parameters();
+    return std::move(new_);
+  }
+
+ private:
+  // ---- whose is what
+
+  std::int32_t place_of(const Node& node) const { return runs_everywhere(node.phase) ? kEverywhere : pipe_.place_of(node.block); }
+
+  // Roots, and the step's scalars, are there without being sent.
+  std::int32_t maker_of(ValueId id) const {
+    const Value& value = old_.values[id];
+    if (value.role != Role::computed || is_scalars(id)) return kEverywhere;
+    return place_of(old_.nodes[value.producer]);
+  }
+
+  bool is_scalars(ValueId id) const { return old_.values[id].type == ops::step_scalars_type(); }
+
+  bool is_mine(const Node& node) const {
+    const std::int32_t place = place_of(node);
+    if (place == kEverywhere || place == place_) return true;
+    // The update of a weight that is on two places runs on both; its square counts on one.
+    return node.phase == Phase::update && held_gradient_.contains(node.inputs[1].index);
+  }
+
+  // ---- weights on two places
+
+  // The summands of such a gradient are a chain in which each adds itself to those before it. The newest that is made here ends
+  // this place's part.
+  void find_own_gradient(std::size_t parameter) {
+    ValueId id = old_.parameters[parameter].gradient;
+    while (maker_of(id) != place_) {
+      const Node& node = old_.nodes[old_.values[id].producer];
+      PLIMSOLL_CHECK(writing_form(node.op) != node.op, "{} is not a sum in place", old_.values[id].name);
+      id = node.inputs.back();
+    }
+    own_gradient_[parameter] = id;
+  }
+
+  // Another place's part of a gradient, to which this node would add its own.
+  bool is_cut(const Node& node, ValueId id) const {
+    if (id != node.inputs.back() || writing_form(node.op) == node.op) return false;
+    const std::int32_t maker = maker_of(id);
+    return maker != kEverywhere && maker != place_of(node);
+  }
+
+  void join_gradients() {
+    if (joined_) return;
+    joined_ = true;
+    for (auto& [parameter, own] : own_gradient_) {
+      own = map_[own.index];
+      const ops::Collective sum{.kind = ops::CollectiveKind::all_reduce, .axis = ops::Axis::tied, .members = 2, .tensors = 1};
+      const ValueId weight = old_.parameters[parameter].weight;
+      map_[old_.parameters[parameter].gradient.index] =
+          new_.add_node(sum, {own}, old_.values[weight].block, Phase::join, "grad." + old_.parameters[parameter].name + ".joined")[0];
+    }
+  }
+
+  void merge_scalars(bool norm, Phase phase) {
+    if (merged_) return;
+    merged_ = true;
+    const ops::Collective gather{.kind = ops::CollectiveKind::all_gather, .axis = ops::Axis::pipe, .members = pipe_.places, .tensors = 1};
+    const ValueId all = new_.add_node(gather, {newest_scalars_}, BlockId{0}, phase, "scalars.places")[0];
+    newest_scalars_ = new_.add_node(ops::MergeScalars{.members = pipe_.places, .norm = norm}, {newest_scalars_, all}, BlockId{0}, phase,
+                                    "scalars.pipe")[0];
+  }
+
+  // ---- nodes
+
+  ValueId root(ValueId id) {
+    if (!map_[id.index].valid()) map_[id.index] = new_.add_value(old_.values[id]);
+    return map_[id.index];
+  }
+
+  void copy(const Node& node) {
+    if (graph::runs_per_micro_batch(node.phase)) receive_for(pipe_.stage_of_block[node.block.index], node);
+    Node made = node;
+    if (is_cut(node, made.inputs.empty() ? ValueId{} : made.inputs.back())) {
+      made.op = writing_form(made.op);
+      made.inputs.pop_back();
+    }
+    for (ValueId& id : made.inputs) {
+      if (is_scalars(id)) {
+        id = newest_scalars_;
+      } else {
+        id = old_.values[id].role == Role::computed ? map_[id.index] : root(id);
+      }
+    }
+    const NodeId id = new_.nodes.next_id();
+    for (ValueId& output : made.outputs) {
+      const ValueId before = output;
+      Value value = old_.values[before];
+      value.producer = id;
+      output = map_[before.index] = new_.add_value(std::move(value));
+      if (is_scalars(before)) newest_scalars_ = output;
+    }
+    new_.nodes.add(made);
+    if (!graph::runs_per_micro_batch(node.phase)) return;
+    for (ValueId output : node.outputs) send(node, output);
+  }
+
+  ops::Message message(bool receive, std::int32_t peer, ValueId value) const {
+    const base::TensorType& type = old_.values[value].type;
+    return {.receive = receive, .peer = peer, .tag = tag_of_.at(value.index), .dtype = type.dtype, .shape = type.shape};
+  }
+
+  void send(const Node& node, ValueId value) {
+    for (std::int32_t reader : readers_[value.index])
+      new_.add_node(message(false, reader, value), {map_[value.index]}, node.block, node.phase, "sent");
+  }
+
+  // All messages that a stage needs in a phase come before its first node there.
+  void receive_for(std::int32_t stage, const Node& first) {
+    if (!received_.insert({stage, first.phase}).second) return;
+    for (const Node& node : old_.nodes) {
+      if (!is_mine(node) || node.phase != first.phase || pipe_.stage_of_block[node.block.index] != stage) continue;
+      for (ValueId id : node.inputs) {
+        const std::int32_t maker = maker_of(id);
+        if (maker == kEverywhere || maker == place_ || map_[id.index].valid() || is_cut(node, id)) continue;
+        map_[id.index] = new_.add_node(message(true, maker, id), {}, first.block, first.phase, old_.values[id].name)[0];
+      }
+    }
+  }
+
+  void finish_parameters() {
+    for (std::size_t index : held_) {
+      graph::Parameter parameter = old_.parameters[index];
+      parameter.weight = root(parameter.weight);
+      parameter.master = root(parameter.master);
+      for (ValueId& state : parameter.states) state = root(state);
+      const auto own = own_gradient_.find(index);
+      if (parameter.gradient.valid()) parameter.gradient = own != own_gradient_.end() ? own->second : map_[parameter.gradient.index];
+      new_.parameters.push_back(std::move(parameter));
+    }
+    for (ValueId id : old_.results) {
+      if (map_[id.index].valid()) new_.results.push_back(map_[id.index]);
+    }
+  }
+
+  const Graph& old_;
+  const Pipe& pipe_;
+  std::int32_t place_;
+  Graph new_;
+  std::vector<ValueId> map_;                      // old value -> new value; of a joined gradient, the sum
+  std::vector<std::set<std::int32_t>> readers_;   // of each value: other places that need it
+  std::map<std::uint32_t, std::int64_t> tag_of_;  // of values that travel
+  std::vector<std::size_t> held_;                 // parameters of which this place has the weight
+  std::map<std::uint32_t, std::size_t> held_gradient_;
+  std::map<std::size_t, ValueId> own_gradient_;  // parameter on two places -> the end of this place's part of its gradient; new once joined
+  std::set<std::pair<std::int32_t, Phase>> received_;
+  ValueId newest_scalars_;
+  bool joined_ = false;
+  bool merged_ = false;
+};
+
+}  // namespace
+
+Graph split_over_pipe(const Graph& graph, const Pipe& pipe, std::int32_t place) {
+  if (pipe.places == 1) {
+    Graph staged = graph;
+    for (std::uint32_t block = 0; block < staged.blocks.size(); ++block) staged.blocks[BlockId{block}].stage = pipe.stage_of_block[block];
+    return staged;
+  }
+  return PipeSplit(graph, pipe, place).run();
+}
+
+std::int32_t tied_place(const Graph& graph, const Pipe& pipe) {
+  std::int32_t tied = 0;
+  const std::vector<std::set<std::int32_t>> holders = holders_of(graph, pipe);
+  for (std::size_t index = 0; index < holders.size(); ++index) {
+    if (holders[index].size() == 1 || graph.parameters[index].frozen) continue;
+    const bool fits = holders[index].size() == 2 && *holders[index].begin() == 0 && (tied == 0 || tied == *holders[index].rbegin());
+    if (!fits) {
+      base::not_legal("parameter {} is read on {} places of the pipe axis; a weight may be shared by the first place and one other",
+                      graph.parameters[index].name, holders[index].size());
+    }
+    tied = *holders[index].rbegin();
+  }
+  return tied;
+}
+
+Graph split_backward(const Graph& graph) {
+  // From the end: a node is for weights alone if nothing but such nodes reads what it makes.
+  std::vector<bool> awaited(graph.values.size(), false);
+  std::vector<bool> only_weights(graph.nodes.size(), false);
+  for (auto index = static_cast<std::uint32_t>(graph.nodes.size()); index-- > 0;) {
+    const Node& node = graph.nodes[NodeId{index}];
+    if (node.phase > Phase::backward) continue;
+    const bool wanted =
+        node.outputs.empty() || std::any_of(node.outputs.begin(), node.outputs.end(), [&](ValueId id) { return awaited[id.index]; });
+    only_weights[index] = node.phase == Phase::backward && !wanted;
+    if (only_weights[index]) continue;
+    for (ValueId id : node.inputs) awaited[id.index] = true;
+  }
+  Graph split = graph;
+  split.nodes = {};
+  const auto append = [&](const Node& node, Phase phase) {
+    const NodeId id = split.nodes.add(node);
+    split.nodes[id].phase = phase;
+    for (ValueId output : node.outputs) split.values[output].producer = id;
+  };
+  std::vector<const Node*> later;
+  for (std::uint32_t index = 0; index < graph.nodes.size(); ++index) {
+    const Node& node = graph.nodes[NodeId{index}];
+    const bool ends =
+        node.phase > Phase::backward || (!later.empty() && graph.blocks[later.back()->block].stage != graph.blocks[node.block].stage);
+    if (ends) {
+      for (const Node* weight : later) append(*weight, Phase::backward_weight);
+      later.clear();
+    }
+    if (only_weights[index]) {
+      later.push_back(&node);
+    } else {
+      append(node, node.phase);
+    }
+  }
+  return split;
+}
+
+}  // namespace plimsoll::lowering

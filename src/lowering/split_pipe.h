@@ -1,0 +1,32 @@
+// The graph of one place on the pipe axis: its stages, with messages where a value comes from another place or is needed there.
+//
+// A weight that two places read (the token table of a tied head) is on both: each sums its own part of the gradient over the
+// micro-batches, the parts are added up once, and both make the same update. The norm's squares and the losses of all places are
+// added up before the verdict.
+#pragma once
+
+#include <cstdint>
+#include <vector>
+
+#include "graph/graph.h"
+
+namespace plimsoll::lowering {
+
+// Which place runs which block.
+struct Pipe {
+  std::int32_t places = 1;
+  std::vector<std::int32_t> stage_of_block;
+  std::vector<std::int32_t> place_of_stage;
+
+  std::int32_t place_of(graph::BlockId block) const { return place_of_stage[static_cast<std::size_t>(stage_of_block[block.index])]; }
+};
+
+graph::Graph split_over_pipe(const graph::Graph& graph, const Pipe& pipe, std::int32_t place);
+
+// The place that shares a weight with the first; 0 if none does.
+std::int32_t tied_place(const graph::Graph& graph, const Pipe& pipe);
+
+// Moves what only the gradients of weights need to the phase backward_weight, behind the rest of its stage's backward pass.
+graph::Graph split_backward(const graph::Graph& graph);
+
+}  // namespace plimsoll::lowering

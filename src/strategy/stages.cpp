@@ -1,0 +1,116 @@
+#include "strategy/stages.h"
+
+#include <algorithm>
+#include <limits>
+#include <numeric>
+
+#include "base/error.h"
+
+namespace plimsoll::strategy {
+
+namespace {
+
+constexpr double kOperationsPerByte = 10.0;
+
+// The step's own block, which runs everywhere, and the embedding come before the layers; the head comes after them.
+constexpr std::int64_t kBlocksBefore = 2;
+constexpr std::int64_t kBlocksAfter = 1;
+
+std::int64_t layers_of(const graph::Graph& graph) { return static_cast<std::int64_t>(graph.blocks.size()) - kBlocksBefore - kBlocksAfter; }
+
+void require_layers(std::int64_t layers, const Strategy& strategy) {
+  const std::int64_t stages = strategy.pipe * strategy.chunks;
+  if (layers >= stages) return;
+  base::not_legal(
+      "this strategy cannot be run: \"pipe\" {} x \"chunks\" {} makes {} stages, but the model has {} layers; use at most {} stages",
+      strategy.pipe, strategy.chunks, stages, layers, layers);
+}
+
+// From layers of each stage to the stage of each block.
+std::vector<std::int32_t> spread(const std::vector<std::int64_t>& layers) {
+  std::vector<std::int32_t> stage_of(kBlocksBefore, 0);
+  for (std::size_t stage = 0; stage < layers.size(); ++stage)
+    stage_of.insert(stage_of.end(), static_cast<std::size_t>(layers[stage]), static_cast<std::int32_t>(stage));
+  stage_of.insert(stage_of.end(), kBlocksAfter, static_cast<std::int32_t>(layers.size()) - 1);
+  return stage_of;
+}
+
+// The last stage has the head beside its layers and the first the embedding: what does not divide goes to those between them, then
+// to the first.
+std::vector<std::int64_t> equal_layers(std::int64_t layers, std::int64_t stages) {
+  std::vector<std::int64_t> counts(static_cast<std::size_t>(stages), layers / stages);
+  const std::int64_t left = layers % stages;
+  for (std::int64_t extra = 0; extra < left; ++extra) ++counts[extra + 2 < stages ? static_cast<std::size_t>(extra + 1) : 0];
+  return counts;
+}
+
+std::vector<std::int64_t> listed_layers(std::int64_t layers, const Strategy& strategy) {
+  const std::int64_t stages = strategy.pipe * strategy.chunks;
+  if (static_cast<std::int64_t>(strategy.stages.size()) != stages) {
+    base::not_legal("this strategy cannot be run: \"stages\" lists {} stages, but \"pipe\" {} x \"chunks\" {} makes {}",
+                    strategy.stages.size(), strategy.pipe, strategy.chunks, stages);
+  }
+  std::vector<std::int64_t> counts;
+  for (const Stage& stage : strategy.stages) counts.push_back(stage.blocks);
+  const std::int64_t listed = std::accumulate(counts.begin(), counts.end(), std::int64_t{0});
+  if (listed != layers)
+    base::not_legal("this strategy cannot be run: \"stages\" deals out {} layers, but the model has {}", listed, layers);
+  return counts;
+}
+
+}  // namespace
+
+std::vector<double> block_costs(const graph::Graph& graph) {
+  std::vector<double> costs(graph.blocks.size(), 0.0);
+  for (const graph::Node& node : graph.nodes) {
+    if (node.phase != graph::Phase::forward && node.phase != graph::Phase::backward) continue;
+    const ops::Work work = ops::definition_of(node.op).work(node.op, graph.types(node.inputs), graph.types(node.outputs));
+    costs[node.block.index] += work.flops + kOperationsPerByte * work.bytes;
+  }
+  return costs;
+}
+
+std::vector<std::int32_t> balanced_parts(const std::vector<double>& costs, std::int32_t parts) {
+  const std::size_t links = costs.size();
+  std::vector<double> before(links + 1, 0.0);
+  std::partial_sum(costs.begin(), costs.end(), before.begin() + 1);
+  constexpr double kNever = std::numeric_limits<double>::infinity();
+  // best[k][n]: the costliest of k parts of the first n links; cut[k][n]: where the last of them begins.
+  std::vector<std::vector<double>> best(static_cast<std::size_t>(parts) + 1, std::vector<double>(links + 1, kNever));
+  std::vector<std::vector<std::size_t>> cut(best.size(), std::vector<std::size_t>(links + 1, 0));
+  best[0][0] = 0.0;
+  for (std::size_t part = 1; part < best.size(); ++part) {
+    for (std::size_t end = part; end <= links; ++end) {
+      for (std::size_t begin = part - 1; begin < end; ++begin) {
+        const double costliest = std::max(best[part - 1][begin], before[end] - before[begin]);
+        if (costliest < best[part][end]) {
+          best[part][end] = costliest;
+          cut[part][end] = begin;
+        }
+      }
+    }
+  }
+  std::vector<std::int32_t> part_of(links, 0);
+  std::size_t end = links;
+  for (std::int32_t part = parts; part > 0; --part) {
+    const std::size_t begin = cut[static_cast<std::size_t>(part)][end];
+    std::fill(part_of.begin() + static_cast<std::ptrdiff_t>(begin), part_of.begin() + static_cast<std::ptrdiff_t>(end), part - 1);
+    end = begin;
+  }
+  return part_of;
+}
+
+std::vector<std::int32_t> stages_of(const graph::Graph& graph, const Strategy& strategy) {
+  const auto stages = static_cast<std::int32_t>(strategy.pipe * strategy.chunks);
+  if (stages == 1) return std::vector<std::int32_t>(graph.blocks.size(), 0);
+  const std::int64_t layers = layers_of(graph);
+  require_layers(layers, strategy);
+  switch (strategy.partition) {
+    case StagePartition::equal: return spread(equal_layers(layers, stages));
+    case StagePartition::by_cost: return balanced_parts(block_costs(graph), stages);
+    case StagePartition::listed: return spread(listed_layers(layers, strategy));
+  }
+  return {};
+}
+
+}  // namespace plimsoll::strategy

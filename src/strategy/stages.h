@@ -1,0 +1,24 @@
+// The model's blocks dealt out to the stages of a pipeline: each to exactly one, in order.
+#pragma once
+
+#include <cstdint>
+#include <string>
+#include <vector>
+
+#include "graph/graph.h"
+#include "strategy/strategy.h"
+
+namespace plimsoll::strategy {
+
+// The stage of each block. The first stage begins with the embedding, the last ends with the head; how the layers between them
+// are dealt out is the strategy's `partition`. not_legal with the numbers where that is impossible.
+std::vector<std::int32_t> stages_of(const graph::Graph& graph, const Strategy& strategy);
+
+// What a block costs beside others: the work of its forward and backward nodes on a machine that does ten operations in the time it
+// moves a byte.
+std::vector<double> block_costs(const graph::Graph& graph);
+
+// The contiguous parts of a chain whose costliest is cheapest: the part of each link. There are at least as many links as parts.
+std::vector<std::int32_t> balanced_parts(const std::vector<double>& costs, std::int32_t parts);
+
+}  // namespace plimsoll::strategy

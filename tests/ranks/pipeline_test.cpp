@@ -1,0 +1,186 @@
+// Every synchronous schedule on every layout computes what one rank computes; schedules that run backward in the same order agree
+// to the bit.
+#include <gtest/gtest.h>
+
+#include "base/error.h"
+#include "ranks/compare.h"
+#include "ranks/layouts.h"
+
+namespace plimsoll::ranks {
+namespace {
+
+using model::Family;
+using model::Precision;
+
+Layout pipeline(std::string schedule, std::int64_t pipe, std::int64_t chunks = 1) {
+  Layout layout{.strategy = {}, .micro = 1};
+  layout.strategy.schedule = std::move(schedule);
+  layout.strategy.pipe = pipe;
+  layout.strategy.chunks = chunks;
+  layout.strategy.bucket = base::Bytes{20'000};
+  return layout;
+}
+
+Task task_of(Family family, Precision precision = Precision::f32, std::int64_t layers = 4) {
+  Task task{.model = small_model(family), .precision = precision};
+  task.model.layers = layers;
+  return task;
+}
+
+Outcome alone_of(const Task& task) { return train(task, Layout{.strategy = {}, .micro = 1}); }
+
+struct Case {
+  std::string schedule;
+  std::int64_t pipe;
+  std::int64_t chunks = 1;
+};
+
+void PrintTo(const Case& value, std::ostream* out) { *out << value.schedule << " x " << value.pipe; }
+
+std::string name_of(const testing::TestParamInfo<Case>& info) {
+  std::string name = fmt::format("{}_{}_{}", info.param.schedule, info.param.pipe, info.param.chunks);
+  std::replace(name.begin(), name.end(), '-', '_');
+  return name;
+}
+
+class Synchronous : public testing::TestWithParam<Case> {};
+
+TEST_P(Synchronous, IsOneRank) {
+  const auto& [schedule, pipe, chunks] = GetParam();
+  for (Family family : {Family::gpt2, Family::llama, Family::bert}) {
+    SCOPED_TRACE(fmt::format("family {}", static_cast<int>(family)));
+    const Task task = task_of(family);
+    const Outcome staged = train(task, pipeline(schedule, pipe, chunks));
+    expect_close(staged, alone_of(task), tolerance(task.precision));
+    EXPECT_EQ(staged.sent, staged.predicted);
+  }
+}
+
+INSTANTIATE_TEST_SUITE_P(Schedules, Synchronous,
+                         testing::Values(Case{"gpipe", 2}, Case{"gpipe", 4}, Case{"1f1b", 2}, Case{"1f1b", 3}, Case{"1f1b", 4},
+                                         Case{"interleaved", 2, 2}, Case{"varuna", 3}, Case{"zb-h1", 2}, Case{"zb-h1", 4}, Case{"zb-h2", 3},
+                                         Case{"naive", 2}),
+                         name_of);
+
+// What a schedule changes is when things run: where each stage's backward comes in the order of the micro-batches, no bit does.
+TEST(Pipeline, SchedulesWithBackwardInOrderAgreeToTheBit) {
+  for (Precision precision : {Precision::f32, Precision::bf16, Precision::fp16}) {
+    const Task task = task_of(Family::gpt2, precision);
+    const Outcome usual = train(task, pipeline("1f1b", 2));
+    for (const char* schedule : {"varuna", "zb-h1", "zb-h2"}) {
+      SCOPED_TRACE(fmt::format("{} in precision {}", schedule, static_cast<int>(precision)));
+      expect_same_bits(train(task, pipeline(schedule, 2)), usual);
+    }
+    expect_close(usual, alone_of(task), tolerance(precision));
+  }
+}
+
+TEST(Pipeline, AStageMayHaveAnyBlocks) {
+  const Task task = task_of(Family::llama, Precision::f32, 5);
+  const Outcome alone = alone_of(task);
+  Layout layout = pipeline("1f1b", 3);
+  expect_close(train(task, layout), alone, tolerance(task.precision));
+  layout.strategy.partition = strategy::StagePartition::by_cost;
+  expect_close(train(task, layout), alone, tolerance(task.precision));
+  layout.strategy.partition = strategy::StagePartition::listed;
+  layout.strategy.stages = {{.blocks = 3}, {.blocks = 0}, {.blocks = 2}};
+  expect_close(train(task, layout), alone, tolerance(task.precision));
+}
+
+// Up to eight ranks: pipe x tensor x data x ZeRO.
+struct Mesh {
+  std::string schedule;
+  std::int64_t pipe, tensor, data, zero;
+  Family family = Family::gpt2;
+  Precision precision = Precision::f32;
+};
+
+void PrintTo(const Mesh& mesh, std::ostream* out) {
+  *out << mesh.schedule << " pipe " << mesh.pipe << " tensor " << mesh.tensor << " data " << mesh.data << " ZeRO " << mesh.zero;
+}
+
+class ThreeAxes : public testing::TestWithParam<Mesh> {};
+
+TEST_P(ThreeAxes, AreOneRank) {
+  const Mesh& mesh = GetParam();
+  Task task = task_of(mesh.family, mesh.precision);
+  task.model.kv_heads = 4;
+  Layout layout = pipeline(mesh.schedule, mesh.pipe, mesh.schedule == "interleaved" ? 2 : 1);
+  layout.strategy.tensor = mesh.tensor;
+  layout.strategy.data = mesh.data;
+  layout.strategy.zero = mesh.zero;
+  const Outcome found = train(task, layout);
+  expect_close(found, alone_of(task), tolerance(mesh.precision));
+  EXPECT_EQ(found.sent, found.predicted);
+}
+
+INSTANTIATE_TEST_SUITE_P(Layouts, ThreeAxes,
+                         testing::Values(Mesh{"1f1b", 2, 2, 2, 0}, Mesh{"1f1b", 2, 2, 2, 1}, Mesh{"1f1b", 2, 2, 2, 2},
+                                         Mesh{"1f1b", 2, 2, 2, 3}, Mesh{"gpipe", 2, 1, 4, 3}, Mesh{"gpipe", 4, 2, 1, 0, Family::llama},
+                                         Mesh{"interleaved", 2, 1, 2, 2}, Mesh{"interleaved", 2, 2, 2, 3, Family::llama},
+                                         Mesh{"zb-h1", 2, 2, 2, 1, Family::bert}, Mesh{"zb-h1", 4, 1, 2, 3},
+                                         Mesh{"varuna", 2, 1, 2, 1, Family::bert}, Mesh{"1f1b", 2, 1, 2, 3, Family::llama, Precision::bf16},
+                                         Mesh{"zb-h1", 2, 2, 1, 0, Family::gpt2, Precision::fp16},
+                                         Mesh{"gpipe", 2, 2, 2, 2, Family::bert, Precision::bf16}));
+
+TEST(Pipeline, ShardsGivenUpBetweenMicroBatchesAreTheSameToRounding) {
+  const Task task = task_of(Family::gpt2);
+  const Outcome alone = alone_of(task);
+  for (std::int64_t zero : {2, 3}) {
+    for (bool keep_params : {false, true}) {
+      Layout layout = pipeline("1f1b", 2);
+      layout.strategy.data = 2;
+      layout.strategy.zero = zero;
+      layout.strategy.keep_grads = false;
+      layout.strategy.keep_params = keep_params;
+      const Outcome found = train(task, layout);
+      expect_close(found, alone, tolerance(task.precision));
+      EXPECT_EQ(found.sent, found.predicted);
+    }
+  }
+}
+
+TEST(Pipeline, RecomputeChangesNoBit) {
+  for (const char* schedule : {"1f1b", "zb-h1", "varuna"}) {
+    const Task task = task_of(Family::gpt2);
+    const Outcome kept = train(task, pipeline(schedule, 2));
+    for (strategy::Recompute recompute : {strategy::Recompute::full, strategy::Recompute::selective}) {
+      SCOPED_TRACE(fmt::format("{}, recompute {}", schedule, static_cast<int>(recompute)));
+      Layout layout = pipeline(schedule, 2);
+      layout.strategy.recompute = recompute;
+      const Outcome again = train(task, layout);
+      expect_same_bits(again, kept);
+      EXPECT_EQ(again.sent, kept.sent);
+      EXPECT_LT(again.arena, kept.arena);
+    }
+  }
+}
+
+TEST(Pipeline, FewerForwardsInFlightNeedLessMemory) {
+  const Task task{.model = task_of(Family::gpt2).model, .samples = 16};
+  EXPECT_LT(train(task, pipeline("1f1b", 4)).arena, train(task, pipeline("gpipe", 4)).arena);
+}
+
+TEST(Pipeline, RefusesWhatCannotBe) {
+  const auto refused = [](const Task& task, const Layout& layout, std::string_view words) {
+    try {
+      train(task, layout);
+      FAIL() << "not refused";
+    } catch (const base::Error& error) {
+      EXPECT_EQ(error.kind(), base::ErrorKind::not_legal) << error.what();
+      EXPECT_NE(std::string_view(error.what()).find(words), std::string_view::npos) << error.what();
+    }
+  };
+  refused(task_of(Family::gpt2, Precision::f32, 2), pipeline("1f1b", 4), "the model has 2 layers");
+  Task odd = task_of(Family::gpt2);
+  odd.samples = 5;
+  refused(odd, pipeline("interleaved", 2, 2), "multiple of the 2 pipeline ranks");
+  refused(task_of(Family::gpt2), pipeline("1f1b", 2, 2), "\"chunks\": 2");
+  Layout listed = pipeline("1f1b", 2);
+  listed.strategy.partition = strategy::StagePartition::listed;
+  listed.strategy.stages = {{.blocks = 1}, {.blocks = 2}};
+  refused(task_of(Family::gpt2), listed, "deals out 3 layers, but the model has 4");
+}
+
+}  // namespace
+}  // namespace plimsoll::ranks
