@@ -2,6 +2,9 @@
 
 #include <mutex>
 
+#include <fmt/format.h>
+#include <fmt/ranges.h>
+
 #include "collectives/local/threads.h"
 #include "lowering/fit.h"
 #include "plan/verify.h"
@@ -95,6 +98,21 @@ std::int64_t valid_targets(std::int64_t samples) {
   return valid;
 }
 
+std::string disagreement(const Outcome& one, const Outcome& other) {
+  std::string text = fmt::format("ranks disagree about the state of the model: losses {} and {}, norms {} and {}, evaluations {} and {}",
+                                 fmt::join(one.losses, " "), fmt::join(other.losses, " "), fmt::join(one.norms, " "),
+                                 fmt::join(other.norms, " "), one.evaluation, other.evaluation);
+  for (const auto& [name, values] : one.parameters) {
+    const std::vector<float>& others = other.parameters.at(name);
+    for (std::size_t index = 0; index < values.size(); ++index) {
+      if (values[index] == others[index]) continue;
+      text += fmt::format("; {}[{}] {} and {}", name, index, values[index], others[index]);
+      break;
+    }
+  }
+  return text;
+}
+
 void run_rank(const Task& task, const Layout& layout, Counting* transport, Outcome& outcome, std::mutex& mutex) {
   train::SessionOptions options = options_for(task, layout);
   options.transport = transport;
@@ -151,7 +169,7 @@ void run_rank(const Task& task, const Layout& layout, Counting* transport, Outco
   }
   // Whatever rank is asked, the answer is the same.
   if (outcome.losses != losses || outcome.norms != norms || outcome.parameters != parameters || outcome.evaluation != evaluation)
-    throw std::runtime_error("ranks disagree about the state of the model");
+    throw std::runtime_error(disagreement(outcome, {losses, norms, parameters, {}, evaluation, {}, {}, 0, 0}));
 }
 
 }  // namespace
