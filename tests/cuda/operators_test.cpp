@@ -50,7 +50,9 @@ void check_kernel(const cuda::Kernel& kernel, const Case& test, const std::vecto
   const std::vector<Bytes> found = run_on_device(kernel, test, inputs, device_memory(), {});
   if (found.empty()) return;
   expect_near(found, expected, test);
-  EXPECT_EQ(run_on_device(kernel, test, inputs, device_memory(), {}), found) << "a second run gives other bits";
+  if (!kernel.name.ends_with("any-order")) {
+    EXPECT_EQ(run_on_device(kernel, test, inputs, device_memory(), {}), found) << "a second run gives other bits";
+  }
   if (can_share(test.op)) {
     EXPECT_EQ(run_on_device(kernel, test, inputs, device_memory(), {.share = true}), found)
         << "other bits when an output lies on its input";
@@ -70,7 +72,7 @@ TEST_P(OnDevice, KernelsAgreeWithTheReference) {
     std::vector<Bytes> inputs;
     for (std::size_t i = 0; i < values.size(); ++i) inputs.push_back(encode(values[i], types[i]));
     const reference::Results expected = reference::evaluate(test.op, values);
-    for (const cuda::Kernel* kernel : kernels_for(test, true)) {
+    for (const cuda::Kernel* kernel : kernels_for(test, false)) {
       check_kernel(*kernel, test, inputs, expected);
       ++checked;
     }

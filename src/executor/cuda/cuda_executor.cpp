@@ -240,7 +240,7 @@ class CudaExecutor final : public Executor {
         run_collective(procedure, resolved, *instruction.collective, stream);
         ++index;
       } else {
-        const std::size_t end = end_of_alike(instructions, index);
+        const std::size_t end = end_of_alike(procedure, resolved, instructions, index);
         launch(procedure, resolved, std::span(instructions).subspan(index, end - index), stream);
         index = end;
       }
@@ -259,12 +259,18 @@ class CudaExecutor final : public Executor {
     return resolved.slots[operand.index] + (operand.own_shard ? place_on_data_ * operand.type.bytes() : 0);
   }
 
-  // Instructions that follow each other and that one kernel takes together: the updates of a block's parameters, the squares of
-  // its gradients.
-  static std::size_t end_of_alike(const std::vector<PreparedInstruction>& instructions, std::size_t first) {
+  // Instructions that follow each other and that one kernel takes together, on the same step scalars: the updates of a block's
+  // parameters, the squares of its gradients (tensor ranks have a second block of scalars for those that they share).
+  std::size_t end_of_alike(const plan::Procedure& procedure, const ResolvedCall& resolved,
+                           const std::vector<PreparedInstruction>& instructions, std::size_t first) const {
+    const auto scalars = [&](const PreparedInstruction& instruction) {
+      return address_of(procedure, resolved, instruction.compute->inputs[0]);
+    };
     std::size_t end = first + 1;
     if (instructions[first].kernel->launch_many == nullptr) return end;
-    while (end < instructions.size() && instructions[end].kernel == instructions[first].kernel) ++end;
+    while (end < instructions.size() && instructions[end].kernel == instructions[first].kernel &&
+           scalars(instructions[end]) == scalars(instructions[first]))
+      ++end;
     return end;
   }
 

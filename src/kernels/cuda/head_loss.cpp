@@ -111,11 +111,11 @@ struct Products {
   std::optional<LtGemm> dw_first;
   std::optional<LtGemm> dw_next;
 
-  Products(const Head& head, std::int64_t rows) : logits(head.logits(rows)) {
+  Products(const Head& head, std::int64_t rows, LtChoice choice) : logits(head.logits(rows), choice) {
     if (!head.op.gradients) return;
-    dx.emplace(head.dx(rows));
-    dw_first.emplace(head.dw(rows, head.op.accumulate && !head.staged()));
-    if (head.chunks > 1) dw_next.emplace(head.dw(rows, true));
+    dx.emplace(head.dx(rows), choice);
+    dw_first.emplace(head.dw(rows, head.op.accumulate && !head.staged()), choice);
+    if (head.chunks > 1) dw_next.emplace(head.dw(rows, true), choice);
   }
 };
 
@@ -140,9 +140,11 @@ std::int64_t workspace(const ops::KernelQuery& query) {
   return pieces.bytes();
 }
 
+template <LtChoice kChoice>
 Prepared prepare(const ops::KernelQuery& query) {
   const Head head(query);
-  return std::make_shared<PreparedHead>(PreparedHead{head, Products(head, head.chunk), Products(head, head.rows_of(head.chunks - 1))});
+  return std::make_shared<PreparedHead>(
+      PreparedHead{head, Products(head, head.chunk, kChoice), Products(head, head.rows_of(head.chunks - 1), kChoice)});
 }
 
 struct Operands {
@@ -209,8 +211,24 @@ void launch(const Call& call, cudaStream_t stream) {
   if (head.op.bias) launch_finish_sums(scratch.dbias, in.present_dbias, head.vocabulary, head.gradient, call.outputs[3].data, stream);
 }
 
+std::optional<std::string> refuse_fastest(const ops::KernelQuery& query) {
+  if (query.deterministic) return "which algorithm is fastest is measured, and may be another in the next run";
+  return refuse(query);
+}
+
 constexpr Kernel kKernels[] = {
-    {.op = "head_loss", .name = "head_loss.cublaslt", .refusal = refuse, .workspace = workspace, .prepare = prepare, .launch = launch},
+    {.op = "head_loss",
+     .name = "head_loss.cublaslt-fastest",
+     .refusal = refuse_fastest,
+     .workspace = workspace,
+     .prepare = prepare<LtChoice::fastest>,
+     .launch = launch},
+    {.op = "head_loss",
+     .name = "head_loss.cublaslt",
+     .refusal = refuse,
+     .workspace = workspace,
+     .prepare = prepare<LtChoice::first>,
+     .launch = launch},
 };
 
 }  // namespace

@@ -7,7 +7,10 @@ namespace plimsoll::kernels::cuda {
 
 namespace {
 
-constexpr int kThreads = 512;
+// A row of logits is read twice. One large block a multiprocessor keeps so few rows under way that the second time they come from
+// the cache; several loads of each thread under way make up for the few blocks.
+constexpr int kThreads = 1024;
+constexpr int kAtOnce = 4;
 constexpr int kWarps = kThreads / 32;
 constexpr std::int32_t kElsewhere = 0x7FFFFFFF;  // ops::kElsewhere
 
@@ -39,7 +42,7 @@ __device__ Partial block_merged(Partial own) {
 // vocabulary is left out. A 16-bit gradient overwrites logits that the block has read: each tile is read by all before any
 // of it is written.
 template <typename T, bool kGradients>
-__global__ void __launch_bounds__(kThreads) softmax(LogitsChunk chunk, const ops::StepScalars* scalars) {
+__global__ void __launch_bounds__(kThreads, 1) softmax(LogitsChunk chunk, const ops::StepScalars* scalars) {
   const std::int64_t row = blockIdx.x;
   const auto bias = [&](int column) {
     if (chunk.f32_bias) return static_cast<const float*>(chunk.bias)[column];
@@ -56,17 +59,24 @@ __global__ void __launch_bounds__(kThreads) softmax(LogitsChunk chunk, const ops
     const float4 four = reinterpret_cast<const float4*>(logits)[quad];
     return float4{value(four.x, 4 * quad), value(four.y, 4 * quad + 1), value(four.z, 4 * quad + 2), value(four.w, 4 * quad + 3)};
   };
+  const auto load_within = [&](int quad, int end) { return quad < end ? load(quad) : float4{-INFINITY, -INFINITY, -INFINITY, -INFINITY}; };
   const std::int32_t target = chunk.targets[row];
   const bool counted = target >= 0;
   Partial own{-INFINITY, 0.0f};
-  for (int quad = static_cast<int>(threadIdx.x); quad < quads; quad += kThreads) {
-    const float4 x = load(quad);
-    const float largest = fmaxf(fmaxf(x.x, x.y), fmaxf(x.z, x.w));
-    if (largest > own.largest) {
-      own.sum *= __expf(own.largest - largest);
-      own.largest = largest;
+  for (int first = static_cast<int>(threadIdx.x); first < quads; first += kThreads * kAtOnce) {
+    float4 x[kAtOnce];
+#pragma unroll
+    for (int n = 0; n < kAtOnce; ++n) x[n] = load_within(first + n * kThreads, quads);
+#pragma unroll
+    for (int n = 0; n < kAtOnce; ++n) {
+      const float largest = fmaxf(fmaxf(x[n].x, x[n].y), fmaxf(x[n].z, x[n].w));
+      if (largest == -INFINITY) continue;  // nothing of the vocabulary
+      if (largest > own.largest) {
+        own.sum *= __expf(own.largest - largest);
+        own.largest = largest;
+      }
+      own.sum += __expf(x[n].x - own.largest) + __expf(x[n].y - own.largest) + __expf(x[n].z - own.largest) + __expf(x[n].w - own.largest);
     }
-    own.sum += __expf(x.x - own.largest) + __expf(x.y - own.largest) + __expf(x.z - own.largest) + __expf(x.w - own.largest);
   }
   const Partial all = block_merged(own);
   const float lse = all.largest + logf(all.sum);
@@ -83,19 +93,24 @@ __global__ void __launch_bounds__(kThreads) softmax(LogitsChunk chunk, const ops
     };
     T* out = reinterpret_cast<T*>(logits);
     const int all_quads = static_cast<int>(chunk.stride / 4);
-    for (int first = 0; first < all_quads; first += kThreads) {
-      const int quad = first + static_cast<int>(threadIdx.x);
-      float4 x{};
-      if (quad < all_quads) x = load(quad);
+    const auto store = [&](int quad, const float4& x) {
+      alignas(16) T four[4] = {from_f32<T>(gradient(x.x, 4 * quad)), from_f32<T>(gradient(x.y, 4 * quad + 1)),
+                               from_f32<T>(gradient(x.z, 4 * quad + 2)), from_f32<T>(gradient(x.w, 4 * quad + 3))};
+      if constexpr (sizeof(T) == 4) {
+        reinterpret_cast<float4*>(out)[quad] = *reinterpret_cast<const float4*>(four);
+      } else {
+        reinterpret_cast<float2*>(out)[quad] = *reinterpret_cast<const float2*>(four);
+      }
+    };
+    for (int tile = 0; tile < all_quads; tile += kThreads * kAtOnce) {
+      const int first = tile + static_cast<int>(threadIdx.x);
+      float4 x[kAtOnce];
+#pragma unroll
+      for (int n = 0; n < kAtOnce; ++n) x[n] = load_within(first + n * kThreads, all_quads);
       if constexpr (sizeof(T) < sizeof(float)) __syncthreads();
-      if (quad < all_quads) {
-        alignas(16) T four[4] = {from_f32<T>(gradient(x.x, 4 * quad)), from_f32<T>(gradient(x.y, 4 * quad + 1)),
-                                 from_f32<T>(gradient(x.z, 4 * quad + 2)), from_f32<T>(gradient(x.w, 4 * quad + 3))};
-        if constexpr (sizeof(T) == 4) {
-          reinterpret_cast<float4*>(out)[quad] = *reinterpret_cast<const float4*>(four);
-        } else {
-          reinterpret_cast<float2*>(out)[quad] = *reinterpret_cast<const float2*>(four);
-        }
+#pragma unroll
+      for (int n = 0; n < kAtOnce; ++n) {
+        if (first + n * kThreads < all_quads) store(first + n * kThreads, x[n]);
       }
     }
   }

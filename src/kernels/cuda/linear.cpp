@@ -92,9 +92,10 @@ const Kernel* cast_kernel(const ops::KernelQuery& query) {
   return &kernel_named(choose({ops::Cast{.dtype = to.dtype}, {&from, 1}, {&to, 1}, query.threads, query.deterministic}).name);
 }
 
+template <LtChoice kChoice>
 Prepared prepare(const ops::KernelQuery& query) {
   const LtProblem problem = problem_of(query);
-  auto prepared = std::make_shared<PreparedLinear>(PreparedLinear{LtGemm(problem)});
+  auto prepared = std::make_shared<PreparedLinear>(PreparedLinear{LtGemm(problem, kChoice)});
   const auto* op = std::get_if<ops::Linear>(&query.op);
   if (op != nullptr && op->activation != ActivationKind::none && !gelu_fits(*op, problem.n)) {
     const ops::Op activation = ops::Activation{.kind = op->activation};
@@ -130,11 +131,24 @@ void launch(const Call& call, cudaStream_t stream) {
   prepared.activation->launch({activation, call.outputs.subspan(1, 1), call.outputs.subspan(0, 1), nullptr, nullptr}, stream);
 }
 
+std::optional<std::string> refuse_fastest(const ops::KernelQuery& query) {
+  if (query.deterministic) return "which algorithm is fastest is measured, and may be another in the next run";
+  return refuse(query);
+}
+
+constexpr Kernel by_fastest(std::string_view op, std::string_view name) {
+  return {
+      .op = op, .name = name, .refusal = refuse_fastest, .workspace = workspace, .prepare = prepare<LtChoice::fastest>, .launch = launch};
+}
+
 constexpr Kernel by_cublaslt(std::string_view op, std::string_view name) {
-  return {.op = op, .name = name, .refusal = refuse, .workspace = workspace, .prepare = prepare, .launch = launch};
+  return {.op = op, .name = name, .refusal = refuse, .workspace = workspace, .prepare = prepare<LtChoice::first>, .launch = launch};
 }
 
 constexpr Kernel kKernels[] = {
+    by_fastest("linear", "linear.cublaslt-fastest"),
+    by_fastest("linear_grad_input", "linear_grad_input.cublaslt-fastest"),
+    by_fastest("linear_grad_weight", "linear_grad_weight.cublaslt-fastest"),
     by_cublaslt("linear", "linear.cublaslt"),
     by_cublaslt("linear_grad_input", "linear_grad_input.cublaslt"),
     by_cublaslt("linear_grad_weight", "linear_grad_weight.cublaslt"),

@@ -206,18 +206,18 @@ struct LtGemm::State {
     return found;
   }
 
-  void choose() {
+  void choose(LtChoice choice) {
     static std::mutex mutex;
     static std::map<std::string, cublasLtMatmulAlgo_t> measured;
     int device = 0;
     check(cudaGetDevice(&device), "cudaGetDevice");
     const std::lock_guard lock(mutex);
-    const std::string key = fmt::format("{} {}", device, problem.text());
+    const std::string key = fmt::format("{} {} {}", device, static_cast<int>(choice), problem.text());
     if (const auto known = measured.find(key); known != measured.end()) {
       algorithm = known->second;
       return;
     }
-    algorithm = fastest(candidates());
+    algorithm = choice == LtChoice::fastest ? fastest(candidates()) : candidates().front().algo;
     measured[key] = algorithm;
   }
 
@@ -262,7 +262,7 @@ struct LtGemm::State {
   }
 };
 
-LtGemm::LtGemm(const LtProblem& problem) : state_(std::make_shared<State>(problem)) { state_->choose(); }
+LtGemm::LtGemm(const LtProblem& problem, LtChoice choice) : state_(std::make_shared<State>(problem)) { state_->choose(choice); }
 
 void LtGemm::launch(const LtOperands& operands, cudaStream_t stream) const {
   check_lt(state_->run(operands, state_->algorithm, stream), state_->problem.text());

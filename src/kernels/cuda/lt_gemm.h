@@ -1,5 +1,6 @@
-// A matrix product by cuBLASLt, settled once for its sizes: which of its algorithms is fastest here is measured the first time
-// and remembered, so that launching it takes no decision and no other memory than its workspace.
+// A matrix product by cuBLASLt, settled once for its sizes, so that launching it takes no decision and no other memory than its
+// workspace. Its algorithm is the first that the library proposes, or the fastest of its proposals as measured here, which may
+// be another in the next run: the former is for runs that must have the same bits.
 #pragma once
 
 #include <cuda_runtime.h>
@@ -53,10 +54,12 @@ struct LtOperands {
   std::byte* workspace = nullptr;
 };
 
+enum class LtChoice : std::uint8_t { first, fastest };
+
 class LtGemm {
  public:
   // Takes the device. bad_input when cuBLASLt has no algorithm for it.
-  explicit LtGemm(const LtProblem& problem);
+  LtGemm(const LtProblem& problem, LtChoice choice);
 
   void launch(const LtOperands& operands, cudaStream_t stream) const;
 
