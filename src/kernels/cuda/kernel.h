@@ -54,7 +54,7 @@ struct Kernel {
   Prepared (*prepare)(const ops::KernelQuery& query) = nullptr;
   void (*launch)(const Call& call, cudaStream_t stream) = nullptr;
   // (optional) Several calls as a few launches, with the result of launching them one by one. None of them reads what another
-  // writes, but for step scalars that all add to.
+  // writes, but for step scalars that all add to: their first operand, which is the same for all.
   void (*launch_many)(std::span<const Call> calls, cudaStream_t stream) = nullptr;
 };
 
