@@ -228,7 +228,8 @@ Capacity capacity_of(const config::Run& run) {
   const executor::Backend& backend = backend_of(run);
   const bool processor = backend.name() == executor::cpu_backend().name();
   if (run.limits.device.count > 0) return {run.limits.device, processor ? reserve : base::Bytes{}, run.where("limits.device"), true};
-  if (const std::optional<std::string> reason = backend.why_not_here()) base::bad_input("{}: {}", run.where("device"), *reason);
+  if (const std::optional<std::string> reason = backend.why_not_here())
+    base::bad_input("{}: \"device\" is \"{}\": {}", run.where("device"), backend.name(), *reason);
   // Beside a device's arena lies what its driver keeps, and that is not in `free`.
   const executor::DeviceMemory memory = backend.memory(0);
   if (processor) return {memory.total, reserve, memory.name, false};
