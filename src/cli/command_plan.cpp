@@ -25,6 +25,9 @@ Json candidate_json(const plan::Plan& plan, const train::Capacity& capacity) {
   const base::Bytes arena = rank_class.arena[static_cast<std::size_t>(plan::Tier::device)];
   const plan::Waterline line = plan::waterline(rank_class, 0, plan::Tier::device);
   const bool fits = arena + capacity.reserve <= capacity.device;
+  Json tiers = Json::object({{"device", arena.count}});
+  const base::Bytes host = rank_class.arena[static_cast<std::size_t>(plan::Tier::host)];
+  if (host.count > 0) tiers.set("host", Json(host.count));
   Json kinds = Json::object();
   for (const auto& [kind, bytes] : plan::by_kind(rank_class, 0, plan::Tier::device, line.peak_call))
     kinds.set(plan::name_of(kind), Json(bytes.count));
@@ -33,7 +36,7 @@ Json candidate_json(const plan::Plan& plan, const train::Capacity& capacity) {
        {"reason",
         fits ? Json() : Json(fmt::format("needs {} of {}", base::to_string(arena + capacity.reserve), base::to_string(capacity.device)))},
        {"strategy", plan.strategy},
-       {"peak_bytes", Json::object({{rank_class.name, Json::object({{"device", arena.count}})}})},
+       {"peak_bytes", Json::object({{rank_class.name, std::move(tiers)}})},
        {"reserve_bytes", capacity.reserve.count},
        {"device_bytes_by_kind", kinds}});
 }

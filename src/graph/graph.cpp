@@ -17,7 +17,12 @@ std::vector<ValueId> Graph::add_node(const ops::Op& op, std::vector<ValueId> inp
   std::vector<ValueId> outputs;
   for (std::size_t index = 0; index < results_types.size(); ++index) {
     const std::string result_name = results_types.size() == 1 ? std::string(name) : fmt::format("{}.{}", name, index);
-    outputs.push_back(add_value({.name = result_name, .type = results_types[index], .block = block, .producer = id}));
+    const auto* move = std::get_if<ops::Move>(&op);
+    outputs.push_back(add_value({.name = result_name,
+                                 .type = results_types[index],
+                                 .block = block,
+                                 .producer = id,
+                                 .tier = move != nullptr ? move->to : ops::Tier::device}));
   }
   nodes.add({.op = op, .inputs = std::move(inputs), .outputs = outputs, .block = block, .phase = phase});
   return outputs;

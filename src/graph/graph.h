@@ -54,9 +54,10 @@ struct Value {
   BlockId block{};    // the block that makes it, or that owns it
   NodeId producer{};  // invalid for roots
   Init init{};
-  ops::Placement deal{};           // of a parameter: how it would be split over a tensor axis; whole if not at all
-  ops::Part part{};                // which part of a whole tensor a root holds, where ranks share one
-  bool all_micro_batches = false;  // one for all micro-batches of a step, as a parameter's gradient is
+  ops::Placement deal{};               // of a parameter: how it would be split over a tensor axis; whole if not at all
+  ops::Part part{};                    // which part of a whole tensor a root holds, where ranks share one
+  ops::Tier tier = ops::Tier::device;  // where it is
+  bool all_micro_batches = false;      // one for all micro-batches of a step, as a parameter's gradient is
 };
 
 // For which micro-batches of a step a node of a phase that runs for each of them does.

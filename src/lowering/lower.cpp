@@ -11,6 +11,7 @@
 #include "lowering/fit.h"
 #include "lowering/issue_order.h"
 #include "lowering/memory.h"
+#include "lowering/offload.h"
 #include "lowering/procedures.h"
 #include "lowering/recompute.h"
 #include "lowering/split_data.h"
@@ -34,6 +35,9 @@ using strategy::schedules::Schedule;
 
 // A sent tensor's memory is free again when the item after the next begins: by then the message is on its way.
 constexpr std::int32_t kItemsBeforeSettling = 2;
+
+// Copies to the device that may be under way while updates go on.
+constexpr std::size_t kCopiesInFlight = 1;
 
 bool is_persistent(BufferKind kind) {
   switch (kind) {
@@ -122,6 +126,8 @@ class Lowering {
     if (splits_backward_) graph = split_backward(graph);
     graph = split_over_data(graph, inputs_.strategy, source.micro_batches);
     graph::verify(graph, "splitting over the data axis");
+    if (inputs_.strategy.offload.optimizer.host > 0.0) graph = offload_optimizer(graph);
+    graph::verify(graph, "offload");
     return graph;
   }
 
@@ -150,7 +156,8 @@ class Lowering {
     const std::string& name = value.name;
     if (is_persistent(storage.kind)) {
       const auto [found, fresh] = persistent_.try_emplace(name);
-      if (fresh) found->second = add_buffer({.name = name, .kind = storage.kind, .type = storage.type, .part = value.part});
+      if (fresh)
+        found->second = add_buffer({.name = name, .kind = storage.kind, .tier = storage.tier, .type = storage.type, .part = value.part});
       plan::Buffer& buffer = rank_class_.buffers[found->second];
       PLIMSOLL_CHECK(buffer.type == storage.type, "{} has two types", name);
       buffer.bytes = std::max(buffer.bytes, storage.bytes);
@@ -159,8 +166,10 @@ class Lowering {
     const std::int32_t micro_batch = storage.all_micro_batches ? -1 : issue.micro_batch;
     const auto [found, fresh] = instances_.try_emplace({id.index, micro_batch});
     if (fresh) {
-      plan::Buffer buffer{
-          .name = storage.all_micro_batches ? name : fmt::format("{}@{}", name, micro_batch), .kind = storage.kind, .type = storage.type};
+      plan::Buffer buffer{.name = storage.all_micro_batches ? name : fmt::format("{}@{}", name, micro_batch),
+                          .kind = storage.kind,
+                          .tier = storage.tier,
+                          .type = storage.type};
       buffer.bytes = storage.bytes;
       buffer.program = program;
       buffer.first = storage.kind == BufferKind::input ? 0 : moment;
@@ -192,6 +201,7 @@ class Lowering {
     plan::Program program{.name = source.name, .micro_batches = source.micro_batches, .streams = {}};
     Streams streams(program);
     std::map<std::int32_t, std::int32_t> sent;  // item -> the moment of its last message
+    std::vector<std::int32_t> copied;           // moments of copies to the device
     std::int32_t item = 0;
     for (const Issue& issue : issue_order(graph, pieces, items_here(source))) {
       const Piece& piece = pieces[issue.piece];
@@ -206,6 +216,11 @@ class Lowering {
         const auto settled = sent.upper_bound(item - kItemsBeforeSettling);
         if (settled != sent.begin()) streams.settle(plan::StreamKind::send, std::prev(settled)->second);
       }
+      // What was copied to the device two blocks ago is there by now: its memory in the other tier is free again.
+      if (piece.stream == plan::StreamKind::compute && piece.phase == graph::Phase::update) {
+        if (copied.size() > kCopiesInFlight) streams.settle(plan::StreamKind::host_in, copied[copied.size() - 1 - kCopiesInFlight]);
+      }
+      if (piece.stream == plan::StreamKind::host_in) copied.push_back(streams.moments());
       streams.add(call_of(graph, storages, piece, issue, found->second, streams.moments()), piece.stream);
     }
     end_lives(program, streams, storages);
@@ -253,9 +268,13 @@ class Lowering {
 
   // What every program keeps comes first; behind it each program lays out its own, over the others'.
   void place_buffers() {
+    for (const plan::Tier tier : {plan::Tier::device, plan::Tier::host, plan::Tier::disk}) place_buffers(tier);
+  }
+
+  void place_buffers(plan::Tier tier) {
     Bytes persistent{0};
     for (plan::Buffer& buffer : rank_class_.buffers) {
-      if (!buffer.persistent()) continue;
+      if (!buffer.persistent() || buffer.tier != tier) continue;
       buffer.offset = persistent;
       persistent += base::round_up(buffer.bytes, plan::kAlignment);
     }
@@ -264,7 +283,7 @@ class Lowering {
       std::vector<Lifetime> lifetimes;
       std::vector<plan::Buffer*> owners;
       for (plan::Buffer& buffer : rank_class_.buffers) {
-        if (buffer.program != program) continue;
+        if (buffer.program != program || buffer.tier != tier) continue;
         lifetimes.push_back({buffer.bytes, buffer.first, buffer.last});
         owners.push_back(&buffer);
       }
@@ -272,7 +291,7 @@ class Lowering {
       for (std::size_t index = 0; index < owners.size(); ++index) owners[index]->offset = persistent + layout.offsets[index];
       arena = std::max(arena, persistent + layout.total);
     }
-    rank_class_.arena[static_cast<std::size_t>(plan::Tier::device)] = arena;
+    rank_class_.arena[static_cast<std::size_t>(tier)] = arena;
   }
 
   const LoweringInputs& inputs_;

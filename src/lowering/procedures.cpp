@@ -102,6 +102,11 @@ class ProcedureMaker {
       made_.procedure.instructions.push_back(std::move(moved));
       return;
     }
+    if (const auto* move = std::get_if<ops::Move>(&step.op)) {
+      const plan::Operand from = operand(step.inputs[0], false);
+      made_.procedure.instructions.push_back(plan::Copy{*move, from, operand(step.outputs[0], true)});
+      return;
+    }
     plan::Compute compute{.op = step.op, .kernel = {}, .inputs = {}, .outputs = {}};
     const std::vector<TensorType> input_types = inputs_.graph.types(step.inputs);
     const std::vector<TensorType> output_types = inputs_.graph.types(step.outputs);
@@ -177,6 +182,8 @@ class ProcedureMaker {
 // What a computation waits for at once is done where it waits.
 plan::StreamKind stream_of(const ops::Op& op) {
   if (const auto* message = std::get_if<ops::Message>(&op)) return message->receive ? plan::StreamKind::receive : plan::StreamKind::send;
+  if (const auto* move = std::get_if<ops::Move>(&op))
+    return move->from == ops::Tier::device ? plan::StreamKind::host_out : plan::StreamKind::host_in;
   const auto* collective = std::get_if<ops::Collective>(&op);
   const bool beside = collective != nullptr && collective->axis != ops::Axis::tensor;
   return beside ? plan::StreamKind::communication : plan::StreamKind::compute;

@@ -107,12 +107,14 @@ class Sharing {
       const std::uint32_t root = find(index);
       if (root == index) {
         const graph::Value& value = graph_.values[ValueId{index}];
-        storages.of_value[index] = storages.all.add({.value = ValueId{index}, .type = value.type, .kind = kind_of(value.role)});
+        storages.of_value[index] =
+            storages.all.add({.value = ValueId{index}, .type = value.type, .kind = kind_of(value.role), .tier = value.tier});
       } else {
         storages.of_value[index] = storages.of_value[root];
       }
       Storage& storage = storages.all[storages.of_value[index]];
       const graph::Value& value = graph_.values[ValueId{index}];
+      PLIMSOLL_CHECK(storage.tier == value.tier, "{} shares memory with a value in another tier", value.name);
       storage.bytes = std::max(storage.bytes, base::Bytes{value.type.bytes()});
       storage.all_micro_batches = storage.all_micro_batches || value.all_micro_batches;
     }

@@ -16,6 +16,7 @@ struct Storage {
   graph::ValueId value;  // that gives it its name
   base::TensorType type;
   plan::BufferKind kind = plan::BufferKind::activation;
+  plan::Tier tier = plan::Tier::device;
   base::Bytes bytes{};             // of the largest view of it
   bool gradient = false;           // of a parameter
   bool all_micro_batches = false;  // one for all micro-batches of a step

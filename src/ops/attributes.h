@@ -20,6 +20,9 @@ namespace plimsoll::ops {
 // The axes of the device mesh. `pipe` is outermost, `tensor` innermost: neighbours on `tensor` talk most. `tied` joins the two
 // places of the pipe axis that hold one weight: the first, with the embedding, and that of the head.
 enum class Axis : std::uint8_t { pipe, data, tensor, tied };
+// Where memory is. Where the device is the processor, its memory and the host's are two arenas of the same.
+enum class Tier : std::uint8_t { device, host, disk };
+
 enum class CollectiveKind : std::uint8_t { all_reduce, reduce_scatter, all_gather, reduce, broadcast };
 
 enum class ActivationKind : std::uint8_t { none, gelu_tanh, gelu_erf, relu, silu };
@@ -511,6 +514,19 @@ struct Message {
     visit("shape", self.shape);
   }
   bool operator==(const Message&) const = default;
+};
+
+// (x, [target]) -> x in another tier: in memory of its own, or (`into`) in that of a target there.
+struct Move {
+  Tier from = Tier::device;
+  Tier to = Tier::host;
+  bool into = false;
+  PLIMSOLL_OP("move") {
+    visit("from", self.from);
+    visit("to", self.to);
+    visit("into", self.into);
+  }
+  bool operator==(const Move&) const = default;
 };
 
 // (x) -> the same memory with another shape. A larger one ends in padding, which is not written.

@@ -14,6 +14,7 @@ namespace {
 
 constexpr std::array<std::string_view, 5> kActivationNames{"none", "gelu_tanh", "gelu_erf", "relu", "silu"};
 constexpr std::array<std::string_view, 2> kNormNames{"layer", "rms"};
+constexpr std::array<std::string_view, 3> kTierNames{"device", "host", "disk"};
 constexpr std::array<std::string_view, 4> kAxisNames{"pipe", "data", "tensor", "tied"};
 constexpr std::array<std::string_view, 5> kCollectiveNames{"all_reduce", "reduce_scatter", "all_gather", "reduce", "broadcast"};
 
@@ -25,6 +26,7 @@ std::string text_of(DType value) { return std::string(base::name_of(value)); }
 std::string text_of(ActivationKind value) { return std::string(kActivationNames.at(static_cast<std::size_t>(value))); }
 std::string text_of(NormKind value) { return std::string(kNormNames.at(static_cast<std::size_t>(value))); }
 std::string text_of(Axis value) { return std::string(name_of(value)); }
+std::string text_of(Tier value) { return std::string(name_of(value)); }
 std::string text_of(CollectiveKind value) { return std::string(name_of(value)); }
 std::string text_of(const base::Shape& value) {
   std::string text;
@@ -75,6 +77,7 @@ void parse_into(std::string_view text, DType& value) {
 }
 void parse_into(std::string_view text, ActivationKind& value) { value = static_cast<ActivationKind>(index_from(text, kActivationNames)); }
 void parse_into(std::string_view text, NormKind& value) { value = static_cast<NormKind>(index_from(text, kNormNames)); }
+void parse_into(std::string_view text, Tier& value) { value = static_cast<Tier>(index_from(text, kTierNames)); }
 void parse_into(std::string_view text, Axis& value) { value = static_cast<Axis>(index_from(text, kAxisNames)); }
 void parse_into(std::string_view text, CollectiveKind& value) { value = static_cast<CollectiveKind>(index_from(text, kCollectiveNames)); }
 void parse_into(std::string_view text, base::Shape& value) {
@@ -139,6 +142,7 @@ using EveryOp = std::make_index_sequence<std::variant_size_v<Op>>;
 
 }  // namespace
 
+std::string_view name_of(Tier tier) { return kTierNames.at(static_cast<std::size_t>(tier)); }
 std::string_view name_of(Axis axis) { return kAxisNames.at(static_cast<std::size_t>(axis)); }
 std::string_view name_of(CollectiveKind kind) { return kCollectiveNames.at(static_cast<std::size_t>(kind)); }
 

@@ -49,6 +49,17 @@ std::vector<TensorType> infer_message(const Op& op, Types inputs) {
   return {};
 }
 
+std::vector<TensorType> infer_move(const Op& op, Types inputs) {
+  const bool into = std::get<Move>(op).into;
+  expect(inputs.size() == (into ? 2u : 1u) && inputs[0] == inputs.back(), op, inputs, into ? "x and a target of its type" : "one operand");
+  return {inputs[0]};
+}
+
+std::vector<Alias> move_aliases(const Op& op) {
+  if (!std::get<Move>(op).into) return {};
+  return {{.output = 0, .input = 1, .required = true}};
+}
+
 std::vector<TensorType> infer_view(const Op& op, Types inputs) {
   expect(inputs.size() == 1, op, inputs, "one operand");
   return {{inputs[0].dtype, std::get<View>(op).shape}};
@@ -86,6 +97,8 @@ std::vector<Alias> accumulate_aliases(const Op& op) { return accumulator_aliases
 Definition define(const Collective&) { return {.infer = infer_collective, .work = collective_work, .aliases = collective_aliases}; }
 
 Definition define(const Message&) { return {.infer = infer_message, .work = collective_work}; }
+
+Definition define(const Move&) { return {.infer = infer_move, .work = collective_work, .aliases = move_aliases}; }
 
 Definition define(const View&) { return {.infer = infer_view, .work = no_work, .aliases = view_aliases, .view = true}; }
 

@@ -45,6 +45,7 @@ Definition define(const CrossEntropyPart&);
 Definition define(const CrossEntropyMerge&);
 Definition define(const Collective&);
 Definition define(const Message&);
+Definition define(const Move&);
 Definition define(const View&);
 Definition define(const OwnShard&);
 Definition define(const Pad&);

@@ -12,10 +12,11 @@ namespace plimsoll::ops {
 using Op = std::variant<Embed, EmbedGrad, Linear, LinearGradInput, LinearGradWeight, BiasGrad, Activation, ActivationGrad, Gate, GateGrad,
                         Add, Cast, Dropout, Residual, Norm, NormGrad, QkNorm, QkNormGrad, Rope, Attention, AttentionGrad, CachedAttention,
                         CrossEntropy, CrossEntropyGrad, HeadLoss, BeginStep, SumLoss, SquaredNorm, PrepareUpdate, FinishStep, AdamUpdate,
-                        SgdUpdate, MergeScalars, FreshScalars, ShiftIds, CrossEntropyPart, CrossEntropyMerge, Collective, Message, View,
-                        OwnShard, Pad, Accumulate>;
+                        SgdUpdate, MergeScalars, FreshScalars, ShiftIds, CrossEntropyPart, CrossEntropyMerge, Collective, Message, Move,
+                        View, OwnShard, Pad, Accumulate>;
 
 std::string_view name_of(Axis axis);
+std::string_view name_of(Tier tier);
 std::string_view name_of(CollectiveKind kind);
 std::string_view name_of(const Op& op);
 std::string to_string(const Op& op);  // "linear(bias=true, activation=gelu_tanh)"; defaults left out

@@ -14,7 +14,7 @@ namespace {
 
 using base::Json;
 
-constexpr std::int64_t kFormat = 3;
+constexpr std::int64_t kFormat = 4;
 
 // ---- writing
 
@@ -49,6 +49,9 @@ Json moved_json(const Moved& moved) {
 Json instruction_json(const Instruction& instruction) {
   if (const auto* collective = std::get_if<Collective>(&instruction)) return moved_json(*collective);
   if (const auto* message = std::get_if<Message>(&instruction)) return moved_json(*message);
+  if (const auto* copy = std::get_if<Copy>(&instruction)) {
+    return Json::object({{"op", ops::to_string(copy->op)}, {"from", operand_json(copy->from)}, {"to", operand_json(copy->to)}});
+  }
   const auto& compute = std::get<Compute>(instruction);
   return Json::object({{"op", ops::to_string(compute.op)},
                        {"kernel", compute.kernel},
@@ -222,6 +225,7 @@ Instruction instruction_from(const Json& json) {
       json.fail_expected("one operand");
     return moved;
   }
+  if (const auto* move = std::get_if<ops::Move>(&op)) return Copy{*move, operand_from(json.at("from")), operand_from(json.at("to"))};
   return Compute{.op = op,
                  .kernel = json.at("kernel").as_string(),
                  .inputs = list_from<Operand>(json.at("inputs"), operand_from),

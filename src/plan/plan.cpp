@@ -17,7 +17,6 @@ bool same_lists(const std::vector<T>& a, const std::vector<T>& b, SameButName sa
   return true;
 }
 
-constexpr std::array<std::string_view, kTiers> kTierNames{"device", "host", "disk"};
 constexpr std::array<std::string_view, 3> kAccessNames{"read", "write", "update"};
 constexpr std::array<std::string_view, 9> kStreamNames{"compute",  "communication", "send",     "receive",     "host-in",
                                                        "host-out", "disk-in",       "disk-out", "host-compute"};
@@ -154,7 +153,6 @@ const RankClass& class_of(const Plan& plan, std::int32_t rank) {
   PLIMSOLL_CHECK(false, "rank {} is in no class of the plan", rank);
 }
 
-std::string_view name_of(Tier tier) { return kTierNames.at(static_cast<std::size_t>(tier)); }
 std::string_view name_of(Access access) { return kAccessNames.at(static_cast<std::size_t>(access)); }
 std::string_view name_of(StreamKind kind) { return kStreamNames.at(static_cast<std::size_t>(kind)); }
 std::string_view name_of(BufferKind kind) { return kBufferNames.at(static_cast<std::size_t>(kind)); }

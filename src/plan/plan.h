@@ -33,7 +33,7 @@ using TokenId = base::Id<struct TokenTag>;
 // Buffers and frames start at multiples of this.
 inline constexpr Bytes kAlignment{64};
 
-enum class Tier : std::uint8_t { device, host, disk };
+using ops::Tier;
 inline constexpr std::size_t kTiers = 3;
 
 // ---- procedures
@@ -99,7 +99,16 @@ struct Message {
   bool operator==(const Message&) const = default;
 };
 
-using Instruction = std::variant<Compute, Collective, Message>;
+// A tensor from one tier to another; see ops::Move.
+struct Copy {
+  ops::Move op;
+  Operand from;
+  Operand to;
+
+  bool operator==(const Copy&) const = default;
+};
+
+using Instruction = std::variant<Compute, Collective, Message, Copy>;
 
 struct Procedure {
   std::string name;
@@ -208,7 +217,7 @@ struct Plan {
   bool operator==(const Plan&) const = default;
 };
 
-std::string_view name_of(Tier tier);
+using ops::name_of;
 std::string_view name_of(Access access);
 std::string_view name_of(StreamKind kind);
 std::string_view name_of(BufferKind kind);

@@ -64,6 +64,11 @@ std::string to_string(const Procedure& procedure) {
                                   : fmt::format("  {} <- {}\n", ops::to_string(message->op), operand_list(procedure, message->inputs));
       continue;
     }
+    if (const auto* copy = std::get_if<Copy>(&instruction)) {
+      text += fmt::format("  {} = {} <- {}\n", operand_list(procedure, {copy->to}), ops::to_string(copy->op),
+                          operand_list(procedure, {copy->from}));
+      continue;
+    }
     const auto& compute = std::get<Compute>(instruction);
     const std::string workspace =
         compute.workspace.count > 0 ? fmt::format(" workspace {} B at {}", compute.workspace.count, compute.workspace_offset.count) : "";

@@ -68,6 +68,10 @@ class ProcedureVerifier {
         check_message(*message);
         continue;
       }
+      if (const auto* copy = std::get_if<Copy>(&procedure_.instructions[index])) {
+        check_copy(*copy);
+        continue;
+      }
       const auto& compute = std::get<Compute>(procedure_.instructions[index]);
       for (const Operand& operand : compute.inputs) check_operand(compute.kernel, operand, false);
       for (const Operand& operand : compute.outputs) check_operand(compute.kernel, operand, true);
@@ -88,6 +92,17 @@ class ProcedureVerifier {
     if (offset + bytes > procedure_.frame)
       report_("{}: {} ends at {}, behind the frame of {} B", procedure_.name, name, (offset + bytes).count, procedure_.frame.count);
     extents_.push_back({name, offset.count, (offset + bytes).count, first, last});
+  }
+
+  void check_copy(const Copy& copy) {
+    const std::string name = ops::to_string(copy.op);
+    if (copy.op.from == copy.op.to || copy.from.type != copy.to.type)
+      report_("{}: {} does not move one tensor to another tier", procedure_.name, name);
+    for (const Operand* operand : {&copy.from, &copy.to}) {
+      if (operand->kind != Operand::Kind::slot) report_("{}: {} moves a temporary", procedure_.name, name);
+    }
+    check_operand(name, copy.from, false);
+    check_operand(name, copy.to, true);
   }
 
   void check_collective(const Collective& collective) {
@@ -214,10 +229,38 @@ class ProgramVerifier {
       }
       check_binding(call, procedure.slots[slot], call.bindings[slot], moment);
     }
+    for (const Instruction& instruction : procedure.instructions) check_tiers(call, instruction);
     if (procedure.frame.count > 0) {
       const bool fits = call.frame.index < class_.buffers.size() && class_.buffers[call.frame].bytes >= procedure.frame;
       if (!fits) report_("{}: {} has no frame of {} B", program_.name, call.label, procedure.frame.count);
     }
+  }
+
+  // A copy goes between the tiers it says; everything else has its operands in one.
+  void check_tiers(const Call& call, const Instruction& instruction) {
+    const auto tier = [&](const Operand& operand) -> std::optional<Tier> {
+      if (operand.kind != Operand::Kind::slot || operand.index >= call.bindings.size()) return std::nullopt;
+      const BufferId id = call.bindings[operand.index];
+      return id.index < class_.buffers.size() ? std::optional(class_.buffers[id].tier) : std::nullopt;
+    };
+    if (const auto* copy = std::get_if<Copy>(&instruction)) {
+      if (tier(copy->from) != copy->op.from || tier(copy->to) != copy->op.to)
+        report_("{}: {} copies between other tiers than it says", program_.name, call.label);
+      return;
+    }
+    std::set<Tier> tiers;
+    std::visit(
+        [&](const auto& moved) {
+          if constexpr (!std::is_same_v<std::decay_t<decltype(moved)>, Copy>) {
+            for (const std::vector<Operand>* operands : {&moved.inputs, &moved.outputs}) {
+              for (const Operand& operand : *operands) {
+                if (const std::optional<Tier> found = tier(operand)) tiers.insert(*found);
+              }
+            }
+          }
+        },
+        instruction);
+    if (tiers.size() > 1 || tiers.contains(Tier::disk)) report_("{}: {} works on several tiers at once", program_.name, call.label);
   }
 
   void check_binding(const Call& call, const Slot& slot, BufferId id, std::int32_t moment) {

@@ -100,6 +100,17 @@ std::string chart(const std::vector<Bytes>& columns, Bytes top, bool color) {
   return text;
 }
 
+// What the host's memory holds at its fullest moment; empty where it holds nothing.
+std::string other_tier(const plan::RankClass& rank_class, std::int32_t program) {
+  const Bytes arena = rank_class.arena[static_cast<std::size_t>(plan::Tier::host)];
+  if (arena.count == 0) return "";
+  std::string text = fmt::format("host arena {} ({} B)\n", base::to_string(arena), with_commas(arena.count));
+  const std::int32_t fullest = plan::waterline(rank_class, program, plan::Tier::host).peak_call;
+  for (const auto& [kind, bytes] : plan::by_kind(rank_class, program, plan::Tier::host, fullest))
+    text += fmt::format("  {:<12} {:>10}\n", kind == plan::BufferKind::activation ? "under way" : plural_of(kind), base::to_string(bytes));
+  return text;
+}
+
 std::string axis(std::size_t width) {
   std::string line;
   for (std::size_t column = 0; column < width; ++column) line += "─";
@@ -145,6 +156,7 @@ std::string waterline_text(const plan::Plan& plan, std::string_view program_name
   if (style.reserve.count > 0) {
     text += fmt::format("  {:<12} {:>10}  beside the arena: program, libraries, data\n", "reserve", base::to_string(style.reserve));
   }
+  text += other_tier(rank_class, program);
   const int columns = std::min<int>(style.width - kLabelWidth, static_cast<int>(calls));
   const Bytes top = std::max(arena, Bytes{1});
   text += fmt::format("\nwaterline over the {} calls of one {} program\n", calls, program_name);

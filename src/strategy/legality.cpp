@@ -68,11 +68,13 @@ std::vector<std::string> reasons_against(const Strategy& strategy) {
   against(strategy.pipe > 1 && (strategy.recompute == Recompute::optimal || strategy.recompute_every > 1),
           "\"recompute\" over several blocks at once cannot be cut into pipeline stages; use \"full\" with \"recompute_every\": 1, or "
           "\"selective\"");
-  for (const auto& [name, share] : {std::pair<std::string_view, TierShare>{"optimizer", strategy.offload.optimizer},
-                                    {"gradients", strategy.offload.gradients},
+  const TierShare& optimizer = strategy.offload.optimizer;
+  against(any(optimizer) && optimizer != TierShare{.host = 1.0},
+          "\"offload.optimizer\" asks for a part of it, or for the disk, but it can only be all in the host's memory; use \"host\"");
+  for (const auto& [name, share] : {std::pair<std::string_view, TierShare>{"gradients", strategy.offload.gradients},
                                     {"params", strategy.offload.params},
                                     {"activations", strategy.offload.activations}}) {
-    against(any(share), fmt::format("\"offload.{}\" names a slower tier, but everything must stay on the device; use \"none\"", name));
+    against(any(share), fmt::format("\"offload.{}\" names a slower tier, but they must stay on the device; use \"none\"", name));
   }
   against(strategy.delayed_update, "\"delayed_update\" is true, but updates run inside the step; use false");
   return reasons;
@@ -85,16 +87,17 @@ void require_legal(const Strategy& strategy) {
 
 std::string describe(const Strategy& strategy) {
   const std::string recompute = strategy.recompute == Recompute::none ? "" : fmt::format(", recompute {}", name_of(strategy.recompute));
-  if (strategy.ranks() == 1) return recompute.empty() ? "one rank, everything kept" : "one rank" + recompute;
+  const std::string tiers = any(strategy.offload.optimizer) ? ", optimizer state in the host's memory" : "";
+  if (strategy.ranks() == 1) return fmt::format("one rank{}{}", recompute.empty() ? ", everything kept" : recompute, tiers);
   if (strategy.tensor == 1 && strategy.pipe == 1) {
     constexpr std::array<std::string_view, 4> kSplit{"everything whole", "optimizer state in shards",
                                                      "optimizer state and gradients in shards",
                                                      "optimizer state, gradients and weights in shards"};
     return fmt::format("{} data ranks, ZeRO {}: {}{}", strategy.data, strategy.zero, kSplit.at(static_cast<std::size_t>(strategy.zero)),
-                       recompute);
+                       recompute + tiers);
   }
-  return fmt::format("data {} x tensor {} x pipe {}, ZeRO {}, {}, recompute {}", strategy.data, strategy.tensor, strategy.pipe,
-                     strategy.zero, strategy.schedule, name_of(strategy.recompute));
+  return fmt::format("data {} x tensor {} x pipe {}, ZeRO {}, {}, recompute {}{}", strategy.data, strategy.tensor, strategy.pipe,
+                     strategy.zero, strategy.schedule, name_of(strategy.recompute), tiers);
 }
 
 }  // namespace plimsoll::strategy

@@ -94,6 +94,7 @@ plan::Plan lower_graphs(const SessionOptions& options, const Graphs& graphs) {
 // What follows from the strategy for the graph.
 SessionOptions settle(SessionOptions options) {
   if (options.strategy.tensor > 1) options.training.fused_head = false;
+  if (options.strategy.offload.optimizer.host > 0.0) options.training.masters = true;
   return options;
 }
 
@@ -110,6 +111,10 @@ SessionOptions checked(SessionOptions options) {
     base::not_legal("the strategy has {} ranks ({}), but {} started; start as many ranks as the strategy has (plimsoll train --ranks {})",
                     options.strategy.ranks(), strategy::describe(options.strategy), ranks == 1 ? "one was" : fmt::format("{} were", ranks),
                     options.strategy.ranks());
+  }
+  if (options.strategy.offload != strategy::Offload{} && backend_of(options).name() != executor::cpu_backend().name()) {
+    base::not_legal("\"offload\" names a slower tier, which the {} backend cannot use; use \"none\", or \"device\": \"cpu\"",
+                    backend_of(options).name());
   }
   if (options.strategy.recompute == strategy::Recompute::optimal && ranks > 1) agree_on_limit(options);
   return settle(std::move(options));

@@ -225,20 +225,27 @@ data::BatchView batch_view(Session& session, std::string_view program, std::int3
 
 Capacity capacity_of(const config::Run& run) {
   const base::Bytes reserve = memory_so_far() + kStillToCome;
+  const base::Bytes host = run.limits.host;
   const executor::Backend& backend = backend_of(run);
   const bool processor = backend.name() == executor::cpu_backend().name();
-  if (run.limits.device.count > 0) return {run.limits.device, processor ? reserve : base::Bytes{}, run.where("limits.device"), true};
+  if (run.limits.device.count > 0) return {run.limits.device, processor ? reserve : base::Bytes{}, run.where("limits.device"), true, host};
   if (const std::optional<std::string> reason = backend.why_not_here())
     base::bad_input("{}: \"device\" is \"{}\": {}", run.where("device"), backend.name(), *reason);
   // Beside a device's arena lies what its driver keeps, and that is not in `free`.
   const executor::DeviceMemory memory = backend.memory(0);
-  if (processor) return {memory.total, reserve, memory.name, false};
-  return {memory.free, base::Bytes{}, fmt::format("what is free on {}", memory.name), true};
+  if (processor) return {memory.total, reserve, memory.name, false, host};
+  return {memory.free, base::Bytes{}, fmt::format("what is free on {}", memory.name), true, host};
 }
 
 void require_fit(const plan::Plan& plan, const Capacity& capacity) {
   const plan::RankClass& rank_class = plan::fullest_class(plan);
-  const base::Bytes arena = rank_class.arena[static_cast<std::size_t>(plan::Tier::device)];
+  // Where nobody set a limit, the machine's memory holds both tiers.
+  const base::Bytes host = rank_class.arena[static_cast<std::size_t>(plan::Tier::host)];
+  if (capacity.host.count > 0 && host * plan.mesh.ranks() > capacity.host) {
+    base::not_legal("{}\ndoes not fit: it needs {} of the host's memory ({} for each of {} ranks), and \"limits.host\" is {}", plan.model,
+                    base::to_string(host * plan.mesh.ranks()), base::to_string(host), plan.mesh.ranks(), base::to_string(capacity.host));
+  }
+  const base::Bytes arena = rank_class.arena[static_cast<std::size_t>(plan::Tier::device)] + (capacity.per_rank ? base::Bytes{} : host);
   const base::Bytes needed = capacity.per_rank ? arena : base::Bytes{arena.count * plan.mesh.ranks()};
   if (needed + capacity.reserve <= capacity.device) return;
   const plan::Waterline line = plan::waterline(rank_class, 0, plan::Tier::device);

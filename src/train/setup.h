@@ -50,10 +50,11 @@ data::BatchView batch_view(Session& session, std::string_view program, std::int3
 
 // What the machine and the run's limits allow.
 struct Capacity {
-  base::Bytes device;    // memory the arenas and the reserve may take
-  base::Bytes reserve;   // beside the arenas: program, libraries, buffers of the data reader
-  std::string origin;    // "limits.device", "memory of this machine"
-  bool per_rank = true;  // else all ranks share it
+  base::Bytes device;     // memory the arenas and the reserve may take
+  base::Bytes reserve;    // beside the arenas: program, libraries, buffers of the data reader
+  std::string origin;     // "limits.device", "memory of this machine"
+  bool per_rank = true;   // else all ranks share it
+  base::Bytes host = {};  // memory of the host for all its ranks, beside the device; zero: what is there
 };
 
 Capacity capacity_of(const config::Run& run);

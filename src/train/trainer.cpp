@@ -73,7 +73,9 @@ observe::StepDone Trainer::step(executor::Timeline* timeline) {
   const double seconds = state.context.clock.seconds() - start;
   observe::StepDone done{.step = number, .loss = result.loss, .grad_norm = result.gradient_norm, .lr = rate, .seconds = seconds};
   done.tokens_per_second = static_cast<double>(run.batch.global * run.batch.sequence) / seconds;
-  done.peak_bytes.device = state.session.executor().rank_class().arena[static_cast<std::size_t>(plan::Tier::device)].count;
+  const auto& arenas = state.session.executor().rank_class().arena;
+  done.peak_bytes.device = arenas[static_cast<std::size_t>(plan::Tier::device)].count;
+  if (const base::Bytes host = arenas[static_cast<std::size_t>(plan::Tier::host)]; host.count > 0) done.peak_bytes.host = host.count;
   done.skipped = result.skipped;
   if (run.precision == model::Precision::fp16) done.loss_scale = result.loss_scale;
   return done;

@@ -164,6 +164,7 @@ void run_rank(const Task& task, const Layout& layout, Counting* transport, Outco
     outcome.evaluation = evaluation;
     outcome.gradients = std::move(gradients);
     outcome.arena = plan::fullest_class(session.plan()).arena[0].count;
+    outcome.host_arena = session.executor().rank_class().arena[static_cast<std::size_t>(plan::Tier::host)].count;
     outcome.activations = lowering::most_activations(session.plan()).count;
     return;
   }

@@ -37,6 +37,7 @@ struct Outcome {
   std::vector<std::int64_t> sent;                           // bytes, by rank: what the train program sent in a step
   std::vector<std::int64_t> predicted;                      // the same from the plan
   std::int64_t arena = 0;                                   // bytes of rank 0
+  std::int64_t host_arena = 0;                              // bytes of rank 0 in the host's memory
   std::int64_t activations = 0;                             // most bytes of them alive at once
 };
 

@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <array>
 #include <chrono>
+#include <cstring>
 #include <optional>
 
 #include "base/error.h"
@@ -20,13 +21,14 @@ namespace cpu = kernels::cpu;
 
 constexpr std::size_t kMaxOperands = 16;
 
-// A kernel with what it settled beforehand, or a collective, or a message.
+// A kernel with what it settled beforehand, or a collective, a message, or a copy between tiers.
 struct PreparedInstruction {
   const plan::Compute* compute = nullptr;
   const cpu::Kernel* kernel = nullptr;
   cpu::Prepared prepared;
   const plan::Collective* collective = nullptr;
   const plan::Message* message = nullptr;
+  const plan::Copy* copy = nullptr;
   std::string name;    // for timelines
   std::string detail;  // the kernel
 };
@@ -58,7 +60,8 @@ class CpuExecutor final : public Executor {
         class_(plan::class_of(plan, rank)),
         place_on_data_(plan.mesh.place(ops::Axis::data, rank)),
         transport_(transport),
-        arena_(class_.arena[static_cast<std::size_t>(plan::Tier::device)]),
+        arenas_{storage::HostArena(class_.arena[static_cast<std::size_t>(plan::Tier::device)]),
+                storage::HostArena(class_.arena[static_cast<std::size_t>(plan::Tier::host)])},
         peers_(plan, rank, transport) {
     for (const plan::Procedure& procedure : plan_.procedures) procedures_.push_back(prepare(procedure));
     std::size_t streams = 1;
@@ -81,7 +84,11 @@ class CpuExecutor final : public Executor {
   std::int64_t data_place() const override { return place_on_data_; }
 
  private:
-  std::byte* address(plan::BufferId buffer) const { return arena_.at(class_.buffers[buffer].offset); }
+  std::byte* address(plan::BufferId id) const {
+    const plan::Buffer& buffer = class_.buffers[id];
+    PLIMSOLL_CHECK(buffer.tier != plan::Tier::disk, "{} is on disk", buffer.name);
+    return arenas_[static_cast<std::size_t>(buffer.tier)].at(buffer.offset);
+  }
 
   std::vector<PreparedInstruction> prepare(const plan::Procedure& procedure) const {
     std::vector<PreparedInstruction> prepared;
@@ -95,6 +102,10 @@ class CpuExecutor final : public Executor {
         next.message = message;
         next.name = message->op.receive ? "receive" : "send";
         next.detail = fmt::format("{}.{}", next.name, message->op.peer);
+      } else if (const auto* copy = std::get_if<plan::Copy>(&instruction)) {
+        next.copy = copy;
+        next.name = "move";
+        next.detail = fmt::format("{} to {}", ops::name_of(copy->op.from), ops::name_of(copy->op.to));
       } else {
         const auto& compute = std::get<plan::Compute>(instruction);
         PLIMSOLL_CHECK(compute.inputs.size() <= kMaxOperands && compute.outputs.size() <= kMaxOperands, "{} has too many operands",
@@ -179,6 +190,10 @@ class CpuExecutor final : public Executor {
         run_collective(procedure, resolved, *instruction.collective);
       } else if (instruction.message != nullptr) {
         run_message(procedure, resolved, *instruction.message);
+      } else if (instruction.copy != nullptr) {
+        const plan::Copy& copy = *instruction.copy;
+        std::memcpy(address_of(procedure, resolved, copy.to), address_of(procedure, resolved, copy.from),
+                    static_cast<std::size_t>(copy.from.type.bytes()));
       } else {
         run_kernel(procedure, resolved, instruction);
       }
@@ -226,7 +241,7 @@ class CpuExecutor final : public Executor {
   const plan::RankClass& class_;
   std::int64_t place_on_data_;
   collectives::Transport* transport_;
-  storage::HostArena arena_;
+  std::array<storage::HostArena, 2> arenas_;  // the device's and the host's: the same memory, each with its own limit
   Peers peers_;
   std::vector<std::vector<PreparedInstruction>> procedures_;
   std::vector<ResolvedProgram> programs_;

@@ -33,14 +33,14 @@ ops::Op update_op(const model::Optimizer& optimizer, bool decays, bool copy) {
   return ops::SgdUpdate{.momentum = momentum, .weight_decay = decay, .copy = copy};
 }
 
-void add_roots(Graph& graph, Parameter& parameter, const model::Optimizer& optimizer) {
+void add_roots(Graph& graph, Parameter& parameter, const model::Training& training) {
   const Value weight = graph.values[parameter.weight];
   const TensorType full{DType::f32, weight.type.shape};
-  if (weight.type.dtype != DType::f32) {
+  if (weight.type.dtype != DType::f32 || training.masters) {
     parameter.master = graph.add_value(
         {.name = parameter.name + ".master", .type = full, .role = Role::master, .block = weight.block, .init = weight.init});
   }
-  for (std::string_view state : state_names(optimizer)) {
+  for (std::string_view state : state_names(training.optimizer)) {
     parameter.states.push_back(graph.add_value({.name = fmt::format("{}.{}", parameter.name, state),
                                                 .type = full,
                                                 .role = Role::state,
@@ -79,7 +79,7 @@ void append_update(Graph& graph, const model::Training& training) {
   scalars = graph.add_node(ops::PrepareUpdate{.clip = optimizer.clip, .check_finite = scales}, {scalars}, step, Phase::verdict,
                            "scalars.verdict")[0];
   for (Parameter* parameter : trained) {
-    add_roots(graph, *parameter, optimizer);
+    add_roots(graph, *parameter, training);
     const Value& weight = graph.values[parameter->weight];
     const bool copy = parameter->master != parameter->weight;
     std::vector<ValueId> inputs{scalars, parameter->gradient, parameter->master};

@@ -1,0 +1,101 @@
+// Plans with two tiers: what is copied, what the verifier sees, and that they can be stored.
+#include "lowering/offload.h"
+
+#include <gtest/gtest.h>
+
+#include "base/json.h"
+#include "graph/training.h"
+#include "lowering/lower.h"
+#include "plan/file.h"
+#include "plan/verify.h"
+
+namespace plimsoll::lowering {
+namespace {
+
+ops::KernelChoice stand_in(const ops::KernelQuery& query) { return {fmt::format("{}.stand-in", ops::name_of(query.op)), 0}; }
+
+graph::Graph graph_of(model::Precision precision, std::int64_t layers) {
+  model::Model model = model::family_defaults(model::Family::gpt2);
+  model.layers = layers;
+  model.width = 24;
+  model.heads = model.kv_heads = 4;
+  model.head_dim = 6;
+  model.ffn = 40;
+  model.context = 16;
+  model.vocab = 31;
+  model::Training training;
+  training.precision = precision;
+  training.micro_batch = {.samples = 2, .sequence = 8};
+  training.masters = true;
+  return graph::training_graph(model, training);
+}
+
+plan::Plan plan_of(model::Precision precision, std::int64_t layers = 3) {
+  const graph::Graph graph = graph_of(precision, layers);
+  strategy::Strategy strategy;
+  strategy.offload.optimizer.host = 1.0;
+  return lower({.model = "small", .programs = {{"train", graph, 1}}, .strategy = strategy, .choose = stand_in, .threads = 1});
+}
+
+std::int64_t host_arena(const plan::Plan& plan) { return plan.classes.at(0).arena[static_cast<std::size_t>(plan::Tier::host)].count; }
+
+TEST(Offload, EveryTensorGoesOutAndComesBackOnce) {
+  for (const model::Precision precision : {model::Precision::f32, model::Precision::bf16}) {
+    const plan::Plan plan = plan_of(precision);
+    const std::vector<std::string> found = plan::problems(plan);
+    ASSERT_TRUE(found.empty()) << found.front();
+    std::int64_t out = 0;
+    std::int64_t in = 0;
+    for (const plan::Stream& stream : plan.classes.at(0).programs.at(0).streams) {
+      for (const plan::Call& call : stream.calls) {
+        for (const plan::Instruction& instruction : plan.procedures[call.procedure].instructions) {
+          const auto* copy = std::get_if<plan::Copy>(&instruction);
+          if (copy == nullptr) continue;
+          EXPECT_EQ(stream.kind, copy->op.from == plan::Tier::device ? plan::StreamKind::host_out : plan::StreamKind::host_in);
+          (copy->op.from == plan::Tier::device ? out : in) += 1;
+        }
+      }
+    }
+    const auto parameters = static_cast<std::int64_t>(graph_of(precision, 3).parameters.size());
+    EXPECT_EQ(out, parameters + 1);  // and the step's scalars
+    EXPECT_EQ(in, parameters);
+  }
+}
+
+// Beside masters and moments, what is under way of two blocks, however many there are.
+TEST(Offload, WhatIsUnderWayDoesNotGrowWithTheModel) {
+  const auto beside = [](std::int64_t layers) {
+    const plan::Plan plan = plan_of(model::Precision::bf16, layers);
+    std::int64_t kept = 0;
+    for (const plan::Buffer& buffer : plan.classes.at(0).buffers) {
+      if (buffer.tier == plan::Tier::host && buffer.persistent()) kept += base::round_up(buffer.bytes, plan::kAlignment).count;
+    }
+    return host_arena(plan) - kept;
+  };
+  EXPECT_LE(beside(12), beside(4) + 256);
+}
+
+TEST(Offload, PlansAreStoredAndReadBack) {
+  const plan::Plan plan = plan_of(model::Precision::bf16);
+  EXPECT_EQ(plan::plan_from_json(base::parse_json(base::write_json(plan::to_json(plan)), "plan.json")), plan);
+}
+
+TEST(Offload, BuffersInTheWrongTierAreFound) {
+  const plan::Plan good = plan_of(model::Precision::f32);
+  int tried = 0;
+  for (std::uint32_t index = 0; index < good.classes.at(0).buffers.size(); ++index) {
+    const plan::Buffer& buffer = good.classes.at(0).buffers[plan::BufferId{index}];
+    if (buffer.kind != plan::BufferKind::master && buffer.kind != plan::BufferKind::parameter) continue;
+    plan::Plan bad = good;
+    plan::Buffer& moved = bad.classes.at(0).buffers[plan::BufferId{index}];
+    moved.tier = moved.tier == plan::Tier::host ? plan::Tier::device : plan::Tier::host;
+    bool named = false;
+    for (const std::string& problem : plan::problems(bad)) named = named || problem.find("tiers") != std::string::npos;
+    EXPECT_TRUE(named) << buffer.name;
+    ++tried;
+  }
+  EXPECT_GT(tried, 20);
+}
+
+}  // namespace
+}  // namespace plimsoll::lowering
