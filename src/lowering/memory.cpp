@@ -4,6 +4,7 @@
 #include "lowering/memory.h"
 
 #include <algorithm>
+#include <limits>
 #include <map>
 #include <numeric>
 
@@ -45,32 +46,48 @@ Layout place_in_order(const std::vector<Lifetime>& lifetimes, const std::vector<
   return layout;
 }
 
-// In the order of their beginnings only what is still alive is in the way. Takes the lowest gap that fits, or the tightest.
+// In the order of their beginnings: what has ended gives its place back, so only the gaps between what is alive are looked at.
+// Takes the lowest gap that fits, or the tightest.
 Layout place_by_time(const std::vector<Lifetime>& lifetimes, const std::vector<std::size_t>& order, bool tightest) {
   Layout layout;
   layout.offsets.resize(lifetimes.size());
-  std::vector<Placed> alive;  // by begin
+  std::map<std::int64_t, std::int64_t> gaps{{0, std::numeric_limits<std::int64_t>::max()}};  // begin -> end; the last has no end
+  std::multimap<std::int32_t, std::size_t> alive;                                            // by last moment
+  const auto give_back = [&](std::int64_t begin, std::int64_t end) {
+    auto after = gaps.lower_bound(begin);
+    if (after != gaps.end() && after->first == end) {
+      end = after->second;
+      after = gaps.erase(after);
+    }
+    if (after != gaps.begin() && std::prev(after)->second == begin) {
+      std::prev(after)->second = end;
+    } else {
+      gaps.emplace(begin, end);
+    }
+  };
   for (std::size_t index : order) {
     const Lifetime& lifetime = lifetimes[index];
-    std::erase_if(alive, [&](const Placed& other) { return other.last < lifetime.first; });
-    Bytes offset{0};  // behind everything looked at so far
-    Bytes chosen{-1};
-    Bytes room{0};
-    for (const Placed& other : alive) {
-      const Bytes gap = other.begin - offset;
-      if (other.begin > offset && gap >= lifetime.bytes && (chosen.count < 0 || gap < room)) {
-        chosen = offset;
-        room = gap;
-        if (!tightest) break;
-      }
-      offset = std::max(offset, other.end);
+    const std::int64_t bytes = lifetime.bytes.count;
+    if (bytes == 0) continue;
+    while (!alive.empty() && alive.begin()->first < lifetime.first) {
+      const std::size_t ended = alive.begin()->second;
+      give_back(layout.offsets[ended].count, (layout.offsets[ended] + lifetimes[ended].bytes).count);
+      alive.erase(alive.begin());
     }
-    if (chosen.count < 0) chosen = offset;
-    const Placed mine{chosen, chosen + lifetime.bytes, lifetime.first, lifetime.last};
-    alive.insert(std::upper_bound(alive.begin(), alive.end(), mine, [](const Placed& a, const Placed& b) { return a.begin < b.begin; }),
-                 mine);
-    layout.offsets[index] = chosen;
-    layout.total = std::max(layout.total, mine.end);
+    auto chosen = gaps.end();
+    for (auto gap = gaps.begin(); gap != gaps.end(); ++gap) {
+      const std::int64_t room = gap->second - gap->first;
+      if (room < bytes || (chosen != gaps.end() && room >= chosen->second - chosen->first)) continue;
+      chosen = gap;
+      if (!tightest || room == bytes) break;
+    }
+    const std::int64_t begin = chosen->first;
+    const std::int64_t end = chosen->second;
+    gaps.erase(chosen);
+    if (begin + bytes < end) gaps.emplace(begin + bytes, end);
+    layout.offsets[index] = Bytes{begin};
+    layout.total = std::max(layout.total, Bytes{begin + bytes});
+    alive.emplace(lifetime.last, index);
   }
   return layout;
 }
