@@ -42,6 +42,16 @@ def ratio(by_name, above, below):
     return f"{by_name[above].best / by_name[below].best:.2f}" if above in by_name and below in by_name else "not there"
 
 
+def over_compute(contender):
+    """What a step takes beyond its own computation, in units of the processor time of its collectives."""
+    summary = contender.summary if contender else {}
+    if not summary.get("collectives_processor"):
+        return "not there"
+    beyond = (summary["best_wall"] - summary["compute_processor"]) / summary["collectives_processor"]
+    return (f"{beyond:.2f} ({1e3 * summary['best_wall']:.0f} ms, {1e3 * summary['compute_processor']:.0f} of computation, "
+            f"{1e3 * summary['collectives_processor']:.1f} of collectives)")
+
+
 def main():
     arguments = parse()
     head = contest.heading(f"Two data ranks, {arguments.model}, {arguments.samples} x {arguments.sequence} tokens, f32, AdamW")
@@ -61,6 +71,9 @@ def main():
          ratio(by_name, "torch, one rank", "torch, two ranks (DDP)")],
         ["step time of ZeRO 3 over ZeRO 0", "1.15 or less", ratio(by_name, "Plimsoll, two ranks, ZeRO 3", "Plimsoll, two ranks"),
          ratio(by_name, "torch, two ranks (FSDP2)", "torch, two ranks (DDP)")],
+        ["step time beyond computation, over the collectives' own processor time", "1.1 or less",
+         over_compute(by_name.get("Plimsoll, two ranks")), "-"],
+        ["the same with ZeRO 3", "-", over_compute(by_name.get("Plimsoll, two ranks, ZeRO 3")), "-"],
     ])
     report(text + "\n\n" + figures)
     contest.write(arguments, "ranks", "\n".join([head, figures, "", text, ""]))

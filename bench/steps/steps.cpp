@@ -194,6 +194,23 @@ void print_profile(const std::function<void(executor::Timeline*)>& step, int war
              100.0 * (total - inside) / total, total * 1e3);
 }
 
+// What of the best step was computation and what were collectives, in seconds that this rank's threads computed.
+struct Shares {
+  double wall = 1e9;
+  double compute = 0.0;
+  double collectives = 0.0;
+
+  void note(double seconds, const executor::Timeline& timeline) {
+    if (seconds >= wall) return;
+    *this = {.wall = seconds};
+    for (const executor::TimelineEvent& event : timeline.events) {
+      if (event.kernel.empty()) continue;
+      const bool moves = event.kernel.ends_with(".data") || event.kernel.ends_with(".tensor");
+      (moves ? collectives : compute) += event.processor;
+    }
+  }
+};
+
 void run_plans(const Options& options) {
   std::size_t procedures = 0;
   const auto plan = [&] { procedures = train::plan_session(session_options(options)).procedures.size(); };
@@ -220,9 +237,16 @@ void run_steps(const Options& options) {
     fill_inputs(session, options, drawn);  // their memory is used for other things later in a step
     losses.push_back(session.step({.learning_rate = 3e-4f, .step = number, .valid_targets = tokens}, timeline).loss);
   };
+  const bool several = options.data * options.tensor > 1;
+  Shares shares;
+  const auto noted_step = [&] {
+    executor::Timeline timeline;
+    const double seconds = bench::timed([&] { step(&timeline); }).wall;
+    shares.note(seconds, timeline);
+  };
   if (options.profile) return print_profile(step, options.serve.warmup);
   bench::serve(
-      options.serve, [&] { step(nullptr); },
+      options.serve, [&] { several ? noted_step() : step(nullptr); },
       [&](double best) {
         base::Json summary = describe_work(options);
         bench::add(summary, {{"first_loss", losses.front()},
@@ -231,6 +255,10 @@ void run_steps(const Options& options) {
                              {"arena_bytes", session.plan().classes.at(0).arena[static_cast<std::size_t>(plan::Tier::device)].count},
                              {"activation_bytes", lowering::most_activations(session.plan()).count},
                              {"reserve_bytes", reserve.count}});
+        if (several) {
+          bench::add(summary,
+                     {{"best_wall", shares.wall}, {"compute_processor", shares.compute}, {"collectives_processor", shares.collectives}});
+        }
         return summary;
       });
 }

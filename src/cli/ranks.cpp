@@ -13,10 +13,14 @@
 
 #include "base/json.h"
 #include "collectives/agree.h"
+#include "collectives/launch.h"
 #include "collectives/local/processes.h"
 #include "collectives/local/threads.h"
 #include "collectives/mpi/mpi.h"
+#include "collectives/nccl/nccl.h"
 #include "config/config.h"
+#include "io/files.h"
+#include "io/posix_file_system.h"
 #include "strategy/legality.h"
 
 namespace plimsoll::cli {
@@ -86,18 +90,57 @@ std::string build_id() {
   return digits;
 }
 
+// Every setting as a field of its own, so that the one that differs is named.
+void add_settings(std::vector<collectives::Field>& fields, const std::string& key, const base::Json& json) {
+  if (!json.is_object()) return fields.push_back({key, base::write_json(json)});
+  for (const base::JsonMember& member : json.as_object())
+    add_settings(fields, key.empty() ? member.key : fmt::format("{}.{}", key, member.key), member.value);
+}
+
 // Files and programs may differ from machine to machine; a run that mixes them must not start.
 void agree_on_run(collectives::Transport& transport, const config::Run& run) {
   const std::unique_ptr<collectives::Group> everybody = transport.make_world("handshake");
-  collectives::agree(*everybody, {{"build", PLIMSOLL_VERSION " " + build_id()},
-                                  {"run", base::write_json(config::to_json(run))},
-                                  {"OMP_NUM_THREADS", std::getenv("OMP_NUM_THREADS") == nullptr ? "" : std::getenv("OMP_NUM_THREADS")}});
+  std::vector<collectives::Field> fields{
+      {"build", PLIMSOLL_VERSION " " + build_id()},
+      {"OMP_NUM_THREADS", std::getenv("OMP_NUM_THREADS") == nullptr ? "" : std::getenv("OMP_NUM_THREADS")}};
+  add_settings(fields, "", config::to_json(run));
+  collectives::agree(*everybody, fields);
+}
+
+collectives::Limits limits_of(const config::Run& run) { return {.heartbeat = run.silence_limit, .progress = run.wait_limit}; }
+
+// The name is the same for all ranks but for the number, so that whoever speaks first can tell where all of them are.
+std::string call_log_path(const config::Run& run, std::string_view rank) { return fmt::format("{}/calls-of-rank-{}.txt", run.out, rank); }
+
+// What this rank did last, for whoever looks for the one that is behind. It comes on top of an error, so it fails silently.
+bool write_calls(const config::Run& run, const collectives::Transport& transport) {
+  try {
+    io::PosixFileSystem file_system;
+    io::make_directories(file_system, run.out);
+    io::replace_file(file_system, call_log_path(run, fmt::format("{}", transport.rank())),
+                     io::as_bytes(transport.calls().text(transport.rank(), transport.size())));
+    return true;
+  } catch (const std::exception&) {
+    return false;
+  }
+}
+
+// Another rank that is lost leaves every other one's last calls behind.
+void noting_losses(collectives::Transport& transport, const config::Run& run, const std::function<void(collectives::Transport*)>& body) {
+  try {
+    body(&transport);
+  } catch (const base::Error& error) {
+    if (error.kind() != base::ErrorKind::peer_lost || !write_calls(run, transport)) throw;
+    base::fail(error.kind(), "{}; what this rank did last is in {}", error.what(), call_log_path(run, fmt::format("{}", transport.rank())));
+  }
 }
 
 void as_rank(collectives::Transport& transport, const config::Run& run, const std::function<void(collectives::Transport*)>& body) {
   require_size(transport, run);
-  agree_on_run(transport, run);
-  body(&transport);
+  noting_losses(transport, run, [&](collectives::Transport* at) {
+    agree_on_run(*at, run);
+    body(at);
+  });
 }
 
 // A rank in a process of its own: what goes wrong here must reach the others before this process ends.
@@ -111,34 +154,81 @@ void as_process(std::unique_ptr<collectives::Transport> transport, const config:
   }
 }
 
+// Which of the ranks with a GPU each this is: by the variables of torchrun and its like, or by those of MPI's launcher.
+collectives::Launch gpu_launch(const config::Run& run) {
+  if (const auto launch = collectives::launch_from_environment()) return *launch;
+  const auto rank = first_number({"OMPI_COMM_WORLD_RANK", "PMI_RANK"});
+  const auto ranks = first_number({"OMPI_COMM_WORLD_SIZE", "PMI_SIZE"});
+  if (!rank || !ranks) {
+    base::bad_input(
+        "{}: \"transport\" is \"nccl\", but neither RANK and WORLD_SIZE nor a launcher of MPI programs say which rank this is; start one "
+        "process for each GPU by torchrun or mpirun",
+        run.where("transport"));
+  }
+  const std::string world = fmt::format("{}", *ranks);
+  const std::string own = fmt::format("{}", *rank);
+  const std::string local = fmt::format("{}", first_number({"OMPI_COMM_WORLD_LOCAL_RANK", "MPI_LOCALRANKID"}).value_or(*rank));
+  return *collectives::launch_from([&](const char* name) -> const char* {
+    const std::string_view wanted = name;
+    if (wanted == "RANK") return own.c_str();
+    if (wanted == "WORLD_SIZE") return world.c_str();
+    if (wanted == "LOCAL_RANK") return local.c_str();
+    if (wanted == "MASTER_ADDR" && std::getenv(name) == nullptr) return "127.0.0.1";  // one machine, unless told where the first is
+    if (wanted == "MASTER_PORT" && std::getenv(name) == nullptr) return "29500";
+    return std::getenv(name);
+  });
+}
+
+std::unique_ptr<collectives::Transport> join_nccl(const config::Run& run) {
+  if (run.device == config::Device::cpu)
+    base::bad_input("{}: \"transport\" is \"nccl\", which moves the memory of GPUs, but \"device\" is \"cpu\"; use \"mpi\" or \"local\"",
+                    run.where("transport"));
+  if (const auto why = collectives::nccl::why_missing()) base::bad_input("{}: \"transport\" is \"nccl\": {}", run.where("transport"), *why);
+  return collectives::nccl::join(gpu_launch(run), {.limits = limits_of(run)});
+}
+
 }  // namespace
 
-std::int64_t ranks_started() { return first_number({"OMPI_COMM_WORLD_SIZE", "PMI_SIZE"}).value_or(0); }
+std::int64_t ranks_started() {
+  return std::max<std::int64_t>(0, first_number({"OMPI_COMM_WORLD_SIZE", "PMI_SIZE", "WORLD_SIZE"}).value_or(0));
+}
 
 void run_ranks(const config::Run& run, bool processes, const std::function<void(collectives::Transport*)>& body) {
   if (!run.strategy_auto) strategy::require_legal(run.strategy);  // before anything starts
   if (collectives::local::is_supervised()) return as_process(collectives::local::join_processes(), run, body);
+  if (run.transport == config::Transport::nccl) return as_process(join_nccl(run), run, body);
   if (collectives::mpi::launched_by()) {
     if (run.transport == config::Transport::local)
       base::bad_input("{}: \"transport\" is \"local\", but {} says that a launcher of MPI programs started this; use \"auto\" or \"mpi\"",
                       run.where("transport"), *collectives::mpi::launched_by());
-    return as_process(collectives::mpi::join(), run, body);
+    return as_process(collectives::mpi::join(limits_of(run)), run, body);
   }
   if (run.transport == config::Transport::mpi)
     base::bad_input("{}: \"transport\" is \"mpi\", but no launcher of MPI programs started this; use mpirun -n {} plimsoll ...",
                     run.where("transport"), run.strategy.ranks());
+  if (const auto launch = collectives::launch_from_environment();
+      launch && launch->ranks > 1 && run.transport == config::Transport::automatic) {
+    base::bad_input(
+        "WORLD_SIZE says that {} processes were started, which without MPI can only join by NCCL; use \"transport\": \"nccl\" (a GPU for "
+        "each), mpirun instead, or one process with --ranks {}",
+        launch->ranks, launch->ranks);
+  }
   const auto ranks = static_cast<int>(run.strategy_auto ? 1 : run.strategy.ranks());
   if (ranks == 1) return body(nullptr);
   if (processes) {
     std::exit(collectives::local::supervise(
-        {.ranks = ranks, .command = own_command(), .say = [](const std::string& text) { fmt::print(stderr, "plimsoll: {}\n", text); }}));
+        {.ranks = ranks, .command = own_command(), .limits = limits_of(run), .say = [&](const std::string& text) {
+           fmt::print(stderr, "plimsoll: {}; where another rank waited for it, what that one did last is in {}\n", text,
+                      call_log_path(run, "*"));
+         }}));
   }
-  collectives::local::run_threads(ranks, [&](collectives::Transport& transport) { body(&transport); });
+  collectives::local::run_threads(ranks, [&](collectives::Transport& transport) { noting_losses(transport, run, body); }, limits_of(run));
 }
 
 bool speaks_for_all(base::ErrorKind kind) {
   if (collectives::local::is_supervised()) return false;  // the supervisor says which rank failed first, and of what
-  if (first_number({"OMPI_COMM_WORLD_RANK", "PMI_RANK"}).value_or(0) == 0) return true;
+  const std::int64_t rank = first_number({"OMPI_COMM_WORLD_RANK", "PMI_RANK", "RANK"}).value_or(0);
+  if (rank <= 0 || rank >= ranks_started()) return true;
   if (kind == base::ErrorKind::peer_lost) return true;  // it may have been the first rank that was lost
   // A launcher ends all ranks when one has ended: leave the first one time to speak.
   std::this_thread::sleep_for(std::chrono::milliseconds(700));

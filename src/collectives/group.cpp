@@ -1,6 +1,7 @@
 #include "collectives/group.h"
 
 #include <algorithm>
+#include <exception>
 #include <numeric>
 
 #include "base/error.h"
@@ -52,6 +53,24 @@ Group::Group(std::string name, std::vector<int> members, int rank) : name_(std::
   PLIMSOLL_CHECK(rank_ >= 0 && rank_ < size(), "group '{}': member {} of {}", name_, rank_, size());
 }
 
+// A call in the log: over when it comes back, and not when it throws.
+class Group::Noted {
+ public:
+  Noted(const Group& group, const Call& call) : log_(group.log_.get()), exceptions_(std::uncaught_exceptions()) {
+    if (log_ != nullptr) number_ = log_->begin(group.name_, call);
+  }
+  ~Noted() {
+    if (log_ != nullptr && std::uncaught_exceptions() == exceptions_) log_->end(number_);
+  }
+  Noted(const Noted&) = delete;
+  Noted& operator=(const Noted&) = delete;
+
+ private:
+  CallLog* log_;
+  int exceptions_;
+  std::uint64_t number_ = 0;
+};
+
 Call Group::next_call(Operation operation, base::DType dtype, std::size_t bytes) {
   const auto element = static_cast<std::size_t>(base::size_of(dtype));
   PLIMSOLL_CHECK(bytes % element == 0, "{} of {} bytes of {}", name_of(operation), bytes, base::name_of(dtype));
@@ -64,6 +83,7 @@ void Group::all_reduce(Input in, Output out, base::DType dtype, Reduction reduct
   check_reducible(dtype, reduction);
   Call call = next_call(Operation::all_reduce, dtype, in.size());
   call.reduction = reduction;
+  const Noted noted(*this, call);
   do_all_reduce(call, in, out);
 }
 
@@ -73,19 +93,23 @@ void Group::reduce_scatter(Input in, Output out, Counts counts, base::DType dtyp
   check_reducible(dtype, reduction);
   Call call = next_call(Operation::reduce_scatter, dtype, in.size());
   call.reduction = reduction;
+  const Noted noted(*this, call);
   do_reduce_scatter(call, in, out, counts);
 }
 
 void Group::all_gather(Input in, Output out, Counts counts, base::DType dtype) {
   check_parts(counts, size(), rank_, out.size(), in.size(), dtype);
   PLIMSOLL_CHECK(!overlap(in, out) || in.data() == place_of(counts, rank_, out, dtype).data(), "the input overlaps others' output");
-  do_all_gather(next_call(Operation::all_gather, dtype, out.size()), in, out, counts);
+  const Call call = next_call(Operation::all_gather, dtype, out.size());
+  const Noted noted(*this, call);
+  do_all_gather(call, in, out, counts);
 }
 
 void Group::broadcast(Output data, base::DType dtype, int root) {
   PLIMSOLL_CHECK(root >= 0 && root < size(), "broadcast from member {} of {}", root, size());
   Call call = next_call(Operation::broadcast, dtype, data.size());
   call.other = root;
+  const Noted noted(*this, call);
   do_broadcast(call, data);
 }
 
@@ -97,6 +121,7 @@ void Group::reduce(Input in, Output out, base::DType dtype, Reduction reduction,
   Call call = next_call(Operation::reduce, dtype, in.size());
   call.reduction = reduction;
   call.other = root;
+  const Noted noted(*this, call);
   do_reduce(call, in, out);
 }
 
@@ -109,19 +134,28 @@ void Group::all_to_all(Input in, Counts in_counts, Output out, Counts out_counts
   PLIMSOLL_CHECK(!overlap(in, out), "all_to_all cannot work in place");
   // Members' totals differ by right, so they are no part of what must be equal; each pair of counts is.
   Call call = next_call(Operation::all_to_all, dtype, 0);
+  const Noted noted(*this, call);
   do_all_to_all(call, in, in_counts, out, out_counts);
 }
 
-void Group::barrier() { do_barrier(next_call(Operation::barrier, base::DType::u8, 0)); }
+void Group::barrier() {
+  const Call call = next_call(Operation::barrier, base::DType::u8, 0);
+  const Noted noted(*this, call);
+  do_barrier(call);
+}
 
 void Group::send(Input data, int to, int tag) {
   PLIMSOLL_CHECK(to >= 0 && to < size() && to != rank_, "send from member {} to member {} of {}", rank_, to, size());
-  do_send({.count = static_cast<std::int64_t>(data.size()), .other = to, .tag = tag, .operation = Operation::send}, data);
+  const Call call{.count = static_cast<std::int64_t>(data.size()), .other = to, .tag = tag, .operation = Operation::send};
+  const Noted noted(*this, call);
+  do_send(call, data);
 }
 
 void Group::receive(Output data, int from, int tag) {
   PLIMSOLL_CHECK(from >= 0 && from < size() && from != rank_, "receive by member {} from member {} of {}", rank_, from, size());
-  do_receive({.count = static_cast<std::int64_t>(data.size()), .other = from, .tag = tag, .operation = Operation::receive}, data);
+  const Call call{.count = static_cast<std::int64_t>(data.size()), .other = from, .tag = tag, .operation = Operation::receive};
+  const Noted noted(*this, call);
+  do_receive(call, data);
 }
 
 void Group::check_length(const Call& call, std::size_t found) const {

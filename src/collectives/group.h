@@ -27,12 +27,14 @@
 
 #include <cstddef>
 #include <cstdint>
+#include <memory>
 #include <span>
 #include <string>
 #include <vector>
 
 #include "base/dtype.h"
 #include "collectives/call.h"
+#include "collectives/call_log.h"
 
 namespace plimsoll::collectives {
 
@@ -81,6 +83,9 @@ class Group {
   void send(Input data, int to, int tag);
   void receive(Output data, int from, int tag);
 
+  // Every call from now on is noted there.
+  void record_in(std::shared_ptr<CallLog> log) { log_ = std::move(log); }
+
   virtual Traffic traffic() const = 0;  // of this member, since the group was made
   std::uint64_t calls() const { return sequence_; }
 
@@ -102,8 +107,10 @@ class Group {
   void check_length(const Call& call, std::size_t found) const;
 
  private:
+  class Noted;
   Call next_call(Operation operation, base::DType dtype, std::size_t bytes);
 
+  std::shared_ptr<CallLog> log_;
   std::string name_;
   std::vector<int> members_;
   int rank_ = 0;

@@ -27,6 +27,9 @@ class Transport {
   virtual int size() const = 0;
   virtual std::string description() const = 0;  // "local threads", for the log
 
+  // Whether tensors may lie in the memory of a GPU, which whoever else has copies to the host first.
+  virtual bool takes_device_memory() const { return false; }
+
   // Collective over `ranks` (in this order, this rank among them): all of them call it, in the same order as their other
   // make_group calls that have ranks in common. The name tells groups apart in messages.
   virtual std::unique_ptr<Group> make_group(std::span<const int> ranks, std::string name) = 0;
@@ -36,6 +39,19 @@ class Transport {
   virtual void abort(const std::string& reason) = 0;
 
   std::unique_ptr<Group> make_world(std::string name);  // of all ranks
+
+  // What the groups of this rank did last.
+  const CallLog& calls() const { return *log_; }
+
+ protected:
+  // Every transport's make_group ends with this.
+  std::unique_ptr<Group> recorded(std::unique_ptr<Group> group) {
+    group->record_in(log_);
+    return group;
+  }
+
+ private:
+  std::shared_ptr<CallLog> log_ = std::make_shared<CallLog>();
 };
 
 // This rank's position in a new group's ranks; stops when they are not different ranks of the transport with this one among them.

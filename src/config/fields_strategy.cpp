@@ -152,6 +152,8 @@ std::vector<Field> strategy_fields() {
       number_field("strategy.chunks", PLIMSOLL_AT(strategy.chunks), count_from(1, kMostBlocks), "Pipeline stages of a rank (interleaved)."),
       number_field("strategy.zero", PLIMSOLL_AT(strategy.zero), between(0, 3),
                    "What `data` ranks share out: 1 optimizer state, 2 also gradients, 3 also weights."),
+      number_field("strategy.zero_group", PLIMSOLL_AT(strategy.zero_group), count_from(0, kMostRanks),
+                   "ZeRO: neighbouring `data` ranks (of one machine) that share tensors out; such groups hold the same. 0 = all."),
       schedule_field(),
       flag_field("strategy.sequence_parallel", PLIMSOLL_AT(strategy.sequence_parallel),
                  "Split activations along the sequence between tensor-parallel parts."),
@@ -179,6 +181,10 @@ std::vector<Field> strategy_fields() {
       bytes_field("limits.host", PLIMSOLL_AT(limits.host), "Most host memory of a machine; 0 = what is there."),
       bytes_field("limits.disk", PLIMSOLL_AT(limits.disk), "Most disk space; 0 = what is free."),
       text_field("limits.disk_path", PLIMSOLL_AT(limits.disk_path), "a path", "Folder of the disk tier."),
+      number_field("limits.silence", PLIMSOLL_AT(silence_limit), between(0.5, 86400),
+                   "Seconds without a sign of life after which a rank counts as lost (processes, NCCL)."),
+      number_field("limits.wait", PLIMSOLL_AT(wait_limit), between(0.1, 604800),
+                   "Seconds that ranks wait in a collective for one that does not come, however they talk."),
   };
 }
 

@@ -108,6 +108,8 @@ struct Settings {
   bool strategy_auto = false;  // the planner chooses; `strategy` then holds defaults
   strategy::Strategy strategy;
   strategy::Limits limits;
+  double silence_limit = 5.0;  // seconds
+  double wait_limit = 600.0;
   std::int64_t steps = 1000;
   std::int64_t seed = 1;
   std::int64_t threads = 0;  // 0 = all cores

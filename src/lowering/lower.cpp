@@ -63,6 +63,8 @@ class Lowering {
     plan_.mesh = {.pipe = static_cast<std::int32_t>(strategy.pipe),
                   .data = static_cast<std::int32_t>(strategy.data),
                   .tensor = static_cast<std::int32_t>(strategy.tensor)};
+    if (strategy.shards() < strategy.data) plan_.mesh.data_inner = static_cast<std::int32_t>(strategy.zero_group);
+    plan_.mesh.tensor_inner = static_cast<std::int32_t>(head_sharers(inputs_.programs.front().graph, plan_.mesh.tensor));
     lay_pipe();
     for (std::int32_t pipe_place = 0; pipe_place < plan_.mesh.pipe; ++pipe_place) {
       for (std::int32_t tensor_place = 0; tensor_place < plan_.mesh.tensor; ++tensor_place) add_class(pipe_place, tensor_place);
@@ -119,7 +121,7 @@ class Lowering {
   graph::Graph graph_here(const ProgramSource& source) const {
     graph::Graph graph = split_over_pipe(source.graph, pipe_, pipe_place_);
     graph::verify(graph, "splitting over the pipe axis");
-    graph = split_over_tensor(graph, seat_);
+    graph = split_over_tensor(graph, seat_, inputs_.strategy.sequence_parallel);
     graph::verify(graph, "splitting over the tensor axis");
     if (has_backward_pass(source.graph)) graph = recompute(graph, again_);
     graph::verify(graph, "recompute");

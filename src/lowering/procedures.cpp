@@ -185,7 +185,7 @@ plan::StreamKind stream_of(const ops::Op& op) {
   if (const auto* move = std::get_if<ops::Move>(&op))
     return move->from == ops::Tier::device ? plan::StreamKind::host_out : plan::StreamKind::host_in;
   const auto* collective = std::get_if<ops::Collective>(&op);
-  const bool beside = collective != nullptr && collective->axis != ops::Axis::tensor;
+  const bool beside = collective != nullptr && collective->axis != ops::Axis::tensor && collective->axis != ops::Axis::tensor_inner;
   return beside ? plan::StreamKind::communication : plan::StreamKind::compute;
 }
 

@@ -48,7 +48,7 @@ struct Stretch {
 class DataSplit {
  public:
   DataSplit(const Graph& old, const strategy::Strategy& strategy, std::int32_t micro_batches)
-      : old_(old), strategy_(strategy), members_(strategy.data), micro_batches_(micro_batches), map_(old.values.size()) {
+      : old_(old), strategy_(strategy), members_(strategy.shards()), micro_batches_(micro_batches), map_(old.values.size()) {
     for (std::size_t index = 0; index < old.parameters.size(); ++index) {
       const graph::Parameter& parameter = old.parameters[index];
       parameter_of_[parameter.weight.index] = index;
@@ -96,6 +96,7 @@ class DataSplit {
   bool reduces_each() const { return strategy_.zero >= 2 && (micro_batches_ == 1 || !strategy_.keep_grads); }
   bool accumulates_shards() const { return reduces_each() && micro_batches_ > 1; }
   bool gathers_weights() const { return strategy_.zero >= 3; }
+  bool hybrid() const { return members_ < strategy_.data; }
 
   void find_stretches() {
     for (std::uint32_t index = 0; index < old_.nodes.size(); ++index) {
@@ -239,9 +240,24 @@ class DataSplit {
 
   ValueId new_gradient(std::size_t parameter) const { return map_[old_.parameters[parameter].gradient.index]; }
 
-  ops::Collective collective(CollectiveKind kind, std::size_t tensors, bool in_place) const {
+  // Between all data ranks.
+  ops::Collective over_all(CollectiveKind kind, std::size_t tensors) const {
+    return {.kind = kind, .axis = ops::Axis::data, .members = strategy_.data, .tensors = static_cast<std::int64_t>(tensors)};
+  }
+
+  // Between those that share tensors out.
+  ops::Collective over_shards(CollectiveKind kind, std::size_t tensors, bool in_place) const {
+    return {.kind = kind,
+            .axis = hybrid() ? ops::Axis::data_inner : ops::Axis::data,
+            .members = members_,
+            .tensors = static_cast<std::int64_t>(tensors),
+            .in_place = in_place};
+  }
+
+  // Between those that hold the same shards.
+  ops::Collective over_groups(CollectiveKind kind, std::size_t tensors) const {
     return {
-        .kind = kind, .axis = ops::Axis::data, .members = members_, .tensors = static_cast<std::int64_t>(tensors), .in_place = in_place};
+        .kind = kind, .axis = ops::Axis::data_outer, .members = strategy_.data / members_, .tensors = static_cast<std::int64_t>(tensors)};
   }
 
   void sum_whole(const std::vector<std::size_t>& parameters, const Stretch& stretch) {
@@ -249,12 +265,12 @@ class DataSplit {
     for (std::size_t parameter : parameters) values.push_back(new_gradient(parameter));
     const Turn turn = reduces_each() ? Turn::each : Turn::last;
     if (strategy_.reduce == strategy::Reduce::main) {
-      values = add(collective(CollectiveKind::reduce, values.size(), false), values, stretch.block, stretch.phase, turn, "grad.main");
-      values = add(collective(CollectiveKind::broadcast, values.size(), false), values, stretch.block, stretch.phase, turn, "grad.all");
+      values = add(over_all(CollectiveKind::reduce, values.size()), values, stretch.block, stretch.phase, turn, "grad.main");
+      values = add(over_all(CollectiveKind::broadcast, values.size()), values, stretch.block, stretch.phase, turn, "grad.all");
     } else {
-      values = add(collective(CollectiveKind::all_reduce, values.size(), false), values, stretch.block, stretch.phase, turn, "grad.sum");
+      values = add(over_all(CollectiveKind::all_reduce, values.size()), values, stretch.block, stretch.phase, turn, "grad.sum");
     }
-    keep_gradients(parameters, values, stretch);
+    keep_gradients(parameters, summed(parameters, values, stretch));
   }
 
   void sum_to_shards(const std::vector<std::size_t>& parameters, const Stretch& stretch) {
@@ -270,24 +286,33 @@ class DataSplit {
       flat.push_back(value);
     }
     const std::vector<ValueId> shards =
-        add(collective(CollectiveKind::reduce_scatter, flat.size(), in_place), flat, stretch.block, stretch.phase, turn, "grad.shard");
+        add(over_shards(CollectiveKind::reduce_scatter, flat.size(), in_place), flat, stretch.block, stretch.phase, turn, "grad.shard");
     for (std::size_t index = 0; index < shards.size(); ++index)
       new_.values[shards[index]].name = "grad." + old_.parameters[parameters[index]].name + ".shard";
-    keep_gradients(parameters, shards, stretch);
+    std::vector<ValueId> values = summed(parameters, shards, stretch);
+    if (hybrid()) {
+      values = add(over_groups(CollectiveKind::all_reduce, values.size()), values, stretch.block, stretch.phase, Turn::last, "grad.groups");
+      for (std::size_t index = 0; index < values.size(); ++index)
+        new_.values[values[index]].name = "grad." + old_.parameters[parameters[index]].name + ".all";
+    }
+    keep_gradients(parameters, values);
   }
 
   // Where every micro-batch reduces, sums over micro-batches are made of what was reduced; else whole gradients add up in
   // place before they are.
-  void keep_gradients(const std::vector<std::size_t>& parameters, std::vector<ValueId> reduced, const Stretch& stretch) {
+  std::vector<ValueId> summed(const std::vector<std::size_t>& parameters, std::vector<ValueId> reduced, const Stretch& stretch) {
+    if (!accumulates_shards()) return reduced;
     for (std::size_t index = 0; index < parameters.size(); ++index) {
-      const std::size_t parameter = parameters[index];
-      ValueId value = reduced[index];
-      if (accumulates_shards()) {
-        value = add(ops::Accumulate{}, {value}, stretch.block, stretch.phase, Turn::each,
-                    "grad." + old_.parameters[parameter].name + ".sum")[0];
-      }
-      splits_[parameter].gradient = value;
-      kept_gradient_[parameter] = reduces_each() ? value : new_gradient(parameter);
+      const std::string name = "grad." + old_.parameters[parameters[index]].name + ".sum";
+      reduced[index] = add(ops::Accumulate{}, {reduced[index]}, stretch.block, stretch.phase, Turn::each, name)[0];
+    }
+    return reduced;
+  }
+
+  void keep_gradients(const std::vector<std::size_t>& parameters, const std::vector<ValueId>& values) {
+    for (std::size_t index = 0; index < parameters.size(); ++index) {
+      splits_[parameters[index]].gradient = values[index];
+      kept_gradient_[parameters[index]] = reduces_each() ? values[index] : new_gradient(parameters[index]);
     }
   }
 
@@ -306,7 +331,9 @@ class DataSplit {
         const std::size_t parameter = gradient_of_.at(node.inputs[1].index);
         if (splits_[parameter].split != split) continue;
         ValueId& scalars = side_chain_.contains(node.inputs[0].index) ? side : main;
-        scalars = add(node.op, {scalars, splits_[parameter].gradient}, node.block, Phase::norm, Turn::each, "scalars.norm")[0];
+        auto op = std::get<ops::SquaredNorm>(node.op);
+        if (split && op.counted >= 0) op.shard = splits_[parameter].padded / members_;
+        scalars = add(op, {scalars, splits_[parameter].gradient}, node.block, Phase::norm, Turn::each, "scalars.norm")[0];
         any = true;
       }
       return any;
@@ -317,7 +344,7 @@ class DataSplit {
     }
     const bool any = square(true);
     main = merged(main, any);
-    if (side.valid() && any) side = merged(side, true);
+    if (side.valid() && any) side = merge(side, over_shards(CollectiveKind::all_gather, 1, false), true, Phase::norm);
     square(false);
     for (const Node& node : norm_) {
       for (ValueId id : node.outputs) map_[id.index] = side_chain_.contains(id.index) ? side : main;
@@ -348,12 +375,18 @@ class DataSplit {
     return newest;
   }
 
-  // The sums of all data ranks.
+  // The sums of all data ranks. Groups of a hybrid have the same squares, but each its own losses.
   ValueId merged(ValueId scalars, bool norm, Phase phase = Phase::norm) {
-    const BlockId block{0};
-    const ValueId all = add(collective(CollectiveKind::all_gather, 1, false), {scalars}, block, phase, Turn::each, "scalars.everybody")[0];
     merged_ = true;
-    return add(ops::MergeScalars{.members = members_, .norm = norm}, {scalars, all}, block, phase, Turn::each, "scalars.merged")[0];
+    if (!norm || !hybrid()) return merge(scalars, over_all(CollectiveKind::all_gather, 1), norm, phase);
+    const ValueId group = merge(scalars, over_shards(CollectiveKind::all_gather, 1, false), true, phase);
+    return merge(group, over_groups(CollectiveKind::all_gather, 1), false, phase);
+  }
+
+  ValueId merge(ValueId scalars, const ops::Collective& gather, bool norm, Phase phase) {
+    const BlockId block{0};
+    const ValueId all = add(gather, {scalars}, block, phase, Turn::each, "scalars.everybody")[0];
+    return add(ops::MergeScalars{.members = gather.members, .norm = norm}, {scalars, all}, block, phase, Turn::each, "scalars.merged")[0];
   }
 
   // This rank's shard of a weight that is whole on every rank: what its update writes.
@@ -376,7 +409,7 @@ class DataSplit {
 
   void gather_updated(const Stretch& stretch) {
     if (updated_.empty()) return;
-    add(collective(CollectiveKind::all_gather, updated_.size(), true), updated_, stretch.block, stretch.phase, Turn::each, "weights");
+    add(over_shards(CollectiveKind::all_gather, updated_.size(), true), updated_, stretch.block, stretch.phase, Turn::each, "weights");
   }
 
   // ---- weights in shards
@@ -408,7 +441,7 @@ class DataSplit {
     if (parameters.empty()) return;
     const Turn turn = strategy_.keep_params ? Turn::first : Turn::each;
     const std::vector<ValueId> flat =
-        add(collective(CollectiveKind::all_gather, shards.size(), false), shards, stretch.block, issued_in.phase, turn, "gathered");
+        add(over_shards(CollectiveKind::all_gather, shards.size(), false), shards, stretch.block, issued_in.phase, turn, "gathered");
     for (std::size_t index = 0; index < parameters.size(); ++index) {
       const std::string& name = old_.parameters[parameters[index]].name;
       Value& whole = new_.values[flat[index]];

@@ -8,6 +8,9 @@
 //   2       kept as shards        shards               whole: gathered after the update
 //   3       kept as shards        shards               shards: gathered before a block needs them
 //
+// In a hybrid (strategy.zero_group) only neighbours share tensors out, and groups of them hold the same: shards are reduced
+// inside a group first and then, as small as they are, over the groups, once per step.
+//
 // A tensor is split flat, padded so that shards are equal and multiples of ops::kSumBlock. One that would give some rank
 // less than a block of its own stays whole, as in stage 0.
 #pragma once

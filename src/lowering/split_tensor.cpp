@@ -23,13 +23,22 @@ using ops::Spread;
 
 class TensorSplit {
  public:
-  TensorSplit(const Graph& old, const ops::Seat& seat) : old_(old), seat_(seat), map_(old.values.size()), placement_(old.values.size()) {
+  TensorSplit(const Graph& old, const ops::Seat& seat, bool by_rows)
+      : old_(old),
+        seat_(seat),
+        by_rows_(by_rows),
+        map_(old.values.size()),
+        placement_(old.values.size()),
+        leaves_block_(old.values.size()) {
     for (std::size_t index = 0; index < old.parameters.size(); ++index) {
       const graph::Parameter& parameter = old.parameters[index];
       const Placement& deal = old.values[parameter.weight].deal;
       placement_[parameter.weight.index] = placement_[parameter.master.index] = deal;
       for (ValueId state : parameter.states) placement_[state.index] = deal;
       if (parameter.gradient.valid()) gradient_of_[parameter.gradient.index] = deal;
+    }
+    for (const Node& node : old.nodes) {
+      for (ValueId id : node.inputs) leaves_block_[id.index] = leaves_block_[id.index] || old.values[id].block != node.block;
     }
   }
 
@@ -42,9 +51,11 @@ class TensorSplit {
     }
     if (old_.scalars.valid()) new_.scalars = map_[old_.scalars.index];
     for (const Node& node : old_.nodes) {
+      if (!unsettled_.empty() && (node.block != beside_.block || node.phase != beside_.phase)) settle_gradients();
       if (reads_complete_sums(node) && side_.valid()) merge_squares(node);
       add_node(node);
     }
+    if (!unsettled_.empty()) settle_gradients();
     for (ValueId id : old_.results) {
       if (placement_[id.index].spread != Spread::whole)
         base::not_legal("{} is wanted whole, but tensor ranks have parts of it", old_.values[id].name);
@@ -62,15 +73,20 @@ class TensorSplit {
  private:
   Value root(Value value, const Placement& placement) const {
     if (placement.spread != Spread::split) return value;
-    const std::int64_t extent = value.type.shape[placement.dim];
-    if (placement.units < seat_.members) {
-      base::not_legal("parameter {}: \"tensor\" is {}, but dim {} of {} has {} units that must stay together; use at most {}", value.name,
-                      seat_.members, placement.dim, base::to_string(value.type.shape), placement.units, placement.units);
+    if (!ops::can_be_dealt(placement, seat_.members)) {
+      const std::string more =
+          placement.own > 1 ? fmt::format(", or a multiple of {} that divides {}", placement.units, placement.units * placement.own) : "";
+      base::not_legal("parameter {}: \"tensor\" is {}, but dim {} of {} has {} units that must stay together; use at most {}{}", value.name,
+                      seat_.members, placement.dim, base::to_string(value.type.shape), placement.units, placement.units, more);
     }
-    const std::int64_t unit = extent / placement.units;
-    ops::Part part{
-        .whole = value.type.shape, .dim = placement.dim, .begin = seat_.units_before(placement.units) * unit, .slice = value.type.shape};
-    part.slice.set(placement.dim, seat_.units_here(placement.units) * unit);
+    const ops::Dealt here = ops::dealt(placement, seat_, value.type.shape[placement.dim]);
+    ops::Part part{.whole = value.type.shape,
+                   .dim = placement.dim,
+                   .begin = here.begin,
+                   .slice = value.type.shape,
+                   .tail = here.tail,
+                   .tail_begin = here.tail_begin};
+    part.slice.set(placement.dim, here.count + here.tail);
     value.type.shape = part.slice;
     value.part = part;
     return value;
@@ -92,8 +108,9 @@ class TensorSplit {
     const std::vector<base::TensorType> types = old_.types(node.inputs);
     const auto place = ops::definition_of(node.op).place;
     const ops::PlacedOp placed =
-        place != nullptr ? place({.op = node.op, .inputs = found, .types = types, .seat = seat_, .wanted = wanted_of(node)})
-                         : ops::PlacedOp{node.op, std::vector<Placement>(found.size()), std::vector<Placement>(node.outputs.size())};
+        place != nullptr
+            ? place({.op = node.op, .inputs = found, .types = types, .seat = seat_, .wanted = wanted_of(node), .by_rows = by_rows_})
+            : ops::PlacedOp{node.op, std::vector<Placement>(found.size()), std::vector<Placement>(node.outputs.size())};
     std::vector<ValueId> inputs;
     for (std::size_t index = 0; index < node.inputs.size(); ++index) {
       if (!placed.left_out.empty() && placed.left_out[index]) continue;
@@ -114,6 +131,9 @@ class TensorSplit {
       map_[before.index] = made[output];
       placement_[before.index] = outputs[output];
       settle_gradient(node, before);
+      // What another block reads is put together here, where its summands are: less is kept, and less goes to another stage.
+      if (placement_[before.index].spread == Spread::partial && leaves_block_[before.index] && !gradient_of_.contains(before.index))
+        as_placed(node, before, by_rows_ ? ops::rows(old_.values[before].type.shape.rows()) : ops::whole());
     }
   }
 
@@ -122,11 +142,53 @@ class TensorSplit {
     return found == gradient_of_.end() ? ops::whole() : found->second;
   }
 
-  // A gradient is placed like its parameter before anybody reads it; over micro-batches its summands add up first.
+  // A gradient is placed like its parameter before anybody reads it; over micro-batches its summands add up first. What a block
+  // has to sum is summed together, when its backward pass is over.
   void settle_gradient(const Node& node, ValueId id) {
     const auto found = gradient_of_.find(id.index);
-    if (found == gradient_of_.end() || placement_[id.index] == found->second) return;
-    map_[id.index] = as_placed(node, id, found->second);
+    if (found == gradient_of_.end()) return;
+    const bool shares = found->second.shared > 0 && ops::sharers(found->second, seat_.members) > 1;
+    if (placement_[id.index] == found->second && !shares) return;
+    unsettled_.push_back(id);
+    beside_ = node;
+  }
+
+  void settle_gradients() {
+    std::vector<ValueId> sums;
+    std::vector<ValueId> given;
+    for (ValueId id : unsettled_) {
+      const Placement& wanted = gradient_of_.at(id.index);
+      if (placement_[id.index] == wanted) {
+        sum_shared(id, wanted);
+      } else if (placement_[id.index].spread == Spread::partial && wanted.spread == Spread::whole) {
+        sums.push_back(id);
+        given.push_back(map_[id.index]);
+      } else {
+        base::not_legal("the gradient {} is {}, but its parameter is {}; use \"tensor\": 1", old_.values[id].name,
+                        words(placement_[id.index]), words(wanted));
+      }
+    }
+    unsettled_.clear();
+    if (sums.empty()) return;
+    const std::vector<ValueId> made = add(collective(ops::CollectiveKind::all_reduce, sums.size()), given, beside_, "grad.tensor");
+    new_.nodes[new_.values[made[0]].producer].turn = graph::Turn::last;
+    for (std::size_t index = 0; index < sums.size(); ++index) {
+      new_.values[made[index]].name = old_.values[sums[index]].name;
+      map_[sums[index].index] = made[index];
+      placement_[sums[index].index] = ops::whole();
+    }
+  }
+
+  // Of the key and value rows that neighbours hold too, each has a summand.
+  void sum_shared(ValueId id, const Placement& wanted) {
+    PLIMSOLL_CHECK(wanted.dim == 0, "{} is shared by dim {}", old_.values[id].name, wanted.dim);
+    const base::Shape& shape = new_.values[map_[id.index]].type.shape;
+    const ops::Dealt here = ops::dealt(wanted, seat_, old_.values[id].type.shape[0]);
+    const ops::Collective sum{.kind = ops::CollectiveKind::all_reduce,
+                              .axis = ops::Axis::tensor_inner,
+                              .members = ops::sharers(wanted, seat_.members),
+                              .first = here.count * (shape.elements() / shape[0])};
+    map_[id.index] = add(sum, {map_[id.index]}, beside_, old_.values[id].name)[0];
     new_.nodes[new_.values[map_[id.index]].producer].turn = graph::Turn::last;
   }
 
@@ -136,14 +198,33 @@ class TensorSplit {
   ValueId as_placed(const Node& user, ValueId id, const Placement& wanted) {
     Placement& found = placement_[id.index];
     if (found == wanted) return map_[id.index];
+    const std::string& name = old_.values[id].name;
     if (found.spread == Spread::partial && wanted.spread == Spread::whole) {
-      const std::string name = old_.values[id].name;
       map_[id.index] = add(collective(ops::CollectiveKind::all_reduce), {map_[id.index]}, user, name)[0];
-      found = ops::whole();
+      found = wanted;
       return map_[id.index];
     }
+    if (found.spread == Spread::partial && wanted.spread == Spread::rows) {
+      map_[id.index] = add(row_collective(ops::CollectiveKind::reduce_scatter, wanted), {map_[id.index]}, user, name)[0];
+      found = wanted;
+      return map_[id.index];
+    }
+    if (found.spread == Spread::rows && wanted.spread == Spread::whole) return gathered(user, id);
     base::not_legal("[{}] needs {} {}, but over the tensor axis it is {}; use \"tensor\": 1", ops::name_of(user.op), old_.values[id].name,
                     words(wanted), words(found));
+  }
+
+  // All rows of a value, for the users of one block: in the backward pass they are gathered again, and not kept from the forward pass.
+  ValueId gathered(const Node& user, ValueId id) {
+    const auto key = std::tuple(id.index, user.block.index, user.phase == Phase::forward);
+    const auto [found, fresh] = gathered_.try_emplace(key);
+    if (fresh) {
+      const std::string& name = old_.values[id].name;
+      const ops::Collective gather = row_collective(ops::CollectiveKind::all_gather, placement_[id.index]);
+      const ValueId matrix = add(gather, {map_[id.index]}, user, name + ".all")[0];
+      found->second = add(ops::View{.shape = old_.values[id].type.shape}, {matrix}, user, name + ".whole")[0];
+    }
+    return found->second;
   }
 
   static std::string words(const Placement& placement) {
@@ -151,12 +232,26 @@ class TensorSplit {
       case Spread::whole: return "whole";
       case Spread::split: return fmt::format("split by dim {} in {} units", placement.dim, placement.units);
       case Spread::partial: return "a sum of parts";
+      case Spread::rows: return fmt::format("split by its {} rows", placement.units);
     }
     return "?";
   }
 
-  ops::Collective collective(ops::CollectiveKind kind) const {
-    return {.kind = kind, .axis = ops::Axis::tensor, .members = seat_.members, .tensors = 1};
+  ops::Collective collective(ops::CollectiveKind kind, std::size_t tensors = 1) const {
+    return {.kind = kind, .axis = ops::Axis::tensor, .members = seat_.members, .tensors = static_cast<std::int64_t>(tensors)};
+  }
+
+  ops::Collective row_collective(ops::CollectiveKind kind, const Placement& rows) const {
+    if (rows.units < seat_.members) {
+      base::not_legal(
+          "\"sequence_parallel\" is true, but a micro-batch has {} rows (samples x sequence) for {} tensor ranks; use longer sequences or "
+          "\"sequence_parallel\": false",
+          rows.units, seat_.members);
+    }
+    ops::Collective op = collective(kind);
+    op.rows = rows.units;
+    op.place = seat_.place;
+    return op;
   }
 
   // ---- vocabularies and tables in parts
@@ -189,7 +284,14 @@ class TensorSplit {
 
   void add_side_square(const Node& node) {
     if (!side_.valid()) side_ = add(ops::FreshScalars{}, {}, node, "scalars.split")[0];
-    side_ = add(node.op, {side_, map_[node.inputs[1].index]}, node, "scalars.split")[0];
+    ops::SquaredNorm square;
+    const Placement& placement = placement_[node.inputs[1].index];
+    const std::int64_t sharers = ops::sharers(placement, seat_.members);
+    if (placement.shared > 0 && seat_.place % sharers > 0) {
+      const base::Shape& whole = old_.values[node.inputs[1]].type.shape;
+      square.counted = ops::dealt(placement, seat_, whole[0]).count * (whole.elements() / whole[0]);
+    }
+    side_ = add(square, {side_, map_[node.inputs[1].index]}, node, "scalars.split")[0];
     map_[node.outputs[0].index] = map_[node.inputs[0].index];
   }
 
@@ -212,19 +314,33 @@ class TensorSplit {
 
   const Graph& old_;
   ops::Seat seat_;
+  bool by_rows_;
   Graph new_;
   std::vector<ValueId> map_;                        // old value -> new value
   std::vector<Placement> placement_;                // of old values, as they are now
+  std::vector<bool> leaves_block_;                  // old values that other blocks read
   std::map<std::uint32_t, Placement> gradient_of_;  // old gradient -> where its parameter is
   std::map<std::tuple<std::uint32_t, std::int64_t, std::uint32_t, int>, ValueId> shifted_;
-  ValueId side_;  // scalars that hold the squares of what is split
+  std::map<std::tuple<std::uint32_t, std::uint32_t, bool>, ValueId> gathered_;
+  std::vector<ValueId> unsettled_;  // old gradients of the block in hand that are not yet as their parameters are
+  Node beside_;                     // the last of the nodes that made them
+  ValueId side_;                    // scalars that hold the squares of what is split
 };
 
 }  // namespace
 
-Graph split_over_tensor(const Graph& graph, const ops::Seat& seat) {
+Graph split_over_tensor(const Graph& graph, const ops::Seat& seat, bool by_rows) {
   if (seat.members == 1) return graph;
-  return TensorSplit(graph, seat).run();
+  return TensorSplit(graph, seat, by_rows).run();
+}
+
+std::int64_t head_sharers(const Graph& graph, std::int64_t members) {
+  std::int64_t most = 1;
+  for (const graph::Parameter& parameter : graph.parameters) {
+    const Placement& deal = graph.values[parameter.weight].deal;
+    if (deal.shared > 0) most = std::max(most, ops::sharers(deal, members));
+  }
+  return most;
 }
 
 }  // namespace plimsoll::lowering

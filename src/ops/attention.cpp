@@ -88,7 +88,9 @@ Work cached_attention_work(const Op& op, Types inputs, Types outputs) {
 }
 
 Attention attention_here(Attention attention, const Seat& seat) {
-  attention.first_head += seat.units_before(attention.heads.kv) * attention.heads.per_group();
+  const Heads& heads = attention.heads;
+  attention.first_head +=
+      seat.members > heads.kv ? seat.place * (heads.query / seat.members) : seat.units_before(heads.kv) * heads.per_group();
   attention.heads = heads_here(attention.heads, seat);
   return attention;
 }
@@ -96,9 +98,9 @@ Attention attention_here(Attention attention, const Seat& seat) {
 PlacedOp place_attention(const PlacementQuery& query) {
   PlacedOp placed = place_whole(query, 2);
   if (!last_is_split(query, 0)) return placed;
-  const std::int64_t groups = query.inputs[0].units;
   placed.inputs[0] = query.inputs[0];
-  placed.outputs = {split(2, groups), split(1, groups)};
+  const Placement queries = without_shared(query.inputs[0]);
+  placed.outputs = {on_dim(queries, 2), on_dim(queries, 1)};
   placed.op = attention_here(std::get<Attention>(query.op), query.seat);
   return placed;
 }
@@ -106,10 +108,10 @@ PlacedOp place_attention(const PlacementQuery& query) {
 PlacedOp place_attention_grad(const PlacementQuery& query) {
   PlacedOp placed = place_whole(query, 1);
   if (!last_is_split(query, 1)) return placed;
-  const std::int64_t groups = query.inputs[1].units;
-  placed.inputs[0] = placed.inputs[1] = placed.inputs[2] = split(2, groups);
-  placed.inputs[3] = split(1, groups);
-  placed.outputs[0] = split(2, groups);
+  const Placement queries = without_shared(query.inputs[1]);
+  placed.inputs[0] = placed.inputs[2] = on_dim(queries, 2);
+  placed.inputs[3] = on_dim(queries, 1);
+  placed.inputs[1] = placed.outputs[0] = query.inputs[1];
   placed.op = AttentionGrad{attention_here(std::get<AttentionGrad>(query.op).forward, query.seat)};
   return placed;
 }

@@ -18,8 +18,11 @@
 namespace plimsoll::ops {
 
 // The axes of the device mesh. `pipe` is outermost, `tensor` innermost: neighbours on `tensor` talk most. `tied` joins the two
-// places of the pipe axis that hold one weight: the first, with the embedding, and that of the head.
-enum class Axis : std::uint8_t { pipe, data, tensor, tied };
+// places of the pipe axis that hold one weight: the first, with the embedding, and that of the head. `data` has two levels: ranks of
+// `data_inner` share out what they hold, those of `data_outer` hold the same. Ranks of `tensor_inner` hold the same key-value head,
+// where there are more ranks than such heads.
+enum class Axis : std::uint8_t { pipe, data, tensor, tied, data_inner, data_outer, tensor_inner };
+inline constexpr std::size_t kAxes = 7;
 // Where memory is. Where the device is the processor, its memory and the host's are two arenas of the same.
 enum class Tier : std::uint8_t { device, host, disk };
 
@@ -176,12 +179,18 @@ struct Cast {
 
 // (x (B, ..), samples (B), scalars) -> x * kept / (1 - rate). Element e of sample n is kept by word e%4 of
 // philox({e/4, samples[n], step, e/4 >> 32}, random_key(seed, site)) >= rate * 2^32. Its own adjoint.
+// Where ranks share out the rows of a micro-batch, x (rows here, C) starts at row `first_row` of all, and a sample has `sample_rows`
+// rows (0: x is whole); so it is in Residual and Norm.
 struct Dropout {
   double rate = 0.0;
   std::uint64_t site = 0;
+  std::int64_t first_row = 0;
+  std::int64_t sample_rows = 0;
   PLIMSOLL_OP("dropout") {
     visit("rate", self.rate);
     visit("site", self.site);
+    visit("first_row", self.first_row);
+    visit("sample_rows", self.sample_rows);
   }
   bool operator==(const Dropout&) const = default;
 };
@@ -190,9 +199,13 @@ struct Dropout {
 struct Residual {
   double rate = 0.0;
   std::uint64_t site = 0;
+  std::int64_t first_row = 0;
+  std::int64_t sample_rows = 0;
   PLIMSOLL_OP("residual") {
     visit("rate", self.rate);
     visit("site", self.site);
+    visit("first_row", self.first_row);
+    visit("sample_rows", self.sample_rows);
   }
   bool operator==(const Residual&) const = default;
 };
@@ -208,6 +221,8 @@ struct Norm {
   bool residual = false;
   double rate = 0.0;
   std::uint64_t site = 0;
+  std::int64_t first_row = 0;
+  std::int64_t sample_rows = 0;
   PLIMSOLL_OP("norm") {
     visit("kind", self.kind);
     visit("eps", self.eps);
@@ -215,6 +230,8 @@ struct Norm {
     visit("residual", self.residual);
     visit("rate", self.rate);
     visit("site", self.site);
+    visit("first_row", self.first_row);
+    visit("sample_rows", self.sample_rows);
   }
   bool operator==(const Norm&) const = default;
 };
@@ -383,9 +400,16 @@ struct SumLoss {
   bool operator==(const SumLoss&) const = default;
 };
 
-// (scalars, gradient) : adds the squares to scalars.squared_norm, by kSumBlock blocks.
+// (scalars, gradient) : adds the squares to scalars.squared_norm, by kSumBlock blocks. counted >= 0: of the whole gradient only the
+// first `counted` elements count here, the others are another rank's to count; where the gradient is a shard of `shard` elements,
+// it begins at element (place on data_inner) * shard.
 struct SquaredNorm {
-  PLIMSOLL_OP("squared_norm") {}
+  std::int64_t counted = -1;
+  std::int64_t shard = 0;
+  PLIMSOLL_OP("squared_norm") {
+    visit("counted", self.counted);
+    visit("shard", self.shard);
+  }
   bool operator==(const SquaredNorm&) const = default;
 };
 
@@ -481,20 +505,28 @@ struct MergeScalars {
 
 // (x_0, x_1, ..) -> (y_0, y_1, ..): one bucket of tensors, moved together over the ranks of an axis. all_reduce sums in
 // the canonical order (a left fold by rank), in place; reduce_scatter and all_gather take and give flat tensors whose
-// extents are multiples of `members`, in place if told: the smaller is then this rank's shard of the larger. reduce sums
-// to the first rank, broadcast copies from it: together the form with one main device.
+// extents are multiples of `members`, in place if told: the smaller is then this rank's shard of the larger. With rows > 0 they
+// take and give the rows of matrices instead: `rows` in all, dealt out like the units of a placement, those of `place` here.
+// With first > 0 an all_reduce leaves the elements before `first` alone.
+// reduce sums to the first rank, broadcast copies from it: together the form with one main device.
 struct Collective {
   CollectiveKind kind = CollectiveKind::all_reduce;
   Axis axis = Axis::data;
   std::int64_t members = 1;
   std::int64_t tensors = 1;
   bool in_place = false;
+  std::int64_t rows = 0;
+  std::int64_t place = 0;
+  std::int64_t first = 0;
   PLIMSOLL_OP("collective") {
     visit("kind", self.kind);
     visit("axis", self.axis);
     visit("members", self.members);
     visit("tensors", self.tensors);
     visit("in_place", self.in_place);
+    visit("rows", self.rows);
+    visit("place", self.place);
+    visit("first", self.first);
   }
   bool operator==(const Collective&) const = default;
 };
@@ -536,7 +568,7 @@ struct View {
   bool operator==(const View&) const = default;
 };
 
-// (x (n)) -> this rank's part (n / members) of the same memory, by its place on the data axis.
+// (x (n)) -> this rank's part (n / members) of the same memory, by its place on data_inner.
 struct OwnShard {
   std::int64_t members = 1;
   PLIMSOLL_OP("own_shard") { visit("members", self.members); }

@@ -15,7 +15,7 @@ namespace {
 constexpr std::array<std::string_view, 5> kActivationNames{"none", "gelu_tanh", "gelu_erf", "relu", "silu"};
 constexpr std::array<std::string_view, 2> kNormNames{"layer", "rms"};
 constexpr std::array<std::string_view, 3> kTierNames{"device", "host", "disk"};
-constexpr std::array<std::string_view, 4> kAxisNames{"pipe", "data", "tensor", "tied"};
+constexpr std::array<std::string_view, kAxes> kAxisNames{"pipe", "data", "tensor", "tied", "data_inner", "data_outer", "tensor_inner"};
 constexpr std::array<std::string_view, 5> kCollectiveNames{"all_reduce", "reduce_scatter", "all_gather", "reduce", "broadcast"};
 
 std::string text_of(bool value) { return value ? "true" : "false"; }
@@ -210,15 +210,25 @@ PlacedOp place_whole(const PlacementQuery& query, std::size_t outputs) {
 
 PlacedOp place_elementwise(const PlacementQuery& query, std::size_t outputs) {
   const auto split = std::find_if(query.inputs.begin(), query.inputs.end(), [](const Placement& p) { return p.spread == Spread::split; });
-  const Placement common = split == query.inputs.end() ? whole() : *split;
+  Placement common = split == query.inputs.end() ? whole() : *split;
+  if (split == query.inputs.end() && goes_by_rows(query)) common = rows_of(query);
   return {query.op, std::vector<Placement>(query.inputs.size(), common), std::vector<Placement>(outputs, common)};
 }
+
+bool goes_by_rows(const PlacementQuery& query) {
+  return std::any_of(query.inputs.begin(), query.inputs.end(), [&](const Placement& placement) {
+    return placement.spread == Spread::rows || (query.by_rows && placement.spread == Spread::partial);
+  });
+}
+
+Placement rows_of(const PlacementQuery& query) { return rows(query.types[0].shape.rows()); }
 
 bool last_is_split(const PlacementQuery& query, std::size_t input) {
   return query.inputs[input].spread == Spread::split && query.inputs[input].dim == query.types[input].shape.rank() - 1;
 }
 
 Heads heads_here(const Heads& heads, const Seat& seat) {
+  if (seat.members > heads.kv) return {.query = heads.query / seat.members, .kv = 1, .dim = heads.dim};
   const std::int64_t kv = seat.units_here(heads.kv);
   return {.query = kv * heads.per_group(), .kv = kv, .dim = heads.dim};
 }

@@ -13,8 +13,17 @@ std::vector<TensorType> infer_collective(const Op& op, Types inputs) {
   const auto& collective = std::get<Collective>(op);
   expect(inputs.size() == static_cast<std::size_t>(collective.tensors) && collective.members > 0, op, inputs, "as many tensors as it says");
   std::vector<TensorType> outputs(inputs.begin(), inputs.end());
+  for (const TensorType& type : inputs)
+    expect(collective.first >= 0 && collective.first <= type.shape.elements(), op, inputs, "at least the elements it leaves alone");
   if (keeps_extents(collective.kind)) return outputs;
+  const Seat seat{.members = collective.members, .place = collective.place};
   for (TensorType& type : outputs) {
+    if (collective.rows > 0) {
+      const bool gathers = collective.kind == CollectiveKind::all_gather;
+      expect(type.shape.rows() == (gathers ? seat.units_here(collective.rows) : collective.rows), op, inputs, "as many rows as it says");
+      type.shape = {gathers ? collective.rows : seat.units_here(collective.rows), type.shape[-1]};
+      continue;
+    }
     expect(type.shape.rank() == 1, op, inputs, "flat tensors");
     if (collective.kind == CollectiveKind::all_gather) {
       type.shape.set(0, type.shape[0] * collective.members);

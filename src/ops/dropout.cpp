@@ -9,12 +9,16 @@ namespace {
 // Ten Philox rounds give four words.
 constexpr int kDropoutFlops = 15;
 
-bool is_sample_list(const TensorType& samples, const TensorType& x) {
-  return samples.dtype == DType::i32 && samples.shape == Shape{x.shape[0]};
+template <typename Attributes>
+bool is_sample_list(const Attributes& op, const TensorType& samples, const TensorType& x) {
+  if (samples.dtype != DType::i32 || samples.shape.rank() != 1) return false;
+  if (op.sample_rows == 0) return samples.shape[0] == x.shape[0];
+  return op.first_row >= 0 && op.first_row + x.shape.rows() <= samples.shape[0] * op.sample_rows;
 }
 
 std::vector<TensorType> infer_dropout(const Op& op, Types inputs) {
-  expect(inputs.size() == 3 && is_sample_list(inputs[1], inputs[0]) && inputs[2] == step_scalars_type(), op, inputs, "x, samples, scalars");
+  expect(inputs.size() == 3 && is_sample_list(std::get<Dropout>(op), inputs[1], inputs[0]) && inputs[2] == step_scalars_type(), op, inputs,
+         "x, samples, scalars");
   return {inputs[0]};
 }
 
@@ -25,10 +29,12 @@ std::vector<ValueId> dropout_adjoint(const AdjointSite& site, AdjointBuilder& bu
 }
 
 std::vector<TensorType> infer_residual(const Op& op, Types inputs) {
-  const bool drops = std::get<Residual>(op).rate > 0.0;
+  const auto& residual = std::get<Residual>(op);
+  const bool drops = residual.rate > 0.0;
   expect(inputs.size() == (drops ? 4u : 2u) && inputs[0] == inputs[1], op, inputs,
          "x and r of one type, and samples and scalars to drop by");
-  if (drops) expect(is_sample_list(inputs[2], inputs[0]) && inputs[3] == step_scalars_type(), op, inputs, "x, r, samples, scalars");
+  if (drops)
+    expect(is_sample_list(residual, inputs[2], inputs[0]) && inputs[3] == step_scalars_type(), op, inputs, "x, r, samples, scalars");
   return {inputs[0]};
 }
 
@@ -37,19 +43,45 @@ std::vector<ValueId> residual_adjoint(const AdjointSite& site, AdjointBuilder& b
   std::vector<ValueId> grads(site.inputs.size());
   grads[0] = grads[1] = site.output_grads[0];
   if (residual.rate > 0.0) {
-    grads[1] = build.emit(Dropout{.rate = residual.rate, .site = residual.site}, {site.output_grads[0], site.inputs[2], site.inputs[3]})[0];
+    const Dropout dropout{
+        .rate = residual.rate, .site = residual.site, .first_row = residual.first_row, .sample_rows = residual.sample_rows};
+    grads[1] = build.emit(dropout, {site.output_grads[0], site.inputs[2], site.inputs[3]})[0];
   }
   return grads;
+}
+
+PlacedOp place_dropout(const PlacementQuery& query) {
+  PlacedOp placed = place_whole(query, 1);
+  if (!goes_by_rows(query)) return placed;
+  placed.op = with_rows_here(std::get<Dropout>(query.op), query);
+  placed.inputs[0] = placed.outputs[0] = rows_of(query);
+  return placed;
+}
+
+PlacedOp place_residual(const PlacementQuery& query) {
+  PlacedOp placed = place_whole(query, 1);
+  if (!goes_by_rows(query)) return placed;
+  placed.op = with_rows_here(std::get<Residual>(query.op), query);
+  placed.inputs[0] = placed.inputs[1] = placed.outputs[0] = rows_of(query);
+  return placed;
 }
 
 }  // namespace
 
 Definition define(const Dropout&) {
-  return {.infer = infer_dropout, .work = elementwise_work<kDropoutFlops>, .adjoint = dropout_adjoint, .aliases = may_overwrite_first};
+  return {.infer = infer_dropout,
+          .work = elementwise_work<kDropoutFlops>,
+          .adjoint = dropout_adjoint,
+          .aliases = may_overwrite_first,
+          .place = place_dropout};
 }
 
 Definition define(const Residual&) {
-  return {.infer = infer_residual, .work = elementwise_work<1>, .adjoint = residual_adjoint, .aliases = may_overwrite_first};
+  return {.infer = infer_residual,
+          .work = elementwise_work<1>,
+          .adjoint = residual_adjoint,
+          .aliases = may_overwrite_first,
+          .place = place_residual};
 }
 
 }  // namespace plimsoll::ops

@@ -82,6 +82,19 @@ PlacedOp place_alike(const PlacementQuery& query) {
   return place_elementwise(query, kOutputs);
 }
 PlacedOp place_whole(const PlacementQuery& query, std::size_t outputs);
+// Some operand is dealt out by rows, or is a sum of parts that may be put together so.
+bool goes_by_rows(const PlacementQuery& query);
+// All rows of the first operand, dealt out.
+Placement rows_of(const PlacementQuery& query);
+// What an operator that drops elements must know of the rows it has.
+template <typename Attributes>
+Attributes with_rows_here(Attributes attributes, const PlacementQuery& query) {
+  const Shape& shape = query.types[0].shape;
+  if (attributes.rate <= 0.0) return attributes;
+  attributes.first_row = query.seat.units_before(shape.rows());
+  attributes.sample_rows = shape.rows() / shape[0];
+  return attributes;
+}
 // The last dim of operand `input` is what is split.
 bool last_is_split(const PlacementQuery& query, std::size_t input);
 // The heads that a rank has when their key-value groups are dealt out.

@@ -88,22 +88,29 @@ Work bias_grad_work(const Op&, Types inputs, Types outputs) {
 
 int last(const TensorType& type) { return type.shape.rank() - 1; }
 
+bool by_rows(const PlacementQuery& query, std::size_t input) { return query.inputs[input].spread == Spread::rows; }
+
 // Weight rows shared out: each rank makes some of the outputs. Weight columns shared out: each makes a summand of all of them,
-// and the bias is one rank's to add.
+// and the bias is one rank's to add. A whole weight works on the rows of x that are here.
 PlacedOp place_linear(const PlacementQuery& query) {
   auto linear = std::get<Linear>(query.op);
   PlacedOp placed = place_whole(query, linear.activation == ActivationKind::none ? 1 : 2);
   const Placement weight = query.inputs[1];
-  if (weight.spread != Spread::split) return placed;
+  if (weight.spread != Spread::split) {
+    if (!by_rows(query, 0)) return placed;
+    placed.inputs[0] = query.inputs[0];
+    placed.outputs.assign(placed.outputs.size(), query.inputs[0]);
+    return placed;
+  }
   placed.inputs[1] = weight;
   if (weight.dim == 0) {
-    if (linear.bias) placed.inputs[2] = split(0, weight.units);
-    for (Placement& output : placed.outputs) output = split(last(query.types[0]), weight.units);
+    if (linear.bias) placed.inputs[2] = on_dim(weight, 0);
+    for (Placement& output : placed.outputs) output = on_dim(weight, last(query.types[0]));
     return placed;
   }
   if (linear.activation != ActivationKind::none)
     base::not_legal("[linear] the weight's columns are split over the tensor axis, and an activation needs whole sums");
-  placed.inputs[0] = split(last(query.types[0]), weight.units);
+  placed.inputs[0] = on_dim(weight, last(query.types[0]));
   placed.outputs[0] = partial();
   if (linear.bias && query.seat.place > 0) {
     linear.bias = false;
@@ -116,23 +123,31 @@ PlacedOp place_linear(const PlacementQuery& query) {
 PlacedOp place_grad_input(const PlacementQuery& query) {
   PlacedOp placed = place_whole(query, 1);
   const Placement weight = query.inputs[1];
-  if (weight.spread != Spread::split) return placed;
+  if (weight.spread != Spread::split) {
+    if (by_rows(query, 0)) placed.inputs[0] = placed.outputs[0] = query.inputs[0];
+    return placed;
+  }
   placed.inputs[1] = weight;
   if (weight.dim == 0) {
-    placed.inputs[0] = split(last(query.types[0]), weight.units);
+    placed.inputs[0] = on_dim(weight, last(query.types[0]));
     placed.outputs[0] = partial();
   } else {
-    placed.outputs[0] = split(last(query.types[0]), weight.units);
+    placed.outputs[0] = on_dim(weight, last(query.types[0]));
   }
   return placed;
 }
 
 PlacedOp place_grad_weight(const PlacementQuery& query) {
   PlacedOp placed = place_whole(query, 1);
+  if (by_rows(query, 0) && by_rows(query, 1)) {
+    placed.inputs[0] = query.inputs[0];
+    placed.inputs[1] = query.inputs[1];
+    placed.outputs[0] = partial();
+  }
   for (const std::size_t operand : {0, 1}) {
     if (!last_is_split(query, operand)) continue;
     placed.inputs[operand] = query.inputs[operand];
-    placed.outputs[0] = split(static_cast<int>(operand), query.inputs[operand].units);
+    placed.outputs[0] = on_dim(query.inputs[operand], static_cast<int>(operand));
     break;
   }
   if (query.inputs.size() == 3) placed.inputs[2] = placed.outputs[0];
@@ -143,7 +158,10 @@ PlacedOp place_bias_grad(const PlacementQuery& query) {
   PlacedOp placed = place_whole(query, 1);
   if (last_is_split(query, 0)) {
     placed.inputs[0] = query.inputs[0];
-    placed.outputs[0] = split(0, query.inputs[0].units);
+    placed.outputs[0] = on_dim(query.inputs[0], 0);
+  } else if (by_rows(query, 0)) {
+    placed.inputs[0] = query.inputs[0];
+    placed.outputs[0] = partial();
   }
   if (query.inputs.size() == 2) placed.inputs[1] = placed.outputs[0];
   return placed;

@@ -1,4 +1,6 @@
 // Layer and RMS normalisation, with the residual sum before it, and the per-head form for queries and keys.
+#include <algorithm>
+
 #include "ops/families.h"
 #include "ops/step_scalars.h"
 
@@ -48,7 +50,8 @@ std::vector<ValueId> norm_adjoint(const AdjointSite& site, AdjointBuilder& build
     grads[1] = dx;
     if (norm.rate > 0.0) {
       const std::size_t samples = weight + 1 + (norm.bias ? 1 : 0);
-      grads[1] = build.emit(Dropout{.rate = norm.rate, .site = norm.site}, {dx, site.inputs[samples], site.inputs[samples + 1]})[0];
+      const Dropout dropout{.rate = norm.rate, .site = norm.site, .first_row = norm.first_row, .sample_rows = norm.sample_rows};
+      grads[1] = build.emit(dropout, {dx, site.inputs[samples], site.inputs[samples + 1]})[0];
     }
   }
   return grads;
@@ -63,6 +66,7 @@ std::optional<Rebuild> rebuild_norm(const Op& op) {
   norm.residual = false;
   norm.rate = 0.0;
   norm.site = 0;
+  norm.first_row = norm.sample_rows = 0;
   rebuild.op = norm;
   return rebuild;
 }
@@ -109,6 +113,29 @@ std::vector<TensorType> infer_qk_norm_grad(const Op& op, Types inputs) {
   return result;
 }
 
+// Rows are normalised one by one; of the weights' gradients a rank has the summands of its rows.
+PlacedOp place_norm(const PlacementQuery& query) {
+  const auto& norm = std::get<Norm>(query.op);
+  PlacedOp placed = place_whole(query, norm.residual ? 3 : 2);
+  if (!goes_by_rows(query)) return placed;
+  placed.op = with_rows_here(norm, query);
+  std::fill_n(placed.inputs.begin(), first_weight(norm), rows_of(query));
+  placed.outputs.assign(placed.outputs.size(), rows_of(query));
+  return placed;
+}
+
+PlacedOp place_norm_grad(const PlacementQuery& query) {
+  const auto& grad = std::get<NormGrad>(query.op);
+  PlacedOp placed = place_whole(query, grad.bias ? 3 : 2);
+  if (!goes_by_rows(query)) return placed;
+  for (const std::size_t operand : {0, 1, 3}) placed.inputs[operand] = rows_of(query);
+  if (grad.has_dsum) placed.inputs[4] = rows_of(query);
+  std::fill(placed.inputs.begin() + static_cast<std::ptrdiff_t>(plain_inputs(grad)), placed.inputs.end(), partial());
+  placed.outputs.assign(placed.outputs.size(), partial());
+  placed.outputs[0] = rows_of(query);
+  return placed;
+}
+
 PlacedOp place_qk_norm(const PlacementQuery& query) {
   PlacedOp placed = place_whole(query, 2);
   if (!last_is_split(query, 0)) return placed;
@@ -116,7 +143,7 @@ PlacedOp place_qk_norm(const PlacementQuery& query) {
   norm.heads = heads_here(norm.heads, query.seat);
   placed.op = norm;
   placed.inputs[0] = placed.outputs[0] = query.inputs[0];
-  placed.outputs[1] = split(1, query.inputs[0].units);
+  placed.outputs[1] = on_dim(query.inputs[0], 1);
   return placed;
 }
 
@@ -128,7 +155,7 @@ PlacedOp place_qk_norm_grad(const PlacementQuery& query) {
   grad.heads = heads_here(grad.heads, query.seat);
   placed.op = grad;
   placed.inputs[0] = placed.inputs[1] = placed.outputs[0] = query.inputs[1];
-  placed.inputs[4] = split(1, query.inputs[1].units);
+  placed.inputs[4] = on_dim(query.inputs[1], 1);
   placed.outputs[1] = placed.outputs[2] = partial();
   for (std::size_t sum = 5; sum < query.inputs.size(); ++sum) placed.inputs[sum] = partial();
   return placed;
@@ -137,7 +164,7 @@ PlacedOp place_qk_norm_grad(const PlacementQuery& query) {
 }  // namespace
 
 Definition define(const Norm&) {
-  return {.infer = infer_norm, .work = elementwise_work<kNormFlops>, .adjoint = norm_adjoint, .rebuild = rebuild_norm};
+  return {.infer = infer_norm, .work = elementwise_work<kNormFlops>, .adjoint = norm_adjoint, .rebuild = rebuild_norm, .place = place_norm};
 }
 
 Definition define(const NormGrad&) {
@@ -155,7 +182,8 @@ Definition define(const NormGrad&) {
             grad.has_dsum = true;
             return grad;
           },
-          .accumulated_outputs = [](const Op& op) { return std::get<NormGrad>(op).bias ? std::vector<int>{1, 2} : std::vector<int>{1}; }};
+          .accumulated_outputs = [](const Op& op) { return std::get<NormGrad>(op).bias ? std::vector<int>{1, 2} : std::vector<int>{1}; },
+          .place = place_norm_grad};
 }
 
 Definition define(const QkNorm&) {

@@ -1,6 +1,7 @@
 // Which part of a whole tensor a rank holds: a slice along one dim (the tensor axis), and of that slice, flattened and
 // padded, one of equal shards (the data axis). Shards are multiples of kSumBlock elements, so that sums over a tensor do
-// not depend on how it is split.
+// not depend on how it is split. A slice may end in a tail from further on that neighbours hold too: the key and value rows
+// of a head whose queries several ranks share out.
 #pragma once
 
 #include <algorithm>
@@ -15,6 +16,8 @@ struct Part {
   int dim = -1;            // of the slice; -1: all of the tensor
   std::int64_t begin = 0;  // of the slice along dim
   base::Shape slice{};     // extents of the slice
+  std::int64_t tail = 0;   // how much of the slice along dim is tail
+  std::int64_t tail_begin = 0;
   std::int64_t shard = 0;  // elements of a shard; 0: every rank of the data axis holds the slice
 
   bool operator==(const Part&) const = default;
@@ -46,12 +49,24 @@ void for_each_run(const Part& part, std::int64_t data_coordinate, const Visit& v
   std::int64_t inner = 1;
   for (int dim = part.dim + 1; dim < part.whole.rank(); ++dim) inner *= part.whole[dim];
   const std::int64_t row = part.slice[part.dim] * inner;
+  const std::int64_t own = row - part.tail * inner;
   const std::int64_t whole_row = part.whole[part.dim] * inner;
   for (std::int64_t at = range.begin; at < range.end;) {
-    const std::int64_t count = std::min(range.end - at, row - at % row);
-    visit(at / row * whole_row + part.begin * inner + at % row, at - range.begin, count);
+    const bool in_tail = at % row >= own;
+    const std::int64_t begin = in_tail ? part.tail_begin * inner - own : part.begin * inner;
+    const std::int64_t count = std::min(range.end - at, (in_tail ? row : own) - at % row);
+    visit(at / row * whole_row + begin + at % row, at - range.begin, count);
     at += count;
   }
+}
+
+// Whether the stretch that starts at this element of the whole tensor is of the tail.
+inline bool is_tail(const Part& part, std::int64_t first) {
+  if (part.tail == 0) return false;
+  std::int64_t inner = 1;
+  for (int dim = part.dim + 1; dim < part.whole.rank(); ++dim) inner *= part.whole[dim];
+  const std::int64_t along = first / inner % part.whole[part.dim];
+  return along >= part.tail_begin && along < part.tail_begin + part.tail;
 }
 
 }  // namespace plimsoll::ops

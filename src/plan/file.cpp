@@ -112,7 +112,9 @@ Json part_json(const ops::Part& part) {
                        {"dim", part.dim},
                        {"begin", part.begin},
                        {"slice", shape_json(part.slice)},
-                       {"shard", part.shard}});
+                       {"shard", part.shard},
+                       {"tail", part.tail},
+                       {"tail_begin", part.tail_begin}});
 }
 
 Json buffer_json(const Buffer& buffer) {
@@ -286,6 +288,8 @@ ops::Part part_from(const Json& json) {
           .dim = small_from(json.at("dim")),
           .begin = count_from(json.at("begin")),
           .slice = shape_from(json.at("slice")),
+          .tail = count_from(json.at("tail")),
+          .tail_begin = count_from(json.at("tail_begin")),
           .shard = count_from(json.at("shard"))};
 }
 
@@ -324,7 +328,8 @@ Json to_json(const Plan& plan) {
                        {"strategy", plan.strategy},
                        {"notes", list_json<std::string>(plan.notes, [](const std::string& note) { return Json(note); })},
                        {"threads", plan.threads},
-                       {"mesh", Json::array({plan.mesh.pipe, plan.mesh.data, plan.mesh.tensor, plan.mesh.tied})},
+                       {"mesh", Json::array({plan.mesh.pipe, plan.mesh.data, plan.mesh.tensor, plan.mesh.tied, plan.mesh.data_inner,
+                                             plan.mesh.tensor_inner})},
                        {"procedures", list_json<Procedure>(plan.procedures.items(), procedure_json)},
                        {"classes", list_json<RankClass>(plan.classes, class_json)}});
 }
@@ -340,11 +345,14 @@ Plan plan_from_json(const Json& json) {
   plan.threads = small_from(json.at("threads"));
   const Json& mesh = json.at("mesh");
   plan.mesh = {small_from(mesh.at(std::size_t{0})), small_from(mesh.at(std::size_t{1})), small_from(mesh.at(std::size_t{2})),
-               small_from(mesh.at(std::size_t{3}))};
+               small_from(mesh.at(std::size_t{3})), small_from(mesh.at(std::size_t{4})), small_from(mesh.at(std::size_t{5}))};
   for (std::int32_t extent : {plan.mesh.pipe, plan.mesh.data, plan.mesh.tensor}) {
     if (extent < 1 || extent > 1'000'000) mesh.fail_expected("1 to 1,000,000 ranks on each axis");
   }
   if (plan.mesh.tied < 0 || plan.mesh.tied >= plan.mesh.pipe) mesh.fail_expected("a tied place on the pipe axis");
+  const bool inner_fits = plan.mesh.data_inner >= 0 && (plan.mesh.data_inner == 0 || plan.mesh.data % plan.mesh.data_inner == 0) &&
+                          plan.mesh.tensor_inner >= 1 && plan.mesh.tensor % plan.mesh.tensor_inner == 0;
+  if (!inner_fits) mesh.fail_expected("inner axes that divide theirs");
   for (const Json& procedure : json.at("procedures").as_array()) plan.procedures.add(procedure_from(procedure));
   plan.classes = list_from<RankClass>(json.at("classes"), class_from);
   const std::vector<std::string> found = problems(plan);

@@ -94,8 +94,12 @@ class Meetings {
   bool pass(const Actor& actor, std::size_t stream, const Call& call, const Instruction& instruction) {
     if (const auto* message = std::get_if<Message>(&instruction)) return carry(actor, call, message->op);
     const auto* collective = std::get_if<Collective>(&instruction);
-    if (collective == nullptr || collective->op.axis == ops::Axis::data) return true;
-    return gather(actor, stream, call, collective->op);
+    if (collective == nullptr) return true;
+    const ops::Axis axis = collective->op.axis;
+    if (axis == ops::Axis::data || axis == ops::Axis::data_inner || axis == ops::Axis::data_outer) return true;
+    ops::Collective op = collective->op;
+    op.place = 0;  // where they are on the axis is all that may differ
+    return gather(actor, stream, call, op);
   }
 
   bool carry(const Actor& actor, const Call& call, const ops::Message& message) {
@@ -111,7 +115,9 @@ class Meetings {
 
   // A member that has arrived waits until all others have.
   bool gather(const Actor& actor, std::size_t stream, const Call& call, const ops::Collective& op) {
-    const std::int32_t line = op.axis == ops::Axis::tensor ? actor.pipe : actor.tensor;
+    const std::int32_t line = op.axis == ops::Axis::tensor         ? actor.pipe
+                              : op.axis == ops::Axis::tensor_inner ? actor.pipe * plan_.mesh.tensor + actor.tensor / plan_.mesh.tensor_inner
+                                                                   : actor.tensor;
     const std::pair<ops::Axis, std::int32_t> group{op.axis, line};
     std::vector<Gathering>& gatherings = gatherings_[group];
     auto& [count, waiting] = attended_[{&actor, op.axis}];

@@ -3,6 +3,7 @@
 #include <algorithm>
 
 #include "base/error.h"
+#include "ops/placement.h"
 
 namespace plimsoll::plan {
 
@@ -39,21 +40,32 @@ std::int32_t Mesh::extent(ops::Axis axis) const {
     case ops::Axis::data: return data;
     case ops::Axis::tensor: return tensor;
     case ops::Axis::tied: return tied > 0 ? 2 : 1;
+    case ops::Axis::data_inner: return data_inner > 0 ? data_inner : data;
+    case ops::Axis::data_outer: return data_inner > 0 ? data / data_inner : 1;
+    case ops::Axis::tensor_inner: return tensor_inner;
   }
   return 1;
 }
 
 std::int32_t Mesh::place(ops::Axis axis, std::int32_t rank) const {
-  switch (axis) {
-    case ops::Axis::pipe: return rank / (tensor * data);
-    case ops::Axis::data: return rank / tensor % data;
-    case ops::Axis::tensor: return rank % tensor;
-    case ops::Axis::tied: {
-      const std::int32_t pipe_place = place(ops::Axis::pipe, rank);
-      return pipe_place == 0 ? 0 : pipe_place == tied ? 1 : -1;
-    }
+  if (axis == ops::Axis::tied) {
+    const std::int32_t pipe_place = place(ops::Axis::pipe, rank);
+    return pipe_place == 0 ? 0 : pipe_place == tied ? 1 : -1;
   }
-  return 0;
+  return rank / stride(axis) % extent(axis);
+}
+
+std::int32_t Mesh::stride(ops::Axis axis) const {
+  switch (axis) {
+    case ops::Axis::pipe:
+    case ops::Axis::tied: return tensor * data;
+    case ops::Axis::data:
+    case ops::Axis::data_inner: return tensor;
+    case ops::Axis::data_outer: return tensor * extent(ops::Axis::data_inner);
+    case ops::Axis::tensor:
+    case ops::Axis::tensor_inner: return 1;
+  }
+  return 1;
 }
 
 std::vector<std::int32_t> Mesh::group(ops::Axis axis, std::int32_t rank) const {
@@ -61,11 +73,26 @@ std::vector<std::int32_t> Mesh::group(ops::Axis axis, std::int32_t rank) const {
     const std::int32_t first = rank % (tensor * data);
     return {first, first + tied * tensor * data};
   }
-  const std::int32_t stride = axis == ops::Axis::tensor ? 1 : axis == ops::Axis::data ? tensor : tensor * data;
-  const std::int32_t first = rank - place(axis, rank) * stride;
+  const std::int32_t first = rank - place(axis, rank) * stride(axis);
   std::vector<std::int32_t> ranks;
-  for (std::int32_t place_on_axis = 0; place_on_axis < extent(axis); ++place_on_axis) ranks.push_back(first + place_on_axis * stride);
+  for (std::int32_t place_on_axis = 0; place_on_axis < extent(axis); ++place_on_axis) ranks.push_back(first + place_on_axis * stride(axis));
   return ranks;
+}
+
+std::vector<ops::Axis> Mesh::axes() const {
+  std::vector<ops::Axis> found;
+  for (ops::Axis axis : {ops::Axis::data, ops::Axis::tensor, ops::Axis::pipe, ops::Axis::tied, ops::Axis::data_inner, ops::Axis::data_outer,
+                         ops::Axis::tensor_inner}) {
+    if (extent(axis) > 1 && (axis != ops::Axis::data_inner || data_inner > 0)) found.push_back(axis);
+  }
+  return found;
+}
+
+std::vector<std::int64_t> part_counts(const ops::Collective& op, const TensorType& given, const TensorType& made) {
+  std::vector<std::int64_t> counts(static_cast<std::size_t>(op.members), std::min(given.shape.elements(), made.shape.elements()));
+  for (std::int64_t member = 0; member < op.members && op.rows > 0; ++member)
+    counts[static_cast<std::size_t>(member)] = ops::Seat{.members = op.members, .place = member}.units_here(op.rows) * given.shape[-1];
+  return counts;
 }
 
 std::int32_t moments_of(const Program& program) {
@@ -82,7 +109,7 @@ std::int64_t sent_bytes(const ops::Collective& op, const TensorType& given, cons
   switch (op.kind) {
     case ops::CollectiveKind::all_reduce: {
       // Elements are dealt out evenly; the first ranks have one more.
-      const std::int64_t elements = given.shape.elements();
+      const std::int64_t elements = given.shape.elements() - op.first;
       const std::int64_t own = elements / op.members + (place < elements % op.members ? 1 : 0);
       return (others * own + elements - own) * base::size_of(given.dtype);
     }

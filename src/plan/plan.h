@@ -63,7 +63,7 @@ struct Operand {
   enum class Kind : std::uint8_t { slot, temporary } kind = Kind::slot;
   std::uint32_t index = 0;
   TensorType type{};  // how the instruction sees it
-  // It is this rank's shard: it starts (place on the data axis) x (its own bytes) into the slot. So ranks of one class
+  // It is this rank's shard: it starts (place on data_inner) x (its own bytes) into the slot. So ranks of one class
   // can work on different parts of the same buffer.
   bool own_shard = false;
 
@@ -179,12 +179,15 @@ struct Buffer {
   bool operator==(const Buffer&) const = default;
 };
 
-// How many ranks each axis has. Rank r sits at tensor place r mod tensor, then data, then pipe.
+// How many ranks each axis has. Rank r sits at tensor place r mod tensor, then data, then pipe. Inner axes are neighbours on
+// theirs; data_outer are the data ranks at one place of data_inner.
 struct Mesh {
   std::int32_t pipe = 1;
   std::int32_t data = 1;
   std::int32_t tensor = 1;
-  std::int32_t tied = 0;  // the place of the pipe axis that shares a weight with the first; 0: none does
+  std::int32_t tied = 0;          // the place of the pipe axis that shares a weight with the first; 0: none does
+  std::int32_t data_inner = 0;    // divides data; 0: all of it
+  std::int32_t tensor_inner = 1;  // divides tensor
 
   std::int32_t ranks() const { return pipe * data * tensor; }
   std::int32_t extent(ops::Axis axis) const;
@@ -192,6 +195,10 @@ struct Mesh {
   bool sits_on(ops::Axis axis, std::int32_t rank) const { return axis != ops::Axis::tied || place(axis, rank) >= 0; }
   // The ranks that share everything with `rank` but the place on the axis, in order of that place.
   std::vector<std::int32_t> group(ops::Axis axis, std::int32_t rank) const;
+  // Axes with more than one rank, each once: an inner axis that is all of its axis is not among them.
+  std::vector<ops::Axis> axes() const;
+  // How far neighbours on the axis are apart.
+  std::int32_t stride(ops::Axis axis) const;
   bool operator==(const Mesh&) const = default;
 };
 
@@ -221,6 +228,9 @@ using ops::name_of;
 std::string_view name_of(Access access);
 std::string_view name_of(StreamKind kind);
 std::string_view name_of(BufferKind kind);
+
+// Elements of every member's part of a tensor that is scattered or gathered.
+std::vector<std::int64_t> part_counts(const ops::Collective& op, const TensorType& given, const TensorType& made);
 
 // How many calls all streams of the program have: moments are 0 .. this - 1.
 std::int32_t moments_of(const Program& program);

@@ -143,7 +143,7 @@ class ProcedureVerifier {
     const TensorType& held = is_slot ? procedure_.slots[operand.index].type : procedure_.temporaries[operand.index].type;
     const std::string& name = is_slot ? procedure_.slots[operand.index].name : procedure_.temporaries[operand.index].name;
     const std::int64_t room = is_slot ? procedure_.slots[operand.index].bytes.count : held.bytes();
-    const std::int64_t needed = operand.type.bytes() * (operand.own_shard ? plan_.mesh.data : 1);
+    const std::int64_t needed = operand.type.bytes() * (operand.own_shard ? plan_.mesh.extent(ops::Axis::data_inner) : 1);
     if (operand.own_shard && !is_slot) report_("{}: {} sees a shard of {}, which is not a slot", procedure_.name, user, name);
     if (needed > room) {
       report_("{}: {} sees {} as {}, which holds only {}", procedure_.name, user, name, base::to_string(operand.type),

@@ -1,5 +1,6 @@
 #include "strategy/legality.h"
 
+#include <algorithm>
 #include <array>
 
 #include <fmt/format.h>
@@ -56,7 +57,18 @@ std::vector<std::string> reasons_against(const Strategy& strategy) {
       fmt::format(
           "\"reduce\" is \"main\", which brings whole gradients to one rank, but \"zero\" is {}; use \"zero\": 0 or \"reduce\": \"ring\"",
           strategy.zero));
-  against(strategy.sequence_parallel, "\"sequence_parallel\" is true, but the tensor axis has one rank; use false");
+  against(strategy.zero_group > 0 && strategy.data % strategy.zero_group != 0,
+          fmt::format("\"zero_group\" is {}, which does not divide \"data\": {} leaves {} over; use a divisor, or 0 for all data ranks",
+                      strategy.zero_group, strategy.data, strategy.data % std::max<std::int64_t>(1, strategy.zero_group)));
+  against(strategy.zero_group == 1 && strategy.data > 1,
+          "\"zero_group\" is 1, and one rank shares nothing out; use 2 or more, 0 for all data ranks, or \"zero\": 0");
+  against(
+      strategy.zero_group > 0 && strategy.zero == 0,
+      fmt::format("\"zero_group\" is {}, but with \"zero\": 0 nothing is shared out; use 0, or \"zero\": 1, 2 or 3", strategy.zero_group));
+  against(strategy.sequence_parallel && strategy.tensor == 1,
+          "\"sequence_parallel\" is true, but the tensor axis has one rank; use false, or a larger \"tensor\"");
+  against(strategy.sequence_parallel && strategy.pipe > 1,
+          "\"sequence_parallel\" is true, but pipeline stages exchange whole activations; use false, or \"pipe\": 1");
   against(strategy.pipe == 1 && strategy.partition != StagePartition::equal,
           "\"stages\" divides the blocks, but there is one stage; use \"equal\"");
   against(strategy.recompute_every > 1 && strategy.recompute != Recompute::full,
@@ -93,11 +105,15 @@ std::string describe(const Strategy& strategy) {
     constexpr std::array<std::string_view, 4> kSplit{"everything whole", "optimizer state in shards",
                                                      "optimizer state and gradients in shards",
                                                      "optimizer state, gradients and weights in shards"};
-    return fmt::format("{} data ranks, ZeRO {}: {}{}", strategy.data, strategy.zero, kSplit.at(static_cast<std::size_t>(strategy.zero)),
-                       recompute + tiers);
+    const std::string groups =
+        strategy.shards() < strategy.data ? fmt::format(" of {}, {} alike", strategy.shards(), strategy.data / strategy.shards()) : "";
+    return fmt::format("{} data ranks, ZeRO {}{}: {}{}", strategy.data, strategy.zero, groups,
+                       kSplit.at(static_cast<std::size_t>(strategy.zero)), recompute + tiers);
   }
-  return fmt::format("data {} x tensor {} x pipe {}, ZeRO {}, {}, recompute {}{}", strategy.data, strategy.tensor, strategy.pipe,
-                     strategy.zero, strategy.schedule, name_of(strategy.recompute), tiers);
+  return fmt::format("data {} x tensor {}{} x pipe {}, ZeRO {}{}, {}, recompute {}{}", strategy.data, strategy.tensor,
+                     strategy.sequence_parallel ? " by sequence" : "", strategy.pipe, strategy.zero,
+                     strategy.shards() < strategy.data ? fmt::format(" in groups of {}", strategy.shards()) : "", strategy.schedule,
+                     name_of(strategy.recompute), tiers);
 }
 
 }  // namespace plimsoll::strategy

@@ -52,6 +52,7 @@ struct Strategy {
   std::int64_t tensor = 1;
   std::int64_t pipe = 1;
   std::int64_t zero = 0;
+  std::int64_t zero_group = 0;  // neighbouring data ranks that share tensors out, the groups being alike; 0: all data ranks
   bool sequence_parallel = false;
   Reduce reduce = Reduce::ring;
   StagePartition partition = StagePartition::equal;
@@ -73,6 +74,8 @@ struct Strategy {
   bool delayed_update = false;
 
   std::int64_t ranks() const { return data * tensor * pipe; }
+  // Data ranks over which a tensor is split.
+  std::int64_t shards() const { return zero_group > 0 ? zero_group : data; }
   bool operator==(const Strategy&) const = default;
 };
 

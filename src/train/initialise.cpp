@@ -111,7 +111,7 @@ void initialise(const graph::Graph& graph, executor::Executor& executor, const I
   if (graph.scalars.valid()) *reinterpret_cast<ops::StepScalars*>(buffers.bytes("scalars")) = ops::StepScalars{};
 }
 
-void refresh_copies(const graph::Graph& graph, executor::Executor& executor, collectives::Group* data) {
+void refresh_copies(const graph::Graph& graph, executor::Executor& executor, collectives::Group* sharing) {
   const Buffers buffers(executor);
   for (const graph::Parameter& parameter : graph.parameters) {
     if (parameter.master == parameter.weight) continue;
@@ -130,9 +130,9 @@ void refresh_copies(const graph::Graph& graph, executor::Executor& executor, col
     if (shard == 0 || buffers.part(weight).shard != 0) continue;
     // Each rank knows its own shard of a weight that all of them need whole.
     const std::size_t bytes = static_cast<std::size_t>(shard * base::size_of(dtype));
-    const std::span<std::byte> whole{copy, bytes * static_cast<std::size_t>(data->size())};
-    const std::vector<std::int64_t> counts(static_cast<std::size_t>(data->size()), shard);
-    data->all_gather(whole.subspan(bytes * static_cast<std::size_t>(data->rank()), bytes), whole, counts, dtype);
+    const std::span<std::byte> whole{copy, bytes * static_cast<std::size_t>(sharing->size())};
+    const std::vector<std::int64_t> counts(static_cast<std::size_t>(sharing->size()), shard);
+    sharing->all_gather(whole.subspan(bytes * static_cast<std::size_t>(sharing->rank()), bytes), whole, counts, dtype);
   }
 }
 

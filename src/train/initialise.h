@@ -22,7 +22,7 @@ void initialise(const graph::Graph& graph, executor::Executor& executor, const I
 std::vector<float> initial_values(const graph::Graph& graph, const graph::Parameter& parameter, std::uint64_t seed);
 
 // The weights a model computes with, from their f32 masters (after loading a checkpoint or a model file).
-// `data` joins the ranks of the data axis, where there are several: all of them call this together.
-void refresh_copies(const graph::Graph& graph, executor::Executor& executor, collectives::Group* data);
+// `sharing` joins the ranks that share tensors out, where there are several: all of them call this together.
+void refresh_copies(const graph::Graph& graph, executor::Executor& executor, collectives::Group* sharing);
 
 }  // namespace plimsoll::train

@@ -135,6 +135,8 @@ struct Session::State {
       tensor_group = options.transport->make_group(plan.mesh.group(ops::Axis::tensor, rank), "tensor, between steps");
     if (plan.mesh.data > 1) data_group = options.transport->make_group(plan.mesh.group(ops::Axis::data, rank), "data, between steps");
     if (plan.mesh.pipe > 1) pipe_group = options.transport->make_group(plan.mesh.group(ops::Axis::pipe, rank), "pipe, between steps");
+    if (plan.mesh.data_inner > 1)
+      shard_group = options.transport->make_group(plan.mesh.group(ops::Axis::data_inner, rank), "shards, between steps");
     for (const auto& graph : {&graphs.prefill, &graphs.decode, &graphs.infer, &graphs.evaluate, &graphs.train}) {
       if (!*graph) continue;
       const bool draws = options.draw_parameters && &**graph == &graphs.first();
@@ -153,6 +155,7 @@ struct Session::State {
   std::int32_t rank;
   std::unique_ptr<collectives::Group> world;
   std::unique_ptr<collectives::Group> data_group;
+  std::unique_ptr<collectives::Group> shard_group;  // where those are not all data ranks
   std::unique_ptr<collectives::Group> tensor_group;
   std::unique_ptr<collectives::Group> pipe_group;
   std::unique_ptr<executor::Executor> executor;
@@ -178,9 +181,10 @@ std::uint64_t Session::seed() const { return state_->options.seed; }
 std::int32_t Session::rank() const { return state_->rank; }
 collectives::Group* Session::world() { return state_->world.get(); }
 collectives::Group* Session::data_group() { return state_->data_group.get(); }
+collectives::Group* Session::shard_group() { return state_->plan.mesh.data_inner > 0 ? state_->shard_group.get() : data_group(); }
 collectives::Group* Session::tensor_group() { return state_->tensor_group.get(); }
 collectives::Group* Session::pipe_group() { return state_->pipe_group.get(); }
-void Session::refresh_weights() { refresh_copies(graph(), executor(), data_group()); }
+void Session::refresh_weights() { refresh_copies(graph(), executor(), shard_group()); }
 executor::Executor& Session::executor() { return *state_->executor; }
 const Buffers& Session::buffers() const { return state_->buffers; }
 

@@ -89,9 +89,11 @@ class Session {
   ops::StepScalars& scalars();                  // to change them
   const ops::StepScalars& scalars_now() const;  // as the last program left them
 
-  // All ranks, and those of an axis, for what is done between programs; null when there is one.
+  // All ranks, and those of an axis, for what is done between programs; null when there is one. Those of shard_group share tensors
+  // out in shards.
   collectives::Group* world();
   collectives::Group* data_group();
+  collectives::Group* shard_group();
   collectives::Group* tensor_group();
   collectives::Group* pipe_group();
   // Weights in the compute type, from their masters; called by all ranks together.

@@ -81,17 +81,22 @@ struct Copies {
   std::int64_t place = 0;
 };
 
-Copies copies_of(const Session& session, const std::string& buffer) {
+Copies copies_of(const Session& session, const HeldPiece& piece) {
   const plan::Mesh& mesh = session.plan().mesh;
-  const ops::Part part = session.buffers().part(buffer);
+  const ops::Part part = session.buffers().part(piece.buffer);
   Copies copies;
   const auto spread_over = [&](std::int64_t members, std::int64_t place) {
     copies.place = copies.place * members + place;
     copies.members *= members;
   };
-  if (part.shard == 0) spread_over(mesh.data, mesh.place(ops::Axis::data, session.rank()));
-  if (part.dim < 0) spread_over(mesh.tensor, mesh.place(ops::Axis::tensor, session.rank()));
-  const std::vector<std::int32_t> holders = pipe_holders(session, buffer);
+  const auto over_axis = [&](ops::Axis axis) { spread_over(mesh.extent(axis), mesh.place(axis, session.rank())); };
+  over_axis(part.shard == 0 ? ops::Axis::data : ops::Axis::data_outer);
+  if (part.dim < 0) {
+    over_axis(ops::Axis::tensor);
+  } else if (ops::is_tail(part, piece.begin / base::size_of(piece.whole.dtype))) {
+    over_axis(ops::Axis::tensor_inner);
+  }
+  const std::vector<std::int32_t> holders = pipe_holders(session, piece.buffer);
   spread_over(std::ssize(holders), std::find(holders.begin(), holders.end(), session.rank()) - holders.begin());
   return copies;
 }
@@ -135,7 +140,7 @@ std::vector<HeldPiece> own_pieces(const Session& session) {
   std::vector<HeldPiece> pieces = held_pieces(session, plan::Access::read);
   std::erase_if(pieces, [](const HeldPiece& piece) { return piece.data.empty(); });
   for (HeldPiece& piece : pieces) {
-    const Copies alike = copies_of(session, piece.buffer);
+    const Copies alike = copies_of(session, piece);
     const auto size = static_cast<std::size_t>(base::size_of(piece.whole.dtype));
     const collectives::Share share = collectives::share_of(static_cast<std::int64_t>(piece.data.size() / size),
                                                            static_cast<int>(alike.members), static_cast<int>(alike.place));

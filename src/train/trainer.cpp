@@ -4,6 +4,7 @@
 #include <numeric>
 #include <optional>
 
+#include "collectives/agree.h"
 #include "data/batch_share.h"
 #include "train/evaluator.h"
 #include "train/lr_schedule.h"
@@ -24,6 +25,18 @@ Session make_session(const config::Run& run, const TrainContext& context) {
   return Session(options);
 }
 
+// Ranks read their own copies of the data: all must hold the same, or they train on different samples.
+void agree_on_data(Session& session, const data::BatchReader& reader, const config::Run& run) {
+  if (session.world() == nullptr) return;
+  std::vector<std::int32_t> tokens(static_cast<std::size_t>(run.batch.sequence));
+  std::vector<std::int32_t> targets(tokens.size());
+  reader.read({0, 1}, {.rows = 1, .sequence = run.batch.sequence, .tokens = tokens, .targets = targets});
+  std::uint64_t hash = 0xCBF29CE484222325u;
+  for (std::int32_t token : tokens) hash = (hash ^ static_cast<std::uint32_t>(token)) * 0x100000001B3u;
+  collectives::agree(*session.world(),
+                     {{"data.train", fmt::format("{} samples, the first of digest {:016x}", reader.sampler().samples_per_epoch(), hash)}});
+}
+
 }  // namespace
 
 struct Trainer::State {
@@ -33,6 +46,7 @@ struct Trainer::State {
         train_reader(open_reader(where.file_system, given, given.data.train, false)),
         session(make_session(given, where)) {
     if (!given.data.valid.empty()) evaluator.emplace(where.file_system, given);
+    agree_on_data(session, *train_reader, given);
   }
 
   config::Run run;

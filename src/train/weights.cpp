@@ -82,11 +82,11 @@ void write_parameters(Session& session, const std::function<void(const Parameter
 
 namespace {
 
-// Gives every rank of the data axis the whole of a tensor of which each holds a shard.
+// Gives every rank that shares it out the whole of a tensor of which each holds a shard.
 std::vector<std::byte> gather_shards(Session& session, const std::string& buffer) {
   const Buffers& buffers = session.buffers();
   const plan::Buffer& known = buffers.buffer(buffer);
-  collectives::Group& group = *session.data_group();
+  collectives::Group& group = *session.shard_group();
   const std::span<const std::byte> own{buffers.bytes(buffer, plan::Access::read), static_cast<std::size_t>(known.type.bytes())};
   std::vector<std::byte> whole(own.size() * static_cast<std::size_t>(group.size()));
   const std::vector<std::int64_t> counts(static_cast<std::size_t>(group.size()), known.type.shape.elements());

@@ -174,5 +174,105 @@ TEST(Ranks, AKilledRankIsNamedAndTheRunGoesOn) {
   EXPECT_GE(kills, kTrials / 2);
 }
 
+// ---- ranks that stop, and what they leave
+
+// Once some steps are done.
+bool trains(const RunFolder& folder) {
+  for (int look = 0; look < 600; ++look) {
+    if (lines_of(folder.read("out/metrics.jsonl")).size() > 3) return true;
+    std::this_thread::sleep_for(std::chrono::milliseconds(50));
+  }
+  return false;
+}
+
+double seconds_since(std::chrono::steady_clock::time_point start) {
+  return std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count();
+}
+
+// The last line is the call that the other rank did not come to.
+void expect_last_calls(const RunFolder& folder, int rank) {
+  const std::vector<std::string> lines = lines_of(folder.read("out/calls-of-rank-" + std::to_string(rank) + ".txt"));
+  ASSERT_GT(lines.size(), 2u);
+  EXPECT_NE(lines[0].find("calls of rank " + std::to_string(rank) + " of 2"), std::string::npos) << lines[0];
+  EXPECT_LE(lines.size(), 1025u);
+  EXPECT_NE(lines.back().find("not over"), std::string::npos) << lines.back();
+  EXPECT_NE(lines.back().find(" bytes)"), std::string::npos) << lines.back();
+  EXPECT_EQ(lines[1].find("not over"), std::string::npos) << lines[1];
+}
+
+const Arguments kForEver{"--set", "steps=1000000", "--set", "checkpoint.every=0", "--set", "strategy.data=2"};
+
+TEST(Ranks, AStoppedProcessIsNamedAndTheOthersLastCallsAreKept) {
+  const RunFolder folder;
+  Child child(plimsoll_command(with(with(kTrain, kForEver), {"--processes", "--set", "limits.silence=1"})), folder.path());
+  ASSERT_TRUE(trains(folder));
+  const std::vector<pid_t> ranks = children_of(child.pid());
+  ASSERT_EQ(ranks.size(), 2u);
+  kill(ranks[1], SIGSTOP);
+  const auto start = std::chrono::steady_clock::now();
+  const Ended ended = child.wait();
+  EXPECT_LT(seconds_since(start), 10.0);
+  EXPECT_EQ(ended.exit_code, 4) << ended.err;
+  EXPECT_NE(ended.err.find("rank 1 gave no sign of life for 1 s"), std::string::npos) << ended.err;
+  EXPECT_NE(ended.err.find("out/calls-of-rank-*.txt"), std::string::npos) << ended.err;
+  expect_last_calls(folder, 0);
+}
+
+TEST(Ranks, AStoppedRankUnderMpiIsNamedAfterTheLimit) {
+  if (!PLIMSOLL_BUILT_WITH_MPI) GTEST_SKIP() << "this program was built without MPI";
+  const RunFolder folder;
+  const Arguments command = plimsoll_command(with(with(kTrain, kForEver), {"--set", "limits.wait=2"}));
+  Child child(with({"mpirun", "--allow-run-as-root", "--oversubscribe", "-n", "2"}, command), folder.path());
+  ASSERT_TRUE(trains(folder));
+  const std::vector<pid_t> ranks = children_of(child.pid());
+  ASSERT_EQ(ranks.size(), 2u);
+  kill(ranks[1], SIGSTOP);
+  const auto start = std::chrono::steady_clock::now();
+  const Ended ended = child.wait();
+  EXPECT_LT(seconds_since(start), 2.0 + 5.0 + 3.0);  // the last is the launcher's own
+  EXPECT_EQ(ended.exit_code, 4) << ended.err;
+  EXPECT_NE(ended.err.find("rank 1 did not come within the limit of 2 s"), std::string::npos) << ended.err;
+  EXPECT_NE(ended.err.find("out/calls-of-rank-0.txt"), std::string::npos) << ended.err;
+  expect_last_calls(folder, 0);
+}
+
+// ---- ranks that do not belong together
+
+TEST(Ranks, DifferentSettingsUnderMpiAreNamedOnce) {
+  if (!PLIMSOLL_BUILT_WITH_MPI) GTEST_SKIP() << "this program was built without MPI";
+  const RunFolder folder;
+  const Arguments one = with(with({"-n", "1"}, plimsoll_command(kTrain)), {"--set", "strategy.data=2"});
+  const Arguments other = with(with({"-n", "1"}, plimsoll_command(kTrain)), {"--set", "strategy.data=2", "--set", "optimizer.lr=0.5"});
+  Child child(with(with(with({"mpirun", "--allow-run-as-root", "--oversubscribe"}, one), {":"}), other), folder.path());
+  const Ended ended = child.wait();
+  EXPECT_EQ(ended.exit_code, 2) << ended.err;
+  EXPECT_EQ(complaints(ended), 1) << ended.err;
+  EXPECT_NE(ended.err.find("optimizer.lr"), std::string::npos) << ended.err;
+  EXPECT_NE(ended.err.find("rank 1"), std::string::npos) << ended.err;
+}
+
+TEST(Ranks, WrongVariablesOfALauncherAreRefused) {
+  struct Wrong {
+    std::vector<std::string> environment;
+    Arguments arguments;
+    std::string says;
+  };
+  const std::string address = "MASTER_ADDR=127.0.0.1";
+  const std::string port = "MASTER_PORT=29511";
+  for (const Wrong& wrong :
+       {Wrong{{"RANK=2", "WORLD_SIZE=2", address, port}, {}, "RANK"}, Wrong{{"RANK=0", "WORLD_SIZE=0", address, port}, {}, "WORLD_SIZE"},
+        Wrong{{"RANK=0"}, {}, "WORLD_SIZE"}, Wrong{{"RANK=0", "WORLD_SIZE=2", address, port}, {}, "2 processes were started"},
+        Wrong{{"RANK=0", "WORLD_SIZE=2"}, {"--set", "transport=nccl", "--set", "device=cpu"}, "\"device\" is \"cpu\""},
+        Wrong{{}, {"--set", "transport=nccl", "--set", "device=cuda"}, "nccl"}}) {
+    const RunFolder folder;
+    Child child(plimsoll_command(with(kTrain, wrong.arguments)), folder.path(), wrong.environment);
+    const Ended ended = child.wait();
+    EXPECT_EQ(ended.exit_code, 2) << ended.err;
+    EXPECT_EQ(complaints(ended), 1) << ended.err;
+    EXPECT_NE(ended.err.find(wrong.says), std::string::npos) << ended.err;
+    EXPECT_FALSE(folder.exists("out/checkpoints")) << wrong.says;
+  }
+}
+
 }  // namespace
 }  // namespace plimsoll::tests

@@ -268,6 +268,58 @@ TEST(Threads, ARankThatHangsIsNamedAfterTheLimit) {
   }
 }
 
+TEST(CallLog, KeepsTheNewestCallsOfAllGroups) {
+  constexpr std::uint64_t kBarriers = 700;
+  run_threads(2, [](Transport& transport) {
+    const auto first = transport.make_world("first");
+    const auto second = transport.make_world("second");
+    float number = 1.0f;
+    const auto bytes = std::as_writable_bytes(std::span(&number, 1));
+    for (std::uint64_t call = 0; call < kBarriers; ++call) {
+      first->barrier();
+      second->all_reduce(bytes, bytes, base::DType::f32, Reduction::max);
+    }
+    const std::vector<CallLog::Entry> entries = transport.calls().last();
+    ASSERT_EQ(entries.size(), CallLog::kKept);
+    EXPECT_EQ(transport.calls().count(), 2 * kBarriers);
+    double before = 0.0;
+    for (std::size_t index = 0; index < entries.size(); ++index) {
+      const CallLog::Entry& entry = entries[index];
+      EXPECT_EQ(entry.group, index % 2 == 0 ? "first" : "second");
+      EXPECT_EQ(entry.call.sequence, kBarriers - CallLog::kKept / 2 + index / 2 + 1);
+      EXPECT_GE(entry.began, before);
+      EXPECT_GE(entry.ended, entry.began);
+      before = entry.began;
+    }
+    const std::string text = transport.calls().text(transport.rank(), transport.size());
+    EXPECT_EQ(std::count(text.begin(), text.end(), '\n'), static_cast<std::ptrdiff_t>(CallLog::kKept) + 1);
+    EXPECT_NE(text.find("second  all_reduce #700 (max, f32, 4 bytes)"), std::string::npos) << text.substr(text.size() - 200);
+  });
+}
+
+TEST(CallLog, ACallThatNeverCameBackIsNotOver) {
+  std::string text;
+  EXPECT_THROW(run_threads(2,
+                           [&](Transport& transport) {
+                             const auto world = transport.make_world("world");
+                             world->barrier();
+                             if (transport.rank() == 1) {
+                               std::this_thread::sleep_for(std::chrono::milliseconds(500));
+                               return;
+                             }
+                             try {
+                               world->barrier();
+                             } catch (const base::Error&) {
+                               text = transport.calls().text(0, 2);
+                               throw;
+                             }
+                           },
+                           {.progress = 0.1}),
+               base::Error);
+  EXPECT_NE(text.find("not over  world  barrier #2"), std::string::npos) << text;
+  EXPECT_NE(text.find("s  world  barrier #1"), std::string::npos) << text;
+}
+
 TEST(Threads, AMessageOfAnotherLengthIsNamed) {
   const auto messages = told(2, [](Transport& transport) {
     const auto world = transport.make_world("world");

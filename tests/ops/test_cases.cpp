@@ -118,6 +118,18 @@ void add_elementwise(std::vector<Case>& cases) {
   }
 }
 
+// Rows 5 to 13 of a micro-batch of three samples with seven rows each: what one of several ranks has.
+template <typename Attributes>
+Case with_some_rows(Case test) {
+  auto op = std::get<Attributes>(test.op);
+  op.first_row = 5;
+  op.sample_rows = 7;
+  test.op = op;
+  test.inputs[test.inputs.size() - 2].type.shape = Shape{3};
+  return test;
+}
+const Shape kSomeRows{9, 37};
+
 void add_dropout(std::vector<Case>& cases) {
   for (const DType dtype : kTypes) {
     for (const Shape& shape : activation_shapes("dropout")) {
@@ -126,6 +138,8 @@ void add_dropout(std::vector<Case>& cases) {
       cases.push_back(residual_case(kRate, shape, dtype));
     }
     cases.push_back(dropout_case(0.5, Shape{5, 3}, dtype));
+    cases.push_back(with_some_rows<ops::Dropout>(dropout_case(kRate, kSomeRows, dtype)));
+    cases.push_back(with_some_rows<ops::Residual>(residual_case(kRate, kSomeRows, dtype)));
   }
 }
 
@@ -144,6 +158,7 @@ void add_norm(std::vector<Case>& cases) {
         cases.push_back(norm_grad_case({.kind = kind, .bias = !bias, .has_dsum = true, .dtype = dtype}, shape, dtype));
       }
     }
+    cases.push_back(with_some_rows<ops::Norm>(norm_case({.bias = true, .residual = true, .rate = kRate, .site = kSite}, kSomeRows, dtype)));
     for (const ops::Heads& heads : {ops::Heads{1, 1, kLeastNorm}, ops::Heads{3, 3, 9}, ops::Heads{4, 2, 16}, ops::Heads{6, 1, 34}}) {
       cases.push_back(qk_norm_case({.heads = heads}, 2, 7, dtype));
       cases.push_back(qk_norm_grad_case({.heads = heads, .dtype = heads.kv == 1 ? dtype : DType::f32}, 2, 7, dtype));

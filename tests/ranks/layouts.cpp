@@ -1,5 +1,6 @@
 #include "ranks/layouts.h"
 
+#include <array>
 #include <mutex>
 
 #include <fmt/format.h>
@@ -15,7 +16,8 @@ namespace plimsoll::ranks {
 
 namespace {
 
-constexpr std::int64_t kSequence = 12;
+constexpr std::array kAxes{ops::Axis::data,       ops::Axis::tensor,     ops::Axis::pipe,        ops::Axis::tied,
+                           ops::Axis::data_inner, ops::Axis::data_outer, ops::Axis::tensor_inner};
 
 // Passes everything on, and keeps the groups in sight, so that what they sent can be read.
 class Counting final : public collectives::Transport {
@@ -34,7 +36,8 @@ class Counting final : public collectives::Transport {
   std::int64_t sent() const {
     std::int64_t bytes = 0;
     for (const auto& [name, group] : groups_) {
-      const bool axis = name == "data" || name == "tensor" || name == "pipe" || name == "tied";
+      const bool axis = name == "data" || name == "tensor" || name == "pipe" || name == "tied" || name == "data_inner" ||
+                        name == "data_outer" || name == "tensor_inner";
       if (axis || (name.starts_with("pipe ") && name.find(" to ") != std::string::npos)) bytes += group->traffic().sent;
     }
     return bytes;
@@ -44,6 +47,8 @@ class Counting final : public collectives::Transport {
   collectives::Transport& inner_;
   std::map<std::string, collectives::Group*> groups_;
 };
+
+}  // namespace
 
 train::SessionOptions options_for(const Task& task, const Layout& layout) {
   train::SessionOptions options{.forward = train::forward_of(task.model), .name = "small", .training = {}};
@@ -63,6 +68,8 @@ train::SessionOptions options_for(const Task& task, const Layout& layout) {
   options.evaluate = true;
   return options;
 }
+
+namespace {
 
 // Samples are the same for every layout: they depend on their number in the step alone.
 void fill(train::Session& session, std::string_view program, std::int32_t micro_batch, std::int64_t first, std::int64_t vocab,
@@ -155,7 +162,7 @@ void run_rank(const Task& task, const Layout& layout, Counting* transport, Outco
   const auto rank = static_cast<std::size_t>(session.rank());
   outcome.sent[rank] = sent;
   const plan::Program& program = *plan::find_program(session.executor().rank_class(), "train");
-  for (ops::Axis axis : {ops::Axis::data, ops::Axis::tensor, ops::Axis::pipe, ops::Axis::tied})
+  for (ops::Axis axis : kAxes)
     outcome.predicted[rank] += plan::wire_bytes(session.plan(), program, axis, session.plan().mesh.place(axis, session.rank())).count;
   if (outcome.losses.empty()) {
     outcome.losses = losses;

@@ -12,6 +12,8 @@
 
 namespace plimsoll::ranks {
 
+inline constexpr std::int64_t kSequence = 12;
+
 struct Layout {
   strategy::Strategy strategy;
   std::int64_t micro = 1;         // samples per micro-batch of a rank
@@ -42,6 +44,7 @@ struct Outcome {
 };
 
 model::Model small_model(model::Family family);
+train::SessionOptions options_for(const Task& task, const Layout& layout);
 Outcome train(const Task& task, const Layout& layout);
 
 }  // namespace plimsoll::ranks

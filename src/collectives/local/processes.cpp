@@ -86,7 +86,7 @@ class ProcessTransport final : public Transport {
                                         .key = hashed(key),
                                         .limits = memory_->control().limits,
                                         .spins = static_cast<unsigned>(size()) <= std::thread::hardware_concurrency()};
-    return std::make_unique<ProcessGroup>(std::move(name), options, memory_, watch_);
+    return recorded(std::make_unique<ProcessGroup>(std::move(name), options, memory_, watch_));
   }
 
   void abort(const std::string& reason) override { memory_->report_loss(rank_, fmt::format("failed: {}", reason)); }

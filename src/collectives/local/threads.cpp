@@ -71,7 +71,7 @@ class ThreadTransport final : public Transport {
     std::vector<int> members(ranks.begin(), ranks.end());
     const int member = position_of(rank_, members, size(), name);
     std::shared_ptr<ThreadMeeting> meeting = state_->join(name, members, made_[{name, members}]++);
-    return std::make_unique<ThreadGroup>(std::move(name), std::move(members), member, std::move(meeting), state_, state_->limits);
+    return recorded(std::make_unique<ThreadGroup>(std::move(name), std::move(members), member, std::move(meeting), state_, state_->limits));
   }
 
   void abort(const std::string& reason) override { state_->abort(rank_, reason); }

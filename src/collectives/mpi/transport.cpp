@@ -19,7 +19,7 @@ class MpiTransport final : public Transport {
 
   std::unique_ptr<Group> make_group(std::span<const int> ranks, std::string name) override {
     const int member = position_of(rank(), ranks, size(), name);
-    return std::make_unique<MpiGroup>(std::move(name), std::vector<int>(ranks.begin(), ranks.end()), member, world_);
+    return recorded(std::make_unique<MpiGroup>(std::move(name), std::vector<int>(ranks.begin(), ranks.end()), member, world_));
   }
 
   void abort(const std::string& reason) override { world_->abort(reason); }

@@ -90,6 +90,26 @@ std::string NcclGroup::complain() {
   return others.empty() ? text : fmt::format("{} ({})", text, fmt::join(others, ", "));
 }
 
+bool NcclGroup::on_host(const void* memory) {
+  cudaPointerAttributes attributes{};
+  check(cudaPointerGetAttributes(&attributes, memory), "cudaPointerGetAttributes");
+  return attributes.type == cudaMemoryTypeUnregistered || attributes.type == cudaMemoryTypeHost;
+}
+
+// A tensor of the host, for a while on the device.
+class NcclGroup::Staged {
+ public:
+  explicit Staged(Input host) : bytes_(host.size()) {
+    check(cudaMemcpy(memory_.at_least(std::max<std::size_t>(1, bytes_)), host.data(), bytes_, cudaMemcpyHostToDevice), "cudaMemcpy");
+  }
+  Output device() { return {memory_.at_least(std::max<std::size_t>(1, bytes_)), bytes_}; }
+  void give_back(Output host) { check(cudaMemcpy(host.data(), device().data(), bytes_, cudaMemcpyDeviceToHost), "cudaMemcpy"); }
+
+ private:
+  DeviceBuffer memory_;
+  std::size_t bytes_;
+};
+
 void NcclGroup::moved(std::int64_t sent, std::int64_t received) {
   traffic_.sent += sent;
   traffic_.received += received;
@@ -157,6 +177,11 @@ void NcclGroup::reduce_parts(const Call& call, Input in, const std::vector<Part>
 }
 
 void NcclGroup::do_all_reduce(const Call& call, Input in, Output out) {
+  if (on_host(out.data())) {
+    Staged from(in), to(out);
+    do_all_reduce(call, from.device(), to.device());
+    return to.give_back(out);
+  }
   current_ = call;
   const Share share = share_of(call.count, size(), rank());
   const std::int64_t own = share.count * base::size_of(call.dtype);
@@ -174,6 +199,11 @@ void NcclGroup::do_all_reduce(const Call& call, Input in, Output out) {
 }
 
 void NcclGroup::do_reduce_scatter(const Call& call, Input in, Output out, Counts counts) {
+  if (on_host(out.data())) {
+    Staged from(in), to(out);
+    do_reduce_scatter(call, from.device(), to.device(), counts);
+    return to.give_back(out);
+  }
   current_ = call;
   const std::vector<Part> parts = parts_of(counts, call.dtype);
   if (meeting_->canonical) {
@@ -198,6 +228,11 @@ void NcclGroup::do_reduce_scatter(const Call& call, Input in, Output out, Counts
 }
 
 void NcclGroup::do_all_gather(const Call& call, Input in, Output out, Counts counts) {
+  if (on_host(out.data())) {
+    Staged from(in), to(out);
+    do_all_gather(call, from.device(), to.device(), counts);
+    return to.give_back(out);
+  }
   current_ = call;
   const std::vector<Part> parts = parts_of(counts, call.dtype);
   if (even(counts)) {
@@ -218,6 +253,11 @@ void NcclGroup::do_all_gather(const Call& call, Input in, Output out, Counts cou
 }
 
 void NcclGroup::do_broadcast(const Call& call, Output data) {
+  if (on_host(data.data())) {
+    Staged staged(data);
+    do_broadcast(call, staged.device());
+    return staged.give_back(data);
+  }
   current_ = call;
   check(ncclBroadcast(data.data(), data.data(), data.size(), ncclUint8, call.other, all_.comm(), all_.stream()), "ncclBroadcast");
   all_.finish("broadcast");

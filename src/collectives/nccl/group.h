@@ -76,6 +76,10 @@ class NcclGroup final : public Group {
   void do_send(const Call& call, Input data) override;
   void do_receive(const Call& call, Output data) override;
 
+  // Tensors of the host go through the device; these are few and small (what ranks tell each other between steps).
+  class Staged;
+  static bool on_host(const void* memory);
+
   struct Part {
     std::size_t first = 0;
     std::size_t bytes = 0;

@@ -1,10 +1,11 @@
-// One GPU per rank, by NCCL. Ranks meet by address and port (launch.h, rendezvous.h); tensors are device memory.
+// One GPU per rank, by NCCL. Ranks meet by address and port (launch.h, rendezvous.h).
 //
 // Unproven beyond one rank: NCCL refuses two ranks on one GPU, and no machine with two was at hand. What one GPU can show is tested.
 //
 // What differs from the other transports:
 // - The order of sums is NCCL's own, so results equal the others' to rounding. With `canonical`, members exchange pieces and each folds
 //   its share in member order: the same bits as `local`, for more memory traffic.
+// - Tensors may lie in the memory of the host too: they are then copied there and back, which is for what is small.
 // - Inputs must be complete on the device when a call is made; results are complete when it returns.
 // - Calls are not compared before data moves. A call that does not complete within Limits::progress is compared then, through the
 //   rendezvous; lost ranks are named by it in Limits::heartbeat.

@@ -31,6 +31,7 @@ class NcclTransport final : public Transport {
 
   int rank() const override { return launch_.rank; }
   int size() const override { return launch_.ranks; }
+  bool takes_device_memory() const override { return true; }
   std::string description() const override { return meeting_->canonical ? "NCCL, canonical sums" : "NCCL"; }
 
   std::unique_ptr<Group> make_group(std::span<const int> ranks, std::string name) override {
@@ -39,7 +40,8 @@ class NcclTransport final : public Transport {
     std::string key = fmt::format("group {}", name);
     for (const int rank : ranks) key += fmt::format(" {}", rank);
     key += fmt::format(" #{}", made_[key]++);
-    return std::make_unique<NcclGroup>(std::move(name), std::vector<int>(ranks.begin(), ranks.end()), member, std::move(key), meeting_);
+    return recorded(
+        std::make_unique<NcclGroup>(std::move(name), std::vector<int>(ranks.begin(), ranks.end()), member, std::move(key), meeting_));
   }
 
   void abort(const std::string& reason) override {

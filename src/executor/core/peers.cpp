@@ -1,7 +1,5 @@
 #include "executor/core/peers.h"
 
-#include <algorithm>
-
 #include <fmt/format.h>
 
 #include "base/error.h"
@@ -12,8 +10,8 @@ Peers::Peers(const plan::Plan& plan, std::int32_t rank, collectives::Transport* 
   const plan::Mesh& mesh = plan.mesh;
   PLIMSOLL_CHECK(mesh.ranks() == (transport == nullptr ? 1 : transport->size()), "a plan for {} ranks on a transport of {}", mesh.ranks(),
                  transport == nullptr ? 1 : transport->size());
-  for (ops::Axis axis : {ops::Axis::data, ops::Axis::tensor, ops::Axis::pipe, ops::Axis::tied}) {
-    if (mesh.extent(axis) == 1 || !mesh.sits_on(axis, rank)) continue;
+  for (ops::Axis axis : mesh.axes()) {
+    if (!mesh.sits_on(axis, rank)) continue;
     groups_[static_cast<std::size_t>(axis)] = transport->make_group(mesh.group(axis, rank), std::string(ops::name_of(axis)));
   }
   const std::int32_t place = mesh.place(ops::Axis::pipe, rank);
@@ -29,10 +27,12 @@ Peers::Peers(const plan::Plan& plan, std::int32_t rank, collectives::Transport* 
 void Peers::run(const ops::Collective& op, const Tensor& from, const Tensor& to) {
   using collectives::Reduction;
   collectives::Group& group = *groups_[static_cast<std::size_t>(op.axis)];
-  const std::int64_t smaller = std::min(from.type.shape.elements(), to.type.shape.elements());
-  const std::vector<std::int64_t> counts(static_cast<std::size_t>(op.members), smaller);
+  const std::vector<std::int64_t> counts = plan::part_counts(op, from.type, to.type);
+  const auto left_alone = static_cast<std::size_t>(op.first * base::size_of(from.type.dtype));
   switch (op.kind) {
-    case ops::CollectiveKind::all_reduce: group.all_reduce(from.bytes(), to.bytes(), from.type.dtype, Reduction::sum); break;
+    case ops::CollectiveKind::all_reduce:
+      group.all_reduce(from.bytes().subspan(left_alone), to.bytes().subspan(left_alone), from.type.dtype, Reduction::sum);
+      break;
     case ops::CollectiveKind::reduce_scatter:
       group.reduce_scatter(from.bytes(), to.bytes(), counts, from.type.dtype, Reduction::sum);
       break;

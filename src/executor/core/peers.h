@@ -30,7 +30,7 @@ class Peers {
   void run(const ops::Message& op, std::int32_t micro_batch, std::span<std::byte> data);
 
  private:
-  std::array<std::unique_ptr<collectives::Group>, 4> groups_;            // by axis
+  std::array<std::unique_ptr<collectives::Group>, ops::kAxes> groups_;   // by axis
   std::map<std::int64_t, std::unique_ptr<collectives::Group>> sending_;  // by the place at the other end
   std::map<std::int64_t, std::unique_ptr<collectives::Group>> receiving_;
 };

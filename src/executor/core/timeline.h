@@ -14,6 +14,7 @@ struct TimelineEvent {
   std::int32_t micro_batch = 0;
   double begin = 0.0;  // seconds since the program started
   double end = 0.0;
+  double processor = 0.0;  // seconds that its thread computed, where that is measured
 };
 
 struct Timeline {

@@ -1,5 +1,7 @@
 #include "executor/cpu/cpu_executor.h"
 
+#include <time.h>
+
 #include <algorithm>
 #include <array>
 #include <chrono>
@@ -53,12 +55,18 @@ std::vector<base::TensorType> types_of(const std::vector<plan::Operand>& operand
 
 double seconds_now() { return std::chrono::duration<double>(std::chrono::steady_clock::now().time_since_epoch()).count(); }
 
+double thread_seconds() {
+  timespec time{};
+  clock_gettime(CLOCK_THREAD_CPUTIME_ID, &time);
+  return static_cast<double>(time.tv_sec) + 1e-9 * static_cast<double>(time.tv_nsec);
+}
+
 class CpuExecutor final : public Executor {
  public:
   CpuExecutor(const plan::Plan& plan, std::int32_t rank, collectives::Transport* transport)
       : plan_(plan),
         class_(plan::class_of(plan, rank)),
-        place_on_data_(plan.mesh.place(ops::Axis::data, rank)),
+        shard_place_(plan.mesh.place(ops::Axis::data_inner, rank)),
         transport_(transport),
         arenas_{storage::HostArena(class_.arena[static_cast<std::size_t>(plan::Tier::device)]),
                 storage::HostArena(class_.arena[static_cast<std::size_t>(plan::Tier::host)])},
@@ -81,7 +89,7 @@ class CpuExecutor final : public Executor {
 
   std::byte* host_view(plan::BufferId buffer, plan::Access) override { return address(buffer); }
   const plan::RankClass& rank_class() const override { return class_; }
-  std::int64_t data_place() const override { return place_on_data_; }
+  std::int64_t data_place() const override { return shard_place_; }
 
  private:
   std::byte* address(plan::BufferId id) const {
@@ -173,19 +181,25 @@ class CpuExecutor final : public Executor {
     double start = 0.0;
     std::int32_t stream = 0;
 
-    double now() const { return timeline != nullptr ? seconds_now() - start : 0.0; }
-    void note(const std::string& name, const std::string& detail, std::int32_t micro_batch, double begin) const {
-      if (timeline != nullptr) timeline->events.push_back({name, detail, stream, micro_batch, begin, now()});
+    struct Moment {
+      double wall = 0.0;
+      double processor = 0.0;
+    };
+    Moment now() const { return timeline != nullptr ? Moment{seconds_now() - start, thread_seconds()} : Moment{}; }
+    void note(const std::string& name, const std::string& detail, std::int32_t micro_batch, const Moment& begin) const {
+      if (timeline == nullptr) return;
+      const Moment end = now();
+      timeline->events.push_back({name, detail, stream, micro_batch, begin.wall, end.wall, end.processor - begin.processor});
     }
   };
 
   void run_call(const ResolvedCall& resolved, Tokens& tokens, const Watch& watch) {
     for (plan::TokenId token : resolved.call->waits) tokens.wait(token.index);
     ask_before(*resolved.call);
-    const double begin = watch.now();
+    const Watch::Moment begin = watch.now();
     const plan::Procedure& procedure = plan_.procedures[resolved.call->procedure];
     for (const PreparedInstruction& instruction : procedures_[resolved.call->procedure.index]) {
-      const double instruction_begin = watch.now();
+      const Watch::Moment instruction_begin = watch.now();
       if (instruction.collective != nullptr) {
         run_collective(procedure, resolved, *instruction.collective);
       } else if (instruction.message != nullptr) {
@@ -205,7 +219,7 @@ class CpuExecutor final : public Executor {
 
   std::byte* address_of(const plan::Procedure& procedure, const ResolvedCall& resolved, const plan::Operand& operand) const {
     if (operand.kind == plan::Operand::Kind::temporary) return resolved.frame + procedure.temporaries[operand.index].offset.count;
-    return resolved.slots[operand.index] + (operand.own_shard ? place_on_data_ * operand.type.bytes() : 0);
+    return resolved.slots[operand.index] + (operand.own_shard ? shard_place_ * operand.type.bytes() : 0);
   }
 
   void run_kernel(const plan::Procedure& procedure, const ResolvedCall& resolved, const PreparedInstruction& instruction) {
@@ -222,7 +236,8 @@ class CpuExecutor final : public Executor {
                              .outputs = std::span(outputs.data(), compute.outputs.size()),
                              .workspace = compute.workspace.count > 0 ? resolved.frame + compute.workspace_offset.count : nullptr,
                              .threads = plan_.threads,
-                             .prepared = instruction.prepared.get()});
+                             .prepared = instruction.prepared.get(),
+                             .shard_place = shard_place_});
   }
 
   void run_collective(const plan::Procedure& procedure, const ResolvedCall& resolved, const plan::Collective& collective) {
@@ -239,7 +254,7 @@ class CpuExecutor final : public Executor {
 
   const plan::Plan& plan_;
   const plan::RankClass& class_;
-  std::int64_t place_on_data_;
+  std::int64_t shard_place_;  // which shard of a shared buffer is this rank's
   collectives::Transport* transport_;
   std::array<storage::HostArena, 2> arenas_;  // the device's and the host's: the same memory, each with its own limit
   Peers peers_;

@@ -101,7 +101,7 @@ class CudaExecutor final : public Executor {
   CudaExecutor(const plan::Plan& plan, std::int32_t rank, collectives::Transport* transport)
       : plan_(plan),
         class_(plan::class_of(plan, rank)),
-        place_on_data_(plan.mesh.place(ops::Axis::data, rank)),
+        shard_place_(plan.mesh.place(ops::Axis::data_inner, rank)),
         device_(use_gpu(rank)),
         arena_(class_.arena[static_cast<std::size_t>(plan::Tier::device)]),
         mirror_(class_, arena_),
@@ -124,7 +124,7 @@ class CudaExecutor final : public Executor {
     return mirror_.view(buffer, access);
   }
   const plan::RankClass& rank_class() const override { return class_; }
-  std::int64_t data_place() const override { return place_on_data_; }
+  std::int64_t data_place() const override { return shard_place_; }
 
  private:
   std::vector<PreparedInstruction> prepare(const plan::Procedure& procedure) const {
@@ -256,7 +256,7 @@ class CudaExecutor final : public Executor {
 
   std::byte* address_of(const plan::Procedure& procedure, const ResolvedCall& resolved, const plan::Operand& operand) const {
     if (operand.kind == plan::Operand::Kind::temporary) return resolved.frame + procedure.temporaries[operand.index].offset.count;
-    return resolved.slots[operand.index] + (operand.own_shard ? place_on_data_ * operand.type.bytes() : 0);
+    return resolved.slots[operand.index] + (operand.own_shard ? shard_place_ * operand.type.bytes() : 0);
   }
 
   // Instructions that follow each other and that one kernel takes together, on the same step scalars: the updates of a block's
@@ -291,7 +291,8 @@ class CudaExecutor final : public Executor {
             .inputs = std::span(operands.inputs.data(), compute.inputs.size()),
             .outputs = std::span(operands.outputs.data(), compute.outputs.size()),
             .workspace = compute.workspace.count > 0 ? resolved.frame + compute.workspace_offset.count : nullptr,
-            .prepared = instruction.prepared.get()};
+            .prepared = instruction.prepared.get(),
+            .shard_place = shard_place_};
   }
 
   void launch(const plan::Procedure& procedure, const ResolvedCall& resolved, std::span<const PreparedInstruction> alike,
@@ -316,7 +317,7 @@ class CudaExecutor final : public Executor {
 
   const plan::Plan& plan_;
   const plan::RankClass& class_;
-  std::int64_t place_on_data_;
+  std::int64_t shard_place_;  // which shard of a shared buffer is this rank's
   int device_;
   storage::DeviceArena arena_;
   HostMirror mirror_;

@@ -27,16 +27,32 @@ std::size_t largest_operand(const plan::Plan& plan) {
 
 }  // namespace
 
+namespace {
+
+void move(collectives::Group& group, const ops::Collective& op, std::span<std::byte> in, std::span<std::byte> out,
+          const std::vector<std::int64_t>& counts, base::DType dtype) {
+  switch (op.kind) {
+    case ops::CollectiveKind::all_reduce: return group.all_reduce(in, out, dtype, collectives::Reduction::sum);
+    case ops::CollectiveKind::reduce_scatter: return group.reduce_scatter(in, out, counts, dtype, collectives::Reduction::sum);
+    case ops::CollectiveKind::all_gather: return group.all_gather(in, out, counts, dtype);
+    case ops::CollectiveKind::reduce: return group.reduce(in, out, dtype, collectives::Reduction::sum, 0);
+    case ops::CollectiveKind::broadcast: return group.broadcast(out, dtype, 0);
+  }
+}
+
+}  // namespace
+
 StagedCollectives::StagedCollectives(const plan::Plan& plan, std::int32_t rank, int device, collectives::Transport* transport) {
   PLIMSOLL_CHECK(plan.mesh.ranks() == (transport == nullptr ? 1 : transport->size()), "a plan for {} ranks on a transport of {}",
                  plan.mesh.ranks(), transport == nullptr ? 1 : transport->size());
-  in_.resize(largest_operand(plan));
+  on_device_ = transport != nullptr && transport->takes_device_memory();
+  in_.resize(on_device_ ? 0 : largest_operand(plan));
   out_.resize(in_.size());
-  for (ops::Axis axis : {ops::Axis::data, ops::Axis::tensor}) {
-    if (plan.mesh.extent(axis) == 1) continue;
+  for (ops::Axis axis : plan.mesh.axes()) {
+    if (!plan.mesh.sits_on(axis, rank)) continue;
     const auto index = static_cast<std::size_t>(axis);
     groups_[index] = transport->make_group(plan.mesh.group(axis, rank), std::string(ops::name_of(axis)));
-    direct_[index] = DirectExchange::make(*groups_[index], device);
+    if (!on_device_) direct_[index] = DirectExchange::make(*groups_[index], device);
   }
 }
 
@@ -45,22 +61,23 @@ void StagedCollectives::run(const ops::Collective& op, const kernels::cuda::Tens
   const std::unique_ptr<DirectExchange>& direct = direct_[static_cast<std::size_t>(op.axis)];
   if (direct != nullptr && DirectExchange::takes(op, from.type.dtype)) return direct->run(op, from, to, stream);
   collectives::Group& group = *groups_[static_cast<std::size_t>(op.axis)];
-  const std::span<std::byte> in(in_.data(), static_cast<std::size_t>(from.type.bytes()));
-  const std::span<std::byte> out(out_.data(), static_cast<std::size_t>(to.type.bytes()));
-  check(cudaMemcpyAsync(in.data(), from.data, in.size(), cudaMemcpyDeviceToHost, stream), "reading a collective's operand");
-  if (op.kind == ops::CollectiveKind::reduce || op.kind == ops::CollectiveKind::broadcast)
-    check(cudaMemcpyAsync(out.data(), to.data, out.size(), cudaMemcpyDeviceToHost, stream), "reading a collective's result");
-  check(cudaStreamSynchronize(stream), "waiting for a collective's operand");
-  const std::int64_t smaller = std::min(from.type.shape.elements(), to.type.shape.elements());
-  const std::vector<std::int64_t> counts(static_cast<std::size_t>(op.members), smaller);
-  switch (op.kind) {
-    case ops::CollectiveKind::all_reduce: group.all_reduce(in, out, from.type.dtype, collectives::Reduction::sum); break;
-    case ops::CollectiveKind::reduce_scatter: group.reduce_scatter(in, out, counts, from.type.dtype, collectives::Reduction::sum); break;
-    case ops::CollectiveKind::all_gather: group.all_gather(in, out, counts, from.type.dtype); break;
-    case ops::CollectiveKind::reduce: group.reduce(in, out, from.type.dtype, collectives::Reduction::sum, 0); break;
-    case ops::CollectiveKind::broadcast: group.broadcast(out, to.type.dtype, 0); break;
+  const std::int64_t left_alone = op.first * base::size_of(from.type.dtype);
+  const std::vector<std::int64_t> counts = plan::part_counts(op, from.type, to.type);
+  if (on_device_) {
+    check(cudaStreamSynchronize(stream), "waiting for a collective's operand");
+    return move(group, op, {from.as<std::byte>() + left_alone, static_cast<std::size_t>(from.type.bytes() - left_alone)},
+                {to.as<std::byte>() + left_alone, static_cast<std::size_t>(to.type.bytes() - left_alone)}, counts, from.type.dtype);
   }
-  check(cudaMemcpyAsync(to.data, out.data(), out.size(), cudaMemcpyHostToDevice, stream), "writing a collective's result");
+  const std::span<std::byte> in(in_.data(), static_cast<std::size_t>(from.type.bytes() - left_alone));
+  const std::span<std::byte> out(out_.data(), static_cast<std::size_t>(to.type.bytes() - left_alone));
+  const std::byte* given = from.as<const std::byte>() + left_alone;
+  std::byte* made = to.as<std::byte>() + left_alone;
+  check(cudaMemcpyAsync(in.data(), given, in.size(), cudaMemcpyDeviceToHost, stream), "reading a collective's operand");
+  if (op.kind == ops::CollectiveKind::reduce || op.kind == ops::CollectiveKind::broadcast)
+    check(cudaMemcpyAsync(out.data(), made, out.size(), cudaMemcpyDeviceToHost, stream), "reading a collective's result");
+  check(cudaStreamSynchronize(stream), "waiting for a collective's operand");
+  move(group, op, in, out, counts, from.type.dtype);
+  check(cudaMemcpyAsync(made, out.data(), out.size(), cudaMemcpyHostToDevice, stream), "writing a collective's result");
   check(cudaStreamSynchronize(stream), "writing a collective's result");
 }
 

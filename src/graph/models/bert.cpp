@@ -9,19 +9,17 @@ namespace {
 ValueId bert_block(const model::Model& model, Builder& build, std::int64_t layer, ValueId x) {
   const std::string name = block_name(layer);
   const NormOptions norm{.kind = ops::NormKind::layer, .eps = model.norm_eps, .bias = true};
-  const auto dealt = [&](int dim, std::int64_t units) {
-    return LinearOptions{.bias = true, .init_std = model.init_std, .deal = ops::split(dim, units)};
-  };
+  const auto dealt = [&](const ops::Placement& deal) { return LinearOptions{.bias = true, .init_std = model.init_std, .deal = deal}; };
   const ops::Heads heads = heads_of(model);
 
-  const ValueId packed = build.linear(x, name + ".attention.qkv", heads.packed_width(), dealt(0, heads.kv));
+  const ValueId packed = build.linear(x, name + ".attention.qkv", heads.packed_width(), dealt(dealt_packed(heads)));
   const ValueId mixed = build.attention(packed, {.heads = heads, .causal = false}, model.attention_dropout, name + ".attention");
-  const ValueId out = build.linear(mixed, name + ".attention.out", model.width, dealt(1, heads.kv));
+  const ValueId out = build.linear(mixed, name + ".attention.out", model.width, dealt(dealt_queries(heads)));
   x = build.norm(build.residual(x, out, model.dropout, name + ".attention.residual"), name + ".attention.norm", norm);
 
-  const ValueId up = build.linear(x, name + ".ffn.up", model.ffn, dealt(0, model.ffn));
+  const ValueId up = build.linear(x, name + ".ffn.up", model.ffn, dealt(ops::split(0, model.ffn)));
   const ValueId active = build.activation(up, activation_of(model), name + ".ffn.activation");
-  const ValueId down = build.linear(active, name + ".ffn.down", model.width, dealt(1, model.ffn));
+  const ValueId down = build.linear(active, name + ".ffn.down", model.width, dealt(ops::split(1, model.ffn)));
   return build.norm(build.residual(x, down, model.dropout, name + ".ffn.residual"), name + ".ffn.norm", norm);
 }
 

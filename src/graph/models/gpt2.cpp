@@ -16,10 +16,10 @@ ValueId gpt2_block(const model::Model& model, Builder& build, std::int64_t layer
 
   const ValueId y = build.norm(x, name + ".attention.norm", norm);
   const ValueId packed = build.linear(y, name + ".attention.qkv", heads.packed_width(),
-                                      {.bias = true, .init_std = model.init_std, .deal = ops::split(0, heads.kv)});
+                                      {.bias = true, .init_std = model.init_std, .deal = dealt_packed(heads)});
   const ValueId mixed = build.attention(packed, {.heads = heads, .causal = true}, model.attention_dropout, name + ".attention");
   const ValueId out =
-      build.linear(mixed, name + ".attention.out", model.width, {.bias = true, .init_std = branch_std, .deal = ops::split(1, heads.kv)});
+      build.linear(mixed, name + ".attention.out", model.width, {.bias = true, .init_std = branch_std, .deal = dealt_queries(heads)});
   x = build.residual(x, out, model.dropout, name + ".attention.residual");
 
   const ValueId z = build.norm(x, name + ".ffn.norm", norm);

@@ -17,6 +17,12 @@ void build_forward(const model::Model& model, Builder& build) {
 
 ops::Heads heads_of(const model::Model& model) { return {.query = model.heads, .kv = model.kv_heads, .dim = model.head_dim}; }
 
+ops::Placement dealt_packed(const ops::Heads& heads) {
+  return {.spread = ops::Spread::split, .dim = 0, .units = heads.kv, .own = heads.per_group(), .shared = 2};
+}
+
+ops::Placement dealt_queries(const ops::Heads& heads) { return ops::on_dim(ops::without_shared(dealt_packed(heads)), 1); }
+
 ops::ActivationKind activation_of(const model::Model& model) {
   switch (model.activation) {
     case model::ActivationKind::gelu_tanh: return ops::ActivationKind::gelu_tanh;

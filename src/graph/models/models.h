@@ -14,6 +14,9 @@ void build_bert(const model::Model& model, Builder& build);
 void build_forward(const model::Model& model, Builder& build);
 
 ops::Heads heads_of(const model::Model& model);
+// How the rows that make packed heads, and the columns that take what attention gives, are dealt out over tensor ranks.
+ops::Placement dealt_packed(const ops::Heads& heads);
+ops::Placement dealt_queries(const ops::Heads& heads);
 ops::ActivationKind activation_of(const model::Model& model);
 // "blocks.7"
 std::string block_name(std::int64_t layer);

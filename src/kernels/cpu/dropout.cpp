@@ -178,15 +178,17 @@ namespace {
 constexpr std::int64_t kGrain = 8 * kBlock;
 
 // Calls body(first, count, sample, element): blocks that lie within one sample, `element` being the first's place in it.
-template <typename Body>
-void for_each_sample_block(const Call& call, const Tensor& x, const std::int32_t* samples, const Body& body) {
-  const std::int64_t elements = x.type.shape.elements();
-  const std::int64_t per_sample = elements / x.type.shape[0];
+template <typename Attributes, typename Body>
+void for_each_sample_block(const Call& call, const Attributes& op, const std::int32_t* samples, const Body& body) {
+  const base::Shape& shape = call.inputs[0].type.shape;
+  const std::int64_t elements = shape.elements();
+  const std::int64_t per_sample = op.sample_rows > 0 ? op.sample_rows * shape[-1] : elements / shape[0];
+  const std::int64_t before = op.first_row * shape[-1];  // elements of the micro-batch that other ranks have
   parallel_ranges(call.threads, elements, kGrain, [&](std::int64_t begin, std::int64_t end, int) {
     for (std::int64_t first = begin; first < end;) {
-      const std::int64_t element = first % per_sample;
+      const std::int64_t element = (before + first) % per_sample;
       const std::int64_t count = std::min({kBlock, end - first, per_sample - element});
-      body(first, count, static_cast<std::uint32_t>(samples[first / per_sample]), static_cast<std::uint64_t>(element));
+      body(first, count, static_cast<std::uint32_t>(samples[(before + first) / per_sample]), static_cast<std::uint64_t>(element));
       first += count;
     }
   });
@@ -198,7 +200,7 @@ void run_dropout(const Call& call) {
   const Tensor& y = call.outputs[0];
   if (x.type.shape.elements() == 0) return;
   const DropoutMask mask = dropout_mask(op.rate, op.site, *call.inputs[2].as<const ops::StepScalars>());
-  for_each_sample_block(call, x, call.inputs[1].as<const std::int32_t>(),
+  for_each_sample_block(call, op, call.inputs[1].as<const std::int32_t>(),
                         [&](std::int64_t first, std::int64_t count, std::uint32_t sample, std::uint64_t element) {
                           alignas(64) float multipliers[kBlock], buffer[kBlock];
                           dropout_multipliers(mask, sample, element, count, multipliers);
@@ -229,7 +231,7 @@ void run_residual(const Call& call) {
     return;
   }
   const DropoutMask mask = dropout_mask(op.rate, op.site, *call.inputs[3].as<const ops::StepScalars>());
-  for_each_sample_block(call, x, call.inputs[2].as<const std::int32_t>(),
+  for_each_sample_block(call, op, call.inputs[2].as<const std::int32_t>(),
                         [&](std::int64_t first, std::int64_t count, std::uint32_t sample, std::uint64_t element) {
                           alignas(64) float multipliers[kBlock];
                           dropout_multipliers(mask, sample, element, count, multipliers);

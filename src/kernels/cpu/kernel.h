@@ -35,6 +35,7 @@ struct Call {
   std::byte* workspace = nullptr;  // 64-byte aligned, as many bytes as the kernel's workspace() asked for
   int threads = 1;
   const void* prepared = nullptr;  // what prepare() returned for the same query
+  std::int64_t shard_place = 0;    // of this rank among those that share out tensors
 };
 
 using Prepared = std::shared_ptr<const void>;

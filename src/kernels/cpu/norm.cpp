@@ -31,6 +31,8 @@ struct NormOperands {
   const Tensor* bias = nullptr;
   const Tensor* samples = nullptr;
   const Tensor* scalars = nullptr;
+  std::int64_t first_row = 0;    // of the micro-batch's rows
+  std::int64_t sample_rows = 0;  // rows of a sample
   const Tensor* sum = nullptr;
   const Tensor& y;
   float* stats;
@@ -46,6 +48,8 @@ NormOperands operands_of(const Call& call, const ops::Norm& op) {
           .bias = op.bias ? &call.inputs[weight + 1] : nullptr,
           .samples = drops ? &call.inputs[samples] : nullptr,
           .scalars = drops ? &call.inputs[samples + 1] : nullptr,
+          .first_row = op.first_row,
+          .sample_rows = op.sample_rows > 0 ? op.sample_rows : call.inputs[0].type.shape.rows() / call.inputs[0].type.shape[0],
           .sum = op.residual ? &call.outputs[0] : nullptr,
           .y = call.outputs[op.residual ? 1 : 0],
           .stats = call.outputs[op.residual ? 2 : 1].as<float>()};
@@ -81,9 +85,9 @@ const float* sum_residual(const NormOperands& op, const DropoutMask& mask, const
   const float* r = read_f32(*op.r, row * width, width, scratch.row(thread, 1));
   const float* multipliers = nullptr;
   if (op.samples != nullptr) {
-    const std::int64_t rows_per_sample = op.x.type.shape.rows() / op.x.type.shape[0];
-    const auto sample = static_cast<std::uint32_t>(op.samples->as<const std::int32_t>()[row / rows_per_sample]);
-    dropout_multipliers(mask, sample, static_cast<std::uint64_t>(row % rows_per_sample * width), width, scratch.row(thread, 2));
+    const std::int64_t of_all = op.first_row + row;
+    const auto sample = static_cast<std::uint32_t>(op.samples->as<const std::int32_t>()[of_all / op.sample_rows]);
+    dropout_multipliers(mask, sample, static_cast<std::uint64_t>(of_all % op.sample_rows * width), width, scratch.row(thread, 2));
     multipliers = scratch.row(thread, 2);
   }
   float* sum = target_f32(*op.sum, row * width, scratch.row(thread, 0));

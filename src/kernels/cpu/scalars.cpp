@@ -88,14 +88,14 @@ std::int64_t sum_workspace(const ops::KernelQuery& query) {
   return workspace.bytes();
 }
 
-// Adds block_sum of every block of the tensor to `total`. Threads' sums are exact, so their order does not matter.
+// Adds block_sum of every block of the first `elements` of the tensor to `total`. Threads' sums are exact, so their order does not matter.
 template <typename BlockSum>
-void add_blocks(const Call& call, const Tensor& x, base::ExactSum& total, const BlockSum& block_sum) {
+void add_blocks(const Call& call, const Tensor& x, std::int64_t elements, base::ExactSum& total, const BlockSum& block_sum) {
   constexpr std::int64_t kGrain = 32 * ops::kSumBlock;
   Workspace workspace(call.workspace);
   auto* sums = workspace.take<ThreadSum>(call.threads);
   std::fill_n(sums, call.threads, ThreadSum{});
-  parallel_ranges(call.threads, x.type.shape.elements(), kGrain, [&](std::int64_t begin, std::int64_t end, int thread) {
+  parallel_ranges(call.threads, elements, kGrain, [&](std::int64_t begin, std::int64_t end, int thread) {
     for (std::int64_t first = begin; first < end; first += ops::kSumBlock) {
       alignas(64) float buffer[ops::kSumBlock];
       const std::int64_t count = std::min(ops::kSumBlock, end - first);
@@ -108,7 +108,7 @@ void add_blocks(const Call& call, const Tensor& x, base::ExactSum& total, const 
 void run_begin_step(const Call& call) { ops::begin_step(scalars_of(call)); }
 
 void run_sum_loss(const Call& call) {
-  add_blocks(call, call.inputs[1], scalars_of(call).loss, [](const float* x, std::int64_t count) {
+  add_blocks(call, call.inputs[1], call.inputs[1].type.shape.elements(), scalars_of(call).loss, [](const float* x, std::int64_t count) {
     float sum = 0.0f;
     HWY_DYNAMIC_DISPATCH(sum_terms)(x, count, sum);
     return sum;
@@ -116,7 +116,10 @@ void run_sum_loss(const Call& call) {
 }
 
 void run_squared_norm(const Call& call) {
-  add_blocks(call, call.inputs[1], scalars_of(call).squared_norm, [](const float* x, std::int64_t count) {
+  const auto& op = std::get<ops::SquaredNorm>(call.op);
+  std::int64_t elements = call.inputs[1].type.shape.elements();
+  if (op.counted >= 0) elements = std::clamp<std::int64_t>(op.counted - call.shard_place * op.shard, 0, elements);
+  add_blocks(call, call.inputs[1], elements, scalars_of(call).squared_norm, [](const float* x, std::int64_t count) {
     float sum = 0.0f;
     HWY_DYNAMIC_DISPATCH(sum_squares)(x, count, sum);
     return sum;

@@ -60,6 +60,51 @@ __global__ void __launch_bounds__(kThreads) drop_pieces(DropoutArguments a) {
   }
 }
 
+// Some rows of a micro-batch, as one of several ranks has them: samples begin and end anywhere.
+struct DropRowsMap {
+  Span x;  // null: there is no sum
+  Span r;
+  Span y;
+  DropoutSite site;
+  std::int64_t before = 0;  // elements of the micro-batch that other ranks have
+  std::int64_t per_sample = 0;
+
+  struct Two {
+    Raw x, r;
+  };
+  __device__ Two fetch(const Piece& piece) const { return {x.data != nullptr ? cuda::fetch(x, piece) : Raw{}, cuda::fetch(r, piece)}; }
+  __device__ void finish(const Piece& piece, const Two& raw) const {
+    const DropoutKey key = dropout_key(site);
+    float sums[kPiece] = {}, values[kPiece], multipliers[kPiece];
+    if (x.data != nullptr) decode(raw.x, x.dtype, sums);
+    decode(raw.r, r.dtype, values);
+    const std::int64_t first = before + piece.first;
+    if (first % kPiece == 0 && per_sample % kPiece == 0) {
+      const auto sample = static_cast<std::uint32_t>(site.samples[first / per_sample]);
+      dropout_multipliers(site, key, sample, static_cast<std::uint64_t>(first % per_sample), multipliers);
+    } else {
+#pragma unroll
+      for (int i = 0; i < kPiece; ++i) {
+        if (i >= piece.count) continue;
+        const auto sample = static_cast<std::uint32_t>(site.samples[(first + i) / per_sample]);
+        multipliers[i] = dropout_multiplier(site, key, sample, static_cast<std::uint64_t>((first + i) % per_sample));
+      }
+    }
+#pragma unroll
+    for (int i = 0; i < kPiece; ++i) {
+      if (i < piece.count) values[i] = x.data != nullptr ? fmaf(values[i], multipliers[i], sums[i]) : values[i] * multipliers[i];
+    }
+    write(y, piece, values);
+  }
+};
+
+template <typename Attributes>
+void drop_rows(const Attributes& op, const DropoutArguments& a, const base::Shape& shape, cudaStream_t stream) {
+  const DropRowsMap map{
+      .x = a.x, .r = a.r, .y = a.y, .site = a.site, .before = op.first_row * shape[-1], .per_sample = op.sample_rows * shape[-1]};
+  launch_map(map, shape.elements(), are_aligned(a.x, a.r, a.y), stream);
+}
+
 dim3 grid_for(const DropoutArguments& a) {
   return dim3(blocks_for(a.per_sample, kBlockElements), static_cast<unsigned>(std::min(a.samples, kMostSampleBlocks)));
 }
@@ -75,7 +120,11 @@ void dropout(const Call& call, cudaStream_t stream) {
                      .samples = shape[0],
                      .per_sample = shape.elements() / shape[0]};
   a.aligned = are_aligned(a.r, a.y) && a.per_sample % kPiece == 0;
-  drop_pieces<false><<<grid_for(a), kThreads, 0, stream>>>(a);
+  if (op.sample_rows > 0) {
+    drop_rows(op, a, shape, stream);
+  } else {
+    drop_pieces<false><<<grid_for(a), kThreads, 0, stream>>>(a);
+  }
   check_launch("dropout");
 }
 
@@ -113,7 +162,11 @@ void residual(const Call& call, cudaStream_t stream) {
                        .samples = shape[0],
                        .per_sample = shape.elements() / shape[0]};
     a.aligned = are_aligned(x, r, y) && a.per_sample % kPiece == 0;
-    drop_pieces<true><<<grid_for(a), kThreads, 0, stream>>>(a);
+    if (op.sample_rows > 0) {
+      drop_rows(op, a, shape, stream);
+    } else {
+      drop_pieces<true><<<grid_for(a), kThreads, 0, stream>>>(a);
+    }
   }
   check_launch("residual");
 }

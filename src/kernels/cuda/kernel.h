@@ -38,6 +38,7 @@ struct Call {
   std::span<const Tensor> outputs;
   std::byte* workspace = nullptr;  // on the device, 64-byte aligned, as many bytes as the kernel's workspace() asked for
   const void* prepared = nullptr;  // what prepare() returned for the same query
+  std::int64_t shard_place = 0;    // of this rank among those that share out tensors
 };
 
 using Prepared = std::shared_ptr<const void>;

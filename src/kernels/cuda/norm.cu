@@ -20,6 +20,7 @@ struct NormArguments {
   float2* stats = nullptr;
   std::int64_t rows = 0;
   std::int64_t width = 0;
+  std::int64_t first_row = 0;  // of the micro-batch's rows
   std::int64_t rows_per_sample = 1;
   float eps = 0.0f;
   bool centred = false;  // layer: the mean is part of the function
@@ -34,9 +35,10 @@ __device__ __forceinline__ uint4 add_residual(const NormArguments& a, const Drop
   decode_wide<T>(x_raw, x);
   decode_wide<T>(r_raw, r);
   if (a.site.samples != nullptr) {
-    const auto sample = static_cast<std::uint32_t>(a.site.samples[row / a.rows_per_sample]);
+    const std::int64_t of_all = a.first_row + row;
+    const auto sample = static_cast<std::uint32_t>(a.site.samples[of_all / a.rows_per_sample]);
     float multipliers[kWide<T>];
-    dropout_multipliers(a.site, key, sample, static_cast<std::uint64_t>(row % a.rows_per_sample * a.width + column), multipliers);
+    dropout_multipliers(a.site, key, sample, static_cast<std::uint64_t>(of_all % a.rows_per_sample * a.width + column), multipliers);
 #pragma unroll
     for (int i = 0; i < kWide<T>; ++i) x[i] = fmaf(r[i], multipliers[i], x[i]);
   } else {
@@ -126,8 +128,9 @@ __global__ void __launch_bounds__(256) norm_any(NormArguments a) {
     for (std::int64_t c = threadIdx.x; c < a.width; c += 256) {
       float multiplier = 1.0f;
       if (a.site.samples != nullptr) {
-        multiplier = dropout_multiplier(a.site, key, static_cast<std::uint32_t>(a.site.samples[row / a.rows_per_sample]),
-                                        static_cast<std::uint64_t>(row % a.rows_per_sample * a.width + c));
+        const std::int64_t of_all = a.first_row + row;
+        multiplier = dropout_multiplier(a.site, key, static_cast<std::uint32_t>(a.site.samples[of_all / a.rows_per_sample]),
+                                        static_cast<std::uint64_t>(of_all % a.rows_per_sample * a.width + c));
       }
       stored[c] = from_f32<T>(fmaf(to_f32(r[c]), multiplier, to_f32(x[c])));
     }
@@ -161,12 +164,13 @@ NormArguments arguments_of(const Call& call) {
                   .stats = call.outputs[op.residual ? 2 : 1].as<float2>(),
                   .rows = shape.rows(),
                   .width = shape[-1],
+                  .first_row = op.first_row,
                   .rows_per_sample = 1,
                   .eps = static_cast<float>(op.eps),
                   .centred = op.kind == ops::NormKind::layer,
                   .site = {}};
   if (op.residual && op.rate > 0.0) {
-    a.rows_per_sample = a.rows / shape[0];
+    a.rows_per_sample = op.sample_rows > 0 ? op.sample_rows : a.rows / shape[0];
     a.site = dropout_site(op.rate, op.site, call.inputs[samples], call.inputs[samples + 1]);
   }
   return a;

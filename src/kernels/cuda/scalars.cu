@@ -106,6 +106,13 @@ StepScalars* scalars_of(const Call& call, cudaStream_t stream) {
   return scalars;
 }
 
+std::int64_t counted_elements(const Call& call) {
+  const std::int64_t elements = call.inputs[1].type.shape.elements();
+  const auto* norm = std::get_if<ops::SquaredNorm>(&call.op);
+  if (norm == nullptr || norm->counted < 0) return elements;
+  return std::clamp<std::int64_t>(norm->counted - call.shard_place * norm->shard, 0, elements);
+}
+
 // All calls add to the scalars of the first.
 void add_sums(std::span<const Call> calls, bool square, base::ExactSum* total, cudaStream_t stream) {
   while (!calls.empty()) {
@@ -117,7 +124,7 @@ void add_sums(std::span<const Call> calls, bool square, base::ExactSum* total, c
     std::uint32_t blocks = 0;
     for (const Call& call : now) {
       batch.x[batch.tensors] = span_of(call.inputs[1]);
-      batch.elements[batch.tensors] = call.inputs[1].type.shape.elements();
+      batch.elements[batch.tensors] = counted_elements(call);
       blocks += blocks_for(batch.elements[batch.tensors], kBlocksAtOnce * ops::kSumBlock);
       batch.end_block[batch.tensors++] = blocks;
     }

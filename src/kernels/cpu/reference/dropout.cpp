@@ -7,13 +7,13 @@ namespace plimsoll::kernels::cpu::reference {
 
 Results compute(const ops::Dropout& op, Operands operands) {
   RefTensor y = tensor(operands[0]);
-  DropoutSite(op.rate, op.site, tensor(operands[1]), scalars(operands[2])).apply(y);
+  DropoutSite(op.rate, op.site, tensor(operands[1]), scalars(operands[2])).apply(op, y);
   return {std::move(y)};
 }
 
 Results compute(const ops::Residual& op, Operands operands) {
   RefTensor sum = tensor(operands[1]);
-  if (op.rate > 0.0) DropoutSite(op.rate, op.site, tensor(operands[2]), scalars(operands[3])).apply(sum);
+  if (op.rate > 0.0) DropoutSite(op.rate, op.site, tensor(operands[2]), scalars(operands[3])).apply(op, sum);
   add_to(sum, tensor(operands[0]));
   return {std::move(sum)};
 }

@@ -22,10 +22,12 @@ class DropoutSite {
     return static_cast<double>(word) >= rate_ * 0x1p32 ? 1.0 / (1.0 - rate_) : 0.0;
   }
 
-  // Applies it to x (B, ..).
-  void apply(RefTensor& x) const {
-    const std::int64_t size = x.elements() / samples_.elements();
-    for (std::int64_t e = 0; e < x.elements(); ++e) x[e] *= factor(e / size, e % size);
+  // Applies it to x, of which `op` says which rows it has.
+  template <typename Attributes>
+  void apply(const Attributes& op, RefTensor& x) const {
+    const std::int64_t size = op.sample_rows > 0 ? op.sample_rows * x.columns() : x.elements() / samples_.elements();
+    const std::int64_t before = op.first_row * x.columns();
+    for (std::int64_t e = 0; e < x.elements(); ++e) x[e] *= factor((before + e) / size, (before + e) % size);
   }
 
  private:

@@ -82,7 +82,7 @@ Results compute(const ops::Norm& op, Operands operands) {
     RefTensor dropped = *r;
     if (op.rate > 0.0) {
       const RefTensor& samples = in.next_tensor();
-      DropoutSite(op.rate, op.site, samples, in.next_scalars()).apply(dropped);
+      DropoutSite(op.rate, op.site, samples, in.next_scalars()).apply(op, dropped);
     }
     add_to(sum, dropped);
   }

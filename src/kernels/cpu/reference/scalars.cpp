@@ -36,9 +36,15 @@ Results compute(const ops::SumLoss&, Operands operands) {
   return {step};
 }
 
-Results compute(const ops::SquaredNorm&, Operands operands) {
+// Of a shard the first rank's: which one a rank has is not known here.
+Results compute(const ops::SquaredNorm& op, Operands operands) {
   ops::StepScalars step = scalars(operands[0]);
-  add_blocks(step.squared_norm, tensor(operands[1]), [](double gradient) { return gradient * gradient; });
+  RefTensor gradient = tensor(operands[1]);
+  if (op.counted >= 0 && op.counted < gradient.elements()) {
+    gradient.values.resize(static_cast<std::size_t>(op.counted));
+    gradient.shape = {op.counted};
+  }
+  add_blocks(step.squared_norm, gradient, [](double element) { return element * element; });
   return {step};
 }
 
