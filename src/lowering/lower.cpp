@@ -166,8 +166,10 @@ class Lowering {
       return found->second;
     }
     const std::int32_t micro_batch = storage.all_micro_batches ? -1 : issue.micro_batch;
-    const auto [found, fresh] = instances_.try_emplace({id.index, micro_batch});
-    if (fresh) {
+    std::vector<BufferId>& instances = instances_[id.index];
+    const auto number = static_cast<std::size_t>(micro_batch + 1);
+    if (number >= instances.size()) instances.resize(number + 1);
+    if (!instances[number].valid()) {
       plan::Buffer buffer{.name = storage.all_micro_batches ? name : fmt::format("{}@{}", name, micro_batch),
                           .kind = storage.kind,
                           .tier = storage.tier,
@@ -175,10 +177,10 @@ class Lowering {
       buffer.bytes = storage.bytes;
       buffer.program = program;
       buffer.first = storage.kind == BufferKind::input ? 0 : moment;
-      found->second = add_buffer(std::move(buffer));
+      instances[number] = add_buffer(std::move(buffer));
     }
-    rank_class_.buffers[found->second].last = moment;
-    return found->second;
+    rank_class_.buffers[instances[number]].last = moment;
+    return instances[number];
   }
 
   BufferId add_buffer(plan::Buffer buffer) {
@@ -198,7 +200,7 @@ class Lowering {
     const std::vector<Piece> pieces = pieces_of(graph);
     const ProcedureInputs procedure_inputs{graph, storages, inputs_.choose, inputs_.threads};
     std::map<std::pair<std::size_t, bool>, Made> made;
-    instances_.clear();
+    instances_.assign(storages.all.size(), {});
 
     plan::Program program{.name = source.name, .micro_batches = source.micro_batches, .streams = {}};
     Streams streams(program);
@@ -263,8 +265,11 @@ class Lowering {
         }
       }
     }
-    for (const auto& [key, id] : instances_) {
-      if (storages.all[StorageId{key.first}].result) rank_class_.buffers[id].last = streams.moments() - 1;
+    for (std::uint32_t index = 0; index < instances_.size(); ++index) {
+      if (!storages.all[StorageId{index}].result) continue;
+      for (BufferId id : instances_[index]) {
+        if (id.valid()) rank_class_.buffers[id].last = streams.moments() - 1;
+      }
     }
   }
 
@@ -307,7 +312,7 @@ class Lowering {
   ops::Seat seat_;                // of the class in hand, on the tensor axis
   std::map<std::pair<std::size_t, std::size_t>, std::vector<plan::ProcedureId>> procedures_;
   std::unordered_map<std::string, BufferId> persistent_;
-  std::map<std::pair<std::uint32_t, std::int32_t>, BufferId> instances_;
+  std::vector<std::vector<BufferId>> instances_;  // by storage: for the step, then for each micro-batch
 };
 
 }  // namespace

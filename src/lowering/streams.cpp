@@ -18,26 +18,31 @@ Streams::Line& Streams::line(StreamKind kind) {
   return found->second;
 }
 
-plan::TokenId Streams::token_of(Line& from, std::int32_t moment) {
-  plan::Call& call = program_.streams[from.stream].calls[from.calls.at(moment)];
+plan::TokenId Streams::token_of(const Line& from, std::int32_t moment) {
+  const auto index = std::lower_bound(from.moments.begin(), from.moments.end(), moment) - from.moments.begin();
+  plan::Call& call = program_.streams[from.stream].calls[static_cast<std::size_t>(index)];
   if (!call.signals.valid()) call.signals = {program_.tokens++};
   return call.signals;
 }
 
 void Streams::add(plan::Call call, StreamKind kind) {
   call.moment = moment_++;
+  over_at_.push_back(-1);
   Line& own = line(kind);
   if (kind != StreamKind::compute) {
     Line& compute = line(StreamKind::compute);
-    if (!compute.calls.empty() && compute.calls.rbegin()->first > own.after_compute) {
-      own.after_compute = compute.calls.rbegin()->first;
+    if (!compute.moments.empty() && compute.moments.back() > own.after_compute) {
+      own.after_compute = compute.moments.back();
       call.waits.push_back(token_of(compute, own.after_compute));
     }
     own.open.push_back(call.moment);
   }
   wait_for_lines(call, kind);
-  for (plan::BufferId id : call.bindings) own.used_by[id.index] = call.moment;
-  own.calls[call.moment] = program_.streams[own.stream].calls.size();
+  for (plan::BufferId id : call.bindings) {
+    if (id.index >= own.used_by.size()) own.used_by.resize(id.index + 1, -1);
+    own.used_by[id.index] = call.moment;
+  }
+  own.moments.push_back(call.moment);
   program_.streams[own.stream].calls.push_back(std::move(call));
 }
 
@@ -46,14 +51,12 @@ void Streams::wait_for_lines(plan::Call& call, StreamKind kind) {
   for (auto& [other, from] : lines_) {
     if (other == kind || other == StreamKind::compute) continue;
     std::int32_t newest = kind == StreamKind::compute ? std::exchange(from.settle, -1) : -1;
-    for (plan::BufferId id : call.bindings) {
-      if (const auto found = from.used_by.find(id.index); found != from.used_by.end()) newest = std::max(newest, found->second);
-    }
-    if (newest < 0 || over_at_.contains(newest)) continue;
+    for (plan::BufferId id : call.bindings) newest = std::max(newest, from.last_use(id));
+    if (newest < 0 || is_over(newest)) continue;
     call.waits.push_back(token_of(from, newest));
     if (kind != StreamKind::compute) continue;
     while (!from.open.empty() && from.open.front() <= newest) {
-      over_at_[from.open.front()] = call.moment;
+      over_at_[static_cast<std::size_t>(from.open.front())] = call.moment;
       from.open.pop_front();
     }
   }
@@ -66,8 +69,7 @@ void Streams::settle(StreamKind kind, std::int32_t moment) {
 }
 
 std::int32_t Streams::busy_until(std::int32_t moment) const {
-  const auto found = over_at_.find(moment);
-  return found == over_at_.end() ? moment_ - 1 : found->second - 1;
+  return is_over(moment) ? over_at_[static_cast<std::size_t>(moment)] - 1 : moment_ - 1;
 }
 
 }  // namespace plimsoll::lowering

@@ -5,11 +5,10 @@
 // call is known to run after it.
 #pragma once
 
-#include <array>
 #include <cstdint>
 #include <deque>
 #include <map>
-#include <unordered_map>
+#include <vector>
 
 #include "plan/plan.h"
 
@@ -32,22 +31,25 @@ class Streams {
 
  private:
   struct Line {
-    std::size_t stream = 0;                                   // in the program
-    std::unordered_map<std::uint32_t, std::int32_t> used_by;  // buffer -> last call here that uses it
-    std::deque<std::int32_t> open;                            // calls not known by compute to be over
-    std::map<std::int32_t, std::size_t> calls;                // moment -> index
-    std::int32_t after_compute = -1;                          // the compute call that its newest call waited for
+    std::size_t stream = 0;             // in the program
+    std::vector<std::int32_t> used_by;  // by buffer: the last call here that uses it, or -1
+    std::vector<std::int32_t> moments;  // of its calls, in order
+    std::deque<std::int32_t> open;      // calls not known by compute to be over
+    std::int32_t after_compute = -1;    // the compute call that its newest call waited for
     std::int32_t settle = -1;
+
+    std::int32_t last_use(plan::BufferId id) const { return id.index < used_by.size() ? used_by[id.index] : -1; }
   };
 
   Line& line(plan::StreamKind kind);
-  plan::TokenId token_of(Line& line, std::int32_t moment);
+  plan::TokenId token_of(const Line& line, std::int32_t moment);
   void wait_for_lines(plan::Call& call, plan::StreamKind kind);
+  bool is_over(std::int32_t moment) const { return over_at_[static_cast<std::size_t>(moment)] >= 0; }
 
   plan::Program& program_;
   std::int32_t moment_ = 0;
   std::map<plan::StreamKind, Line> lines_;
-  std::map<std::int32_t, std::int32_t> over_at_;  // call -> the compute call that knows it to be over
+  std::vector<std::int32_t> over_at_;  // by moment: the compute call that knows the call there to be over, or -1
 };
 
 }  // namespace plimsoll::lowering
