@@ -22,18 +22,6 @@ const DeviceMemory& device_memory() {
   return memory;
 }
 
-template <std::size_t... Index>
-std::vector<std::string> names_of_operators(std::index_sequence<Index...>) {
-  return {std::string(std::variant_alternative_t<Index, ops::Op>::kName)...};
-}
-
-// Those that a kernel computes.
-std::vector<std::string> operators() {
-  std::vector<std::string> names = names_of_operators(std::make_index_sequence<std::variant_size_v<ops::Op>>());
-  for (const char* moved : {"collective", "message", "move", "view", "own_shard"}) std::erase(names, moved);
-  return names;
-}
-
 std::vector<const cuda::Kernel*> kernels_for(const Case& test, bool deterministic) {
   const std::vector<TensorType> inputs = test.input_types();
   const std::vector<TensorType> outputs = test.output_types();
@@ -94,7 +82,7 @@ TEST(Table, EveryKernelIsFoundByItsName) {
   for (const cuda::Kernel& kernel : cuda::kernels()) EXPECT_EQ(&cuda::kernel_named(kernel.name), &kernel);
 }
 
-INSTANTIATE_TEST_SUITE_P(Operators, OnDevice, testing::ValuesIn(operators()), [](const auto& test) { return test.param; });
+INSTANTIATE_TEST_SUITE_P(Operators, OnDevice, testing::ValuesIn(computed_operators()), [](const auto& test) { return test.param; });
 
 }  // namespace
 }  // namespace plimsoll::op_cases

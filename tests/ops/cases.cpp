@@ -136,4 +136,19 @@ std::vector<reference::RefValue> draw_inputs(const Case& test) {
   return values;
 }
 
+namespace {
+
+template <std::size_t... Index>
+std::vector<std::string> names_of_operators(std::index_sequence<Index...>) {
+  return {std::string(std::variant_alternative_t<Index, ops::Op>::kName)...};
+}
+
+}  // namespace
+
+std::vector<std::string> computed_operators() {
+  std::vector<std::string> names = names_of_operators(std::make_index_sequence<std::variant_size_v<ops::Op>>());
+  for (const char* moved : {"collective", "message", "move", "view", "own_shard"}) std::erase(names, moved);
+  return names;
+}
+
 }  // namespace plimsoll::op_cases

@@ -64,6 +64,9 @@ struct Case {
 };
 
 std::vector<Case> test_cases();
+
+// The names of the operators that a kernel computes; the others move data or only look at it.
+std::vector<std::string> computed_operators();
 std::vector<Case> speed_cases();
 
 // The case of the accumulating form, with present values behind the inputs; for operators that have one.

@@ -23,18 +23,6 @@ const std::vector<Case>& all_cases() {
   return cases;
 }
 
-template <std::size_t... Index>
-std::vector<std::string> names_of_operators(std::index_sequence<Index...>) {
-  return {std::string(std::variant_alternative_t<Index, ops::Op>::kName)...};
-}
-
-// Those that a kernel computes.
-std::vector<std::string> operators() {
-  std::vector<std::string> names = names_of_operators(std::make_index_sequence<std::variant_size_v<ops::Op>>());
-  for (const char* moved : {"collective", "message", "move", "view", "own_shard"}) std::erase(names, moved);
-  return names;
-}
-
 bool is_reference(const cpu::Kernel& kernel) { return kernel.name.ends_with(".reference"); }
 
 void check_kernel(const cpu::Kernel& kernel, const Case& test, const std::vector<Bytes>& inputs, const reference::Results& expected) {
@@ -98,7 +86,7 @@ TEST_P(Forward, EveryCaseHasAFastKernelAndAReference) {
   }
 }
 
-INSTANTIATE_TEST_SUITE_P(Operators, Forward, testing::ValuesIn(operators()), [](const auto& test) { return test.param; });
+INSTANTIATE_TEST_SUITE_P(Operators, Forward, testing::ValuesIn(computed_operators()), [](const auto& test) { return test.param; });
 
 TEST(Cases, EveryOperatorIsTriedInF32AndBf16) {
   std::map<std::string, std::map<DType, int>> seen;
@@ -108,7 +96,7 @@ TEST(Cases, EveryOperatorIsTriedInF32AndBf16) {
   }
   const std::vector<std::string> without_tensors{"begin_step",    "prepare_update", "finish_step",
                                                  "merge_scalars", "fresh_scalars",  "shift_ids"};
-  for (const std::string& name : operators()) {
+  for (const std::string& name : computed_operators()) {
     ASSERT_TRUE(seen.contains(name)) << "no case of " << name;
     if (std::find(without_tensors.begin(), without_tensors.end(), name) != without_tensors.end()) continue;
     EXPECT_GT(seen[name][DType::f32], 0) << name;

@@ -26,8 +26,12 @@ class Peers {
     std::span<std::byte> bytes() const { return {data, static_cast<std::size_t>(type.bytes())}; }
   };
 
+  // Of an all-reduce, what lies before `op.first` is neither read nor written.
   void run(const ops::Collective& op, const Tensor& from, const Tensor& to);
   void run(const ops::Message& op, std::int32_t micro_batch, std::span<std::byte> data);
+
+  // Of an axis on which this rank has others; null else.
+  collectives::Group* group(ops::Axis axis) const { return groups_[static_cast<std::size_t>(axis)].get(); }
 
  private:
   std::array<std::unique_ptr<collectives::Group>, ops::kAxes> groups_;   // by axis

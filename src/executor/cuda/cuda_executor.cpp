@@ -138,7 +138,11 @@ class CudaExecutor final : public Executor {
       } else if (const auto* compute = std::get_if<plan::Compute>(&instruction)) {
         prepare(*compute, next);
       } else {
-        base::not_legal("{}: the CUDA executor cannot move data between pipeline stages; use \"device\": \"cpu\"", procedure.name);
+        const bool message = std::holds_alternative<plan::Message>(instruction);
+        base::not_legal(
+            "{}: on a GPU this plan would have to move data {}, which can be done on the processor only; use {} or \"device\": \"cpu\"",
+            procedure.name, message ? "between pipeline stages" : "between memory tiers",
+            message ? "\"pipe\": 1" : "\"offload.optimizer\": \"none\"");
       }
       prepared.push_back(std::move(next));
     }

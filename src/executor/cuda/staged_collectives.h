@@ -10,6 +10,7 @@
 #include <vector>
 
 #include "collectives/transport.h"
+#include "executor/core/peers.h"
 #include "executor/cuda/direct_exchange.h"
 #include "kernels/cuda/kernel.h"
 #include "plan/plan.h"
@@ -18,15 +19,15 @@ namespace plimsoll::executor {
 
 class StagedCollectives {
  public:
-  // One group for each axis; all ranks of a plan do this together.
+  // All ranks of a plan do this together.
   StagedCollectives(const plan::Plan& plan, std::int32_t rank, int device, collectives::Transport* transport);
 
   // Ranks meet on the host, so a program with collectives is not captured as a graph.
   void run(const ops::Collective& op, const kernels::cuda::Tensor& in, const kernels::cuda::Tensor& out, cudaStream_t stream);
 
  private:
-  std::array<std::unique_ptr<collectives::Group>, ops::kAxes> groups_;  // by axis
-  std::array<std::unique_ptr<DirectExchange>, ops::kAxes> direct_;      // null where memory is out of reach
+  Peers peers_;
+  std::array<std::unique_ptr<DirectExchange>, ops::kAxes> direct_;  // by axis; null where memory is out of reach
   bool on_device_ = false;
   std::vector<std::byte> in_;
   std::vector<std::byte> out_;
