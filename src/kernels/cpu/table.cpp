@@ -1,49 +1,24 @@
 #include "kernels/cpu/table.h"
 
-#include <unordered_map>
-
-#include "base/error.h"
+#include "ops/kernel_table.h"
 
 namespace plimsoll::kernels::cpu {
 
-const std::vector<Kernel>& kernels() {
-  static const std::vector<Kernel> table = [] {
-    std::vector<Kernel> all;
-    for (const auto family :
-         {linear_kernels, loss_kernels, norm_kernels, elementwise_kernels, dropout_kernels, embedding_kernels, rope_kernels,
-          attention_kernels, cached_attention_kernels, optimizer_kernels, scalar_kernels, reference_kernels}) {
-      const std::span<const Kernel> rows = family();
-      all.insert(all.end(), rows.begin(), rows.end());
-    }
-    return all;
-  }();
-  return table;
+namespace {
+
+const ops::KernelTable<Kernel>& table() {
+  static const ops::KernelTable<Kernel> once(
+      "CPU", {linear_kernels, loss_kernels, norm_kernels, elementwise_kernels, dropout_kernels, embedding_kernels, rope_kernels,
+              attention_kernels, cached_attention_kernels, optimizer_kernels, scalar_kernels, reference_kernels});
+  return once;
 }
 
-const Kernel& kernel_named(std::string_view name) {
-  static const std::unordered_map<std::string_view, const Kernel*> by_name = [] {
-    std::unordered_map<std::string_view, const Kernel*> index;
-    for (const Kernel& kernel : kernels()) {
-      const bool fresh = index.emplace(kernel.name, &kernel).second;
-      PLIMSOLL_CHECK(fresh, "two CPU kernels are called {}", kernel.name);
-    }
-    return index;
-  }();
-  const auto found = by_name.find(name);
-  PLIMSOLL_CHECK(found != by_name.end(), "there is no CPU kernel {}", name);
-  return *found->second;
-}
+}  // namespace
 
-ops::KernelChoice choose(const ops::KernelQuery& query) {
-  std::string reasons;
-  const std::string_view op = ops::name_of(query.op);
-  for (const Kernel& kernel : kernels()) {
-    if (kernel.op != op) continue;
-    const std::optional<std::string> refusal = kernel.refusal ? kernel.refusal(query) : std::nullopt;
-    if (!refusal) return {std::string(kernel.name), kernel.workspace ? kernel.workspace(query) : 0};
-    reasons += fmt::format("; {}: {}", kernel.name, *refusal);
-  }
-  base::not_legal("[{}] no CPU kernel takes {}{}", op, ops::to_string(query.op), reasons);
-}
+const std::vector<Kernel>& kernels() { return table().all(); }
+
+const Kernel& kernel_named(std::string_view name) { return table().named(name); }
+
+ops::KernelChoice choose(const ops::KernelQuery& query) { return table().choose(query); }
 
 }  // namespace plimsoll::kernels::cpu
