@@ -1,0 +1,156 @@
+#include "cost/operator.h"
+
+#include <algorithm>
+#include <optional>
+#include <vector>
+
+#include "cost/matrix.h"
+#include "cost/samples.h"
+
+namespace plimsoll::cost {
+
+namespace {
+
+using cluster::AttentionForm;
+using cluster::Device;
+using cluster::DType;
+using ops::Types;
+
+// Bytes for each score of materialised attention: scores written, read and written by the softmax, read by the product with the
+// values; backward, probabilities read for the values' gradient, scores' gradients written, read with the probabilities, written
+// and read twice.
+constexpr double kScoreBytesForward = 8.0;
+constexpr double kScoreBytesBackward = 14.0;
+
+// What a kernel that works tile by tile reaches of the rate of large products: softmax runs between its two.
+constexpr double kTiledShare = 0.65;
+constexpr double kTiledShareBackward = 0.5;
+
+// Logits of a head are written once and read by softmax and its gradient, in chunks.
+constexpr double kLogitPasses = 4.0;
+
+DType type_of(Types inputs) {
+  for (const base::TensorType& type : inputs) {
+    if (base::is_float(type.dtype)) return type.dtype;
+  }
+  return DType::f32;
+}
+
+// Matrix products that an operator is made of; none for most.
+std::vector<Product> products_of(const ops::Op& op, Types inputs, Types outputs) {
+  const DType dtype = type_of(inputs);
+  if (std::holds_alternative<ops::Linear>(op)) {
+    const base::Shape& weight = inputs[1].shape;
+    return {{.rows = inputs[0].shape.rows(), .columns = weight[0], .depth = weight[1], .dtype = dtype}};
+  }
+  if (std::holds_alternative<ops::LinearGradInput>(op)) {
+    const base::Shape& weight = inputs[1].shape;
+    return {{.rows = inputs[0].shape.rows(), .columns = weight[1], .depth = weight[0], .dtype = dtype}};
+  }
+  if (std::holds_alternative<ops::LinearGradWeight>(op))
+    return {{.rows = outputs[0].shape[0], .columns = outputs[0].shape[1], .depth = inputs[0].shape.rows(), .dtype = dtype}};
+  if (const auto* head = std::get_if<ops::HeadLoss>(&op)) {
+    const std::int64_t rows = inputs[0].shape.rows();
+    const std::int64_t vocab = inputs[1].shape[0];
+    const std::int64_t width = inputs[1].shape[1];
+    std::vector<Product> products{{.rows = rows, .columns = vocab, .depth = width, .dtype = dtype}};
+    if (head->gradients) {
+      products.push_back({.rows = rows, .columns = width, .depth = vocab, .dtype = dtype});
+      products.push_back({.rows = vocab, .columns = width, .depth = rows, .dtype = dtype});
+    }
+    return products;
+  }
+  return {};
+}
+
+struct AttentionSize {
+  const ops::Attention& attention;
+  std::int64_t samples = 1;
+  std::int64_t length = 1;
+  bool backward = false;
+
+  std::int64_t heads() const { return samples * attention.heads.query; }
+  double scores() const { return static_cast<double>(heads()) * static_cast<double>(length) * static_cast<double>(length); }
+};
+
+std::optional<AttentionSize> attention_of(const ops::Op& op, Types inputs) {
+  if (const auto* forward = std::get_if<ops::Attention>(&op))
+    return AttentionSize{.attention = *forward, .samples = inputs[0].shape[0], .length = inputs[0].shape[1]};
+  if (const auto* grad = std::get_if<ops::AttentionGrad>(&op))
+    return AttentionSize{.attention = grad->forward, .samples = inputs[1].shape[0], .length = inputs[1].shape[1], .backward = true};
+  return std::nullopt;
+}
+
+double memory_seconds(const Device& device, double bytes) { return bytes / (device.bandwidth * device.bandwidth_share); }
+
+double attention_seconds(const Device& device, const AttentionSize& size, const ops::Work& work, DType dtype) {
+  const std::int64_t dim = size.attention.heads.dim;
+  if (device.attention == AttentionForm::tiled) {
+    const double share = size.backward ? kTiledShareBackward : kTiledShare;
+    return std::max(work.flops / (matrix_rate(device, dtype) * device.matrix_share * share), memory_seconds(device, work.bytes));
+  }
+  const Product scores{.rows = size.length, .columns = size.length, .depth = dim, .batch = size.heads(), .dtype = dtype};
+  const Product values{.rows = size.length, .columns = dim, .depth = size.length, .batch = size.heads(), .dtype = dtype};
+  const double factor = size.backward ? 2.0 : 1.0;  // two products for the gradients of each
+  const double bytes = size.scores() * (size.backward ? kScoreBytesBackward : kScoreBytesForward);
+  // The products run at the pace of the scores that they write or read where that is slower; the softmax between them always does.
+  const double score_bytes = size.scores() * static_cast<double>(base::size_of(dtype));
+  const auto product = [&](const Product& each) {
+    return factor * std::max(matrix_seconds(device, each), memory_seconds(device, score_bytes));
+  };
+  const double between = bytes - factor * 2.0 * score_bytes;
+  return product(scores) + product(values) + memory_seconds(device, std::max(between, 0.0) + work.bytes);
+}
+
+double modelled_seconds(const Device& device, const ops::Op& op, Types inputs, Types outputs) {
+  const ops::Work work = ops::definition_of(op).work(op, inputs, outputs);
+  if (const std::optional<AttentionSize> attention = attention_of(op, inputs))
+    return device.launch + attention_seconds(device, *attention, work, type_of(inputs));
+  const std::vector<Product> products = products_of(op, inputs, outputs);
+  if (products.empty()) return device.launch + std::max(work.flops / device.vector_rate, memory_seconds(device, work.bytes));
+  double seconds = device.launch * static_cast<double>(products.size());
+  for (const Product& product : products) seconds += matrix_seconds(device, product);
+  double bytes = work.bytes;
+  if (products.size() > 1 || std::holds_alternative<ops::HeadLoss>(op)) {
+    const double logits = static_cast<double>(products[0].rows) * static_cast<double>(products[0].columns);
+    return seconds + memory_seconds(device, bytes + kLogitPasses * logits * static_cast<double>(base::size_of(products[0].dtype)));
+  }
+  return std::max(seconds, device.launch + memory_seconds(device, bytes));
+}
+
+}  // namespace
+
+std::array<std::int64_t, 3> extents_of(const ops::Op& op, Types inputs, Types outputs) {
+  if (const std::optional<AttentionSize> attention = attention_of(op, inputs))
+    return {attention->length * attention->length, attention->attention.heads.dim, attention->heads()};
+  const std::vector<Product> products = products_of(op, inputs, outputs);
+  if (!products.empty()) return {products[0].rows, products[0].columns, products[0].depth};
+  return {static_cast<std::int64_t>(ops::definition_of(op).work(op, inputs, outputs).bytes), 1, 1};
+}
+
+double operator_seconds(const Device& device, const ops::Op& op, Types inputs, Types outputs, std::int64_t threads) {
+  if (ops::definition_of(op).view) return 0.0;
+  if (!device.samples.empty()) {
+    const SampleQuery query{
+        .op = ops::name_of(op), .dtype = type_of(inputs), .threads = threads, .extents = extents_of(op, inputs, outputs)};
+    if (const std::optional<double> seconds = seconds_between(device.samples, query)) return *seconds;
+  }
+  return modelled_seconds(device, op, inputs, outputs);
+}
+
+double host_operator_seconds(const cluster::Cluster& cluster, const ops::Op& op, Types inputs, Types outputs, std::int64_t users,
+                             std::int64_t threads) {
+  if (cluster.device.cores > 0) return operator_seconds(cluster.device, op, inputs, outputs, threads);
+  const double bytes = ops::definition_of(op).work(op, inputs, outputs).bytes;
+  return bytes * static_cast<double>(std::max<std::int64_t>(users, 1)) / cluster.host.bandwidth;
+}
+
+double counted_flops(const ops::Op& op, Types inputs, Types outputs) {
+  if (const std::optional<AttentionSize> attention = attention_of(op, inputs))
+    return (attention->backward ? 8.0 : 4.0) * attention->scores() * static_cast<double>(attention->attention.heads.dim);
+  double flops = 0.0;
+  for (const Product& product : products_of(op, inputs, outputs)) flops += product.flops();
+  return flops;
+}
+
+}  // namespace plimsoll::cost

@@ -1,0 +1,148 @@
+#include "cost/transfer.h"
+
+#include <algorithm>
+#include <bit>
+
+#include "base/error.h"
+
+namespace plimsoll::cost {
+
+namespace {
+
+using cluster::Cluster;
+using cluster::Link;
+using cluster::Reach;
+using ops::CollectiveKind;
+
+// A link as one member of a group sees it.
+struct Wire {
+  double bandwidth = 0.0;
+  double latency = 0.0;
+};
+
+Wire wire_of(const Cluster& cluster, Reach reach, std::int64_t users) {
+  const Link* link = cluster.find(reach);
+  if (link == nullptr)
+    base::not_legal("the cluster \"{}\" has no link that joins \"{}\", and the strategy needs one", cluster.name, cluster::name_of(reach));
+  return {.bandwidth = cluster::bandwidth_for(cluster, *link, users), .latency = cluster::latency_of(cluster, *link)};
+}
+
+double steps_of_tree(std::int64_t members) { return static_cast<double>(std::bit_width(static_cast<std::uint64_t>(members - 1))); }
+
+bool adds(CollectiveKind kind) {
+  return kind == CollectiveKind::all_reduce || kind == CollectiveKind::reduce_scatter || kind == CollectiveKind::reduce;
+}
+
+// What a member of n sends, as a multiple of the tensor's bytes.
+double sent_share(CollectiveKind kind, double n) {
+  switch (kind) {
+    case CollectiveKind::all_reduce: return 2.0 * (n - 1.0) / n;
+    case CollectiveKind::reduce_scatter:
+    case CollectiveKind::all_gather: return (n - 1.0) / n;
+    case CollectiveKind::reduce:
+    case CollectiveKind::broadcast: return 1.0;
+  }
+  return 0.0;
+}
+
+Transfer over_wire(CollectiveKind kind, double bytes, std::int64_t members, const Wire& wire) {
+  const auto n = static_cast<double>(members);
+  const double share = sent_share(kind, n);
+  const bool rooted = kind == CollectiveKind::reduce || kind == CollectiveKind::broadcast;
+  Transfer tree{.form = Form::tree, .latency = steps_of_tree(members) * wire.latency};
+  if (kind == CollectiveKind::all_reduce) tree.latency *= 2.0;
+  tree.seconds = tree.latency + (rooted ? 1.0 : 2.0) * bytes / wire.bandwidth;
+  if (rooted) return tree;
+  Transfer ring{.form = Form::ring, .latency = share * n * wire.latency};
+  ring.seconds = ring.latency + share * bytes / wire.bandwidth;
+  return kind == CollectiveKind::all_reduce && tree.seconds < ring.seconds ? tree : ring;
+}
+
+// One ring or tree through all members, neighbours in a node next to each other.
+Transfer flat(const Cluster& cluster, CollectiveKind kind, double bytes, const Group& group) {
+  const bool inside_only = group.nodes() == 1;
+  Wire wire = wire_of(cluster, inside_only ? Reach::inside : Reach::across, group.users_per_node);
+  const auto local = static_cast<double>(group.per_node);
+  if (!inside_only && group.per_node > 1)
+    wire.bandwidth = std::min(wire.bandwidth * local, wire_of(cluster, Reach::inside, group.users_per_node).bandwidth);
+  Transfer transfer = over_wire(kind, bytes, group.members, wire);
+  const double sent = sent_share(kind, static_cast<double>(group.members)) * bytes;
+  transfer.across = inside_only ? 0.0 : sent / local;
+  transfer.inside = sent - transfer.across;
+  return transfer;
+}
+
+Transfer hierarchical(const Cluster& cluster, CollectiveKind kind, double bytes, const Group& group) {
+  const Wire near = wire_of(cluster, Reach::inside, group.users_per_node);
+  const Wire far = wire_of(cluster, Reach::across, group.users_per_node);
+  const double part = bytes / static_cast<double>(group.per_node);
+  const Transfer outer = over_wire(kind, part, group.nodes(), far);
+  const double stages = kind == CollectiveKind::reduce_scatter || kind == CollectiveKind::all_gather ? 1.0 : 2.0;
+  const Transfer inner = over_wire(CollectiveKind::all_gather, bytes, group.per_node, near);
+  return {.seconds = outer.seconds + stages * inner.seconds,
+          .form = Form::hierarchical,
+          .latency = outer.latency + stages * inner.latency,
+          .inside = stages * sent_share(CollectiveKind::all_gather, static_cast<double>(group.per_node)) * bytes,
+          .across = sent_share(kind, static_cast<double>(group.nodes())) * part};
+}
+
+}  // namespace
+
+Group group_of(const Cluster& cluster, std::int64_t members, std::int64_t stride, std::int64_t ranks) {
+  const std::int64_t devices = cluster.devices_per_node;
+  const std::int64_t local = std::clamp<std::int64_t>(devices / std::max<std::int64_t>(stride, 1), 1, members);
+  return {.members = members, .per_node = local, .users_per_node = std::min(devices, ranks)};
+}
+
+Transfer collective(const Cluster& cluster, CollectiveKind kind, double bytes, const Group& group) {
+  if (group.members <= 1) return {};
+  Transfer best = flat(cluster, kind, bytes, group);
+  if (group.nodes() > 1 && group.per_node > 1) {
+    const Transfer nested = hierarchical(cluster, kind, bytes, group);
+    if (nested.seconds < best.seconds) best = nested;
+  }
+  const Link* link = cluster.find(group.nodes() > 1 ? Reach::across : Reach::inside);
+  if (adds(kind) && link->sum_rate > 0.0) {
+    const auto n = static_cast<double>(group.members);
+    best.seconds += bytes * (n - 1.0) / n / link->sum_rate;
+  }
+  return best;
+}
+
+Transfer message(const Cluster& cluster, double bytes, std::int64_t distance, std::int64_t users_per_node) {
+  const bool far = distance >= cluster.devices_per_node;
+  const Wire wire = wire_of(cluster, far ? Reach::across : Reach::inside, users_per_node);
+  return {.seconds = wire.latency + bytes / wire.bandwidth,
+          .form = Form::direct,
+          .latency = wire.latency,
+          .inside = far ? 0.0 : bytes,
+          .across = far ? bytes : 0.0};
+}
+
+Transfer copy(const Cluster& cluster, ops::Tier from, ops::Tier to, double bytes, std::int64_t users_per_node) {
+  Transfer transfer{.form = Form::direct};
+  if (from == to) return transfer;
+  const auto cross = [&](Reach reach, double& counted) {
+    const Wire wire = wire_of(cluster, reach, users_per_node);
+    transfer.latency += wire.latency;
+    transfer.seconds = std::max(transfer.seconds, bytes / wire.bandwidth);  // pieces of it are on both links at once
+    counted = bytes;
+  };
+  if (from == ops::Tier::device || to == ops::Tier::device) cross(Reach::host, transfer.host);
+  if (from == ops::Tier::disk || to == ops::Tier::disk) cross(Reach::disk, transfer.disk);
+  transfer.seconds += transfer.latency;
+  return transfer;
+}
+
+std::string_view name_of(Form form) {
+  switch (form) {
+    case Form::none: return "none";
+    case Form::ring: return "ring";
+    case Form::tree: return "tree";
+    case Form::hierarchical: return "hierarchical";
+    case Form::direct: return "direct";
+  }
+  return "";
+}
+
+}  // namespace plimsoll::cost
