@@ -50,6 +50,7 @@ void add_plan(CLI::App& app) {
   add_ranks(*command, options->run);
   add_json(*command, options->run.json);
   command->add_option("--out", options->out, "store the plan in this file")->type_name("FILE");
+  command->add_option("--html", options->html, "draw it on a page for a browser, one file that fetches nothing")->type_name("FILE");
   command->add_flag("--full", options->full, "print every procedure, buffer and call");
   CLI::Option* schedule = command
                               ->add_option("--schedule", options->schedules,

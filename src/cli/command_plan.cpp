@@ -11,6 +11,7 @@
 #include "plan/print.h"
 #include "plan/verify.h"
 #include "plan/waterline.h"
+#include "report/page.h"
 #include "report/waterline_text.h"
 #include "train/setup.h"
 
@@ -41,6 +42,22 @@ Json candidate_json(const plan::Plan& plan, const train::Capacity& capacity) {
        {"device_bytes_by_kind", kinds}});
 }
 
+void write_page(io::FileSystem& file_system, const std::string& path, const plan::Plan& plan, const train::Capacity& capacity) {
+  const base::Bytes arena = plan::fullest_class(plan).arena[static_cast<std::size_t>(plan::Tier::device)];
+  const base::Bytes needed = (capacity.per_rank ? arena : arena * plan.mesh.ranks()) + capacity.reserve;
+  const std::string verdict = needed <= capacity.device ? "yes" : fmt::format("no, {} too much", base::to_string(needed - capacity.device));
+  const report::Page page{.plan = plan,
+                          .capacity = capacity.per_rank ? capacity.device : base::Bytes{capacity.device.count / plan.mesh.ranks()},
+                          .reserve = capacity.reserve,
+                          .times = {},
+                          .figures = {{"fits", verdict},
+                                      {"ranks", fmt::format("{}", plan.mesh.ranks())},
+                                      {"arena of the fullest rank", base::to_string(arena)},
+                                      {"memory there is", base::to_string(capacity.device)}},
+                          .tables = {}};
+  io::replace_file(file_system, path, io::as_bytes(report::page_html(page)));
+}
+
 }  // namespace
 
 void plan_command(const PlanOptions& options) {
@@ -54,6 +71,7 @@ void plan_command(const PlanOptions& options) {
   if (!options.out.empty()) {
     io::replace_file(file_system, options.out, io::as_bytes(base::write_json(plan::to_json(plan)) + "\n"));
   }
+  if (!options.html.empty()) write_page(file_system, options.html, plan, capacity);
   if (options.run.json) {
     Json::Array candidates{candidate_json(plan, capacity)};
     fmt::print("{}\n", base::write_json(Json::object({{"candidates", Json(std::move(candidates))}}), base::JsonLayout::pretty));

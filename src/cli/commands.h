@@ -27,6 +27,7 @@ struct TrainOptions {
 struct PlanOptions {
   RunOptions run;
   std::string out;                     // store the plan
+  std::string html;                    // draw it on a page
   bool full = false;                   // print every procedure, buffer and call
   std::vector<std::string> schedules;  // draw these instead of planning
   std::string svg;                     // and store the drawing

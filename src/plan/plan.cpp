@@ -4,6 +4,7 @@
 
 #include "base/error.h"
 #include "ops/placement.h"
+#include "plan/traffic.h"
 
 namespace plimsoll::plan {
 
@@ -100,28 +101,6 @@ std::int32_t moments_of(const Program& program) {
   for (const Stream& stream : program.streams) calls += stream.calls.size();
   return static_cast<std::int32_t>(calls);
 }
-
-namespace {
-
-// Bytes that the member at `place` sends of one tensor.
-std::int64_t sent_bytes(const ops::Collective& op, const TensorType& given, const TensorType& made, std::int64_t place) {
-  const std::int64_t others = op.members - 1;
-  switch (op.kind) {
-    case ops::CollectiveKind::all_reduce: {
-      // Elements are dealt out evenly; the first ranks have one more.
-      const std::int64_t elements = given.shape.elements() - op.first;
-      const std::int64_t own = elements / op.members + (place < elements % op.members ? 1 : 0);
-      return (others * own + elements - own) * base::size_of(given.dtype);
-    }
-    case ops::CollectiveKind::reduce_scatter: return given.bytes() - made.bytes();
-    case ops::CollectiveKind::all_gather: return others * given.bytes();
-    case ops::CollectiveKind::reduce: return place == 0 ? 0 : given.bytes();
-    case ops::CollectiveKind::broadcast: return place == 0 ? others * given.bytes() : 0;
-  }
-  return 0;
-}
-
-}  // namespace
 
 Bytes wire_bytes(const Plan& plan, const Program& program, ops::Axis axis, std::int32_t place) {
   Bytes sum{0};

@@ -8,6 +8,7 @@
 
 #include "base/error.h"
 #include "plan/waterline.h"
+#include "report/names.h"
 
 namespace plimsoll::report {
 
@@ -55,22 +56,6 @@ std::string bar(double share, int width) {
   return text.empty() && share > 0.0 ? "▏" : text;
 }
 
-std::string_view plural_of(plan::BufferKind kind) {
-  switch (kind) {
-    case plan::BufferKind::parameter: return "parameters";
-    case plan::BufferKind::master: return "masters";
-    case plan::BufferKind::state: return "states";
-    case plan::BufferKind::constant: return "constants";
-    case plan::BufferKind::scalars: return "scalars";
-    case plan::BufferKind::input: return "inputs";
-    case plan::BufferKind::gradient: return "gradients";
-    case plan::BufferKind::activation: return "activations";
-    case plan::BufferKind::result: return "results";
-    case plan::BufferKind::frame: return "working";
-  }
-  return "?";
-}
-
 // The fullest moment within each column's share of the calls.
 std::vector<Bytes> columns_of(const std::vector<Bytes>& at_call, int columns) {
   std::vector<Bytes> fullest(static_cast<std::size_t>(columns));
@@ -115,15 +100,6 @@ std::string axis(std::size_t width) {
   std::string line;
   for (std::size_t column = 0; column < width; ++column) line += "─";
   return fmt::format("{:>{}} └{}\n", "", kLabelWidth - 2, line);
-}
-
-std::string_view label_at(const plan::Program& program, std::int32_t moment) {
-  for (const plan::Stream& stream : program.streams) {
-    for (const plan::Call& call : stream.calls) {
-      if (call.moment == moment) return call.label;
-    }
-  }
-  return "?";
 }
 
 }  // namespace

@@ -1,0 +1,106 @@
+// The page of `plimsoll plan --html`: its data agree with the plan, and a browser shows it without a complaint.
+#include <gtest/gtest.h>
+
+#include <algorithm>
+#include <set>
+
+#include "cli/run_folder.h"
+
+namespace plimsoll::tests {
+namespace {
+
+constexpr std::size_t kMost = 3'000'000;  // bytes of a page for 64 ranks
+
+// Sixty-four ranks of every axis, with a name that would be markup if it were not escaped.
+const std::vector<std::string> kManyRanks{"--set", "model.layers=8",  "--set", "strategy.pipe=8",  "--set", "strategy.tensor=2",
+                                          "--set", "strategy.data=4", "--set", "batch.global=128", "--set", "batch.micro=1",
+                                          "--set", "strategy.zero=1", "--set", "data.valid=",      "--set", "strategy.schedule=zb-h1"};
+
+class HtmlPage : public testing::Test {
+ protected:
+  std::string page(const std::vector<std::string>& settings) {
+    std::vector<std::string> arguments{"plan", "run.json", "--html", "page.html", "--json"};
+    arguments.insert(arguments.end(), settings.begin(), settings.end());
+    const Ended ended = folder_.plimsoll(arguments);
+    EXPECT_EQ(ended.exit_code, 0) << ended.err;
+    printed_ = base::parse_json(ended.out, "output");
+    return folder_.read("page.html");
+  }
+
+  base::Json data_of(const std::string& html) {
+    const std::string_view open = "<script type=\"application/json\" id=\"data\">";
+    const std::size_t begin = html.find(open);
+    EXPECT_NE(begin, std::string::npos);
+    const std::size_t end = html.find("</script>", begin);
+    return base::parse_json(html.substr(begin + open.size(), end - begin - open.size()), "page", {.strict = true});
+  }
+
+  RunFolder folder_;
+  base::Json printed_;
+};
+
+TEST_F(HtmlPage, FetchesNothing) {
+  const std::string html = page({});
+  for (const char* part : {"http:", "https:", "@import", "url(", "src="}) EXPECT_EQ(html.find(part), std::string::npos) << part;
+  EXPECT_EQ(html.find("@data@"), std::string::npos);
+}
+
+TEST_F(HtmlPage, HoldsThePlanToTheByte) {
+  const base::Json data = data_of(page({}));
+  const base::Json& device = data.at("classes").at(0).at("tiers").at(0);
+  EXPECT_EQ(device.at("arena").as_integer(), printed_.at("candidates").at(0).at("peak_bytes").at("all").at("device").as_integer());
+  // Layers add up to the peak, but for what is rounded away of each.
+  std::int64_t fullest = 0;
+  for (std::size_t column = 0; column < device.at("at").size(); ++column) {
+    std::int64_t sum = 0;
+    for (const base::Json& layer : device.at("bytes").as_array()) sum += layer.at(column).as_integer();
+    fullest = std::max(fullest, sum * device.at("quantum").as_integer());
+  }
+  EXPECT_NEAR(static_cast<double>(fullest), static_cast<double>(device.at("peak").at("bytes").as_integer()),
+              10.0 * static_cast<double>(device.at("quantum").as_integer()));
+  EXPECT_EQ(data.at("traffic").size(), 0u) << "one rank sends nothing";
+}
+
+TEST_F(HtmlPage, SixtyFourRanksStaySmall) {
+  const std::string html = page(kManyRanks);
+  EXPECT_LT(html.size(), kMost);
+  const base::Json data = data_of(html);
+  std::set<std::string> axes;
+  for (const base::Json& entry : data.at("traffic").as_array()) {
+    axes.insert(entry.at("axis").as_string());
+    EXPECT_GT(entry.at("calls").as_integer(), 0);
+  }
+  for (const char* axis : {"data", "tensor", "pipe"}) EXPECT_TRUE(axes.contains(axis)) << axis;
+  // Every span is four numbers with a label that exists.
+  for (const base::Json& ranks : data.at("classes").as_array()) {
+    for (const base::Json& stream : ranks.at("streams").as_array()) {
+      const base::Json::Array& spans = stream.at("spans").as_array();
+      ASSERT_EQ(spans.size() % 4, 0u);
+      for (std::size_t i = 0; i < spans.size(); i += 4) {
+        ASSERT_LT(spans[i].as_integer(), static_cast<std::int64_t>(data.at("labels").size()));
+        ASSERT_GT(spans[i + 3].as_integer(), 0);
+        ASSERT_LE(spans[i + 2].as_integer() + spans[i + 3].as_integer(), data.at("ticks").as_integer() + 1);
+      }
+    }
+  }
+}
+
+TEST_F(HtmlPage, ABrowserShowsItWithoutComplaint) {
+  const std::filesystem::path browser = find_program("chromium");
+  if (browser.empty()) GTEST_SKIP() << "no chromium in PATH; ./dev setup installs it";
+  page(kManyRanks);
+  Child child({browser.string(), "--headless", "--no-sandbox", "--disable-gpu", "--disable-dev-shm-usage", "--user-data-dir=profile",
+               "--enable-logging=stderr", "--virtual-time-budget=2000", "--dump-dom", "file://" + folder_.path("page.html").string()},
+              folder_.path());
+  const Ended ended = child.wait();
+  EXPECT_EQ(ended.exit_code, 0);
+  EXPECT_EQ(ended.err.find("CONSOLE"), std::string::npos) << ended.err;
+  // The scripts have run to their end, within the second that a reader is willing to wait.
+  const std::size_t ready = ended.out.find("data-ready=\"");
+  ASSERT_NE(ready, std::string::npos) << ended.out.substr(0, 500);
+  EXPECT_LT(std::stoi(ended.out.substr(ready + 12)), 1000);
+  for (const char* part : {"ranks 0", "On top at the peak", "all-reduce"}) EXPECT_NE(ended.out.find(part), std::string::npos) << part;
+}
+
+}  // namespace
+}  // namespace plimsoll::tests
