@@ -35,15 +35,6 @@ std::vector<std::int32_t> spread(const std::vector<std::int64_t>& layers) {
   return stage_of;
 }
 
-// The last stage has the head beside its layers and the first the embedding: what does not divide goes to those between them, then
-// to the first.
-std::vector<std::int64_t> equal_layers(std::int64_t layers, std::int64_t stages) {
-  std::vector<std::int64_t> counts(static_cast<std::size_t>(stages), layers / stages);
-  const std::int64_t left = layers % stages;
-  for (std::int64_t extra = 0; extra < left; ++extra) ++counts[extra + 2 < stages ? static_cast<std::size_t>(extra + 1) : 0];
-  return counts;
-}
-
 std::vector<std::int64_t> listed_layers(std::int64_t layers, const Strategy& strategy) {
   const std::int64_t stages = strategy.pipe * strategy.chunks;
   if (static_cast<std::int64_t>(strategy.stages.size()) != stages) {
@@ -59,6 +50,13 @@ std::vector<std::int64_t> listed_layers(std::int64_t layers, const Strategy& str
 }
 
 }  // namespace
+
+std::vector<std::int64_t> equal_layers(std::int64_t layers, std::int64_t stages) {
+  std::vector<std::int64_t> counts(static_cast<std::size_t>(stages), layers / stages);
+  const std::int64_t left = layers % stages;
+  for (std::int64_t extra = 0; extra < left; ++extra) ++counts[extra + 2 < stages ? static_cast<std::size_t>(extra + 1) : 0];
+  return counts;
+}
 
 std::vector<double> block_costs(const graph::Graph& graph) {
   std::vector<double> costs(graph.blocks.size(), 0.0);

@@ -14,6 +14,10 @@ namespace plimsoll::strategy {
 // are dealt out is the strategy's `partition`. not_legal with the numbers where that is impossible.
 std::vector<std::int32_t> stages_of(const graph::Graph& graph, const Strategy& strategy);
 
+// Layers of each stage where they are dealt out evenly. The last stage has the head beside its layers and the first the embedding: what
+// does not divide goes to those between them, then to the first.
+std::vector<std::int64_t> equal_layers(std::int64_t layers, std::int64_t stages);
+
 // What a block costs beside others: the work of its forward and backward nodes on a machine that does ten operations in the time it
 // moves a byte.
 std::vector<double> block_costs(const graph::Graph& graph);

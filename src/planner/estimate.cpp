@@ -1,0 +1,154 @@
+#include "planner/estimate.h"
+
+#include <algorithm>
+
+#include <fmt/format.h>
+#include <fmt/ranges.h>
+
+#include "planner/sheet.h"
+#include "strategy/legality.h"
+#include "strategy/schedules/simulate.h"
+#include "strategy/schedules/table.h"
+
+namespace plimsoll::planner {
+
+namespace {
+
+namespace schedules = strategy::schedules;
+using strategy::Strategy;
+
+schedules::Shape shape_of(const Problem& problem, const Choice& choice) {
+  return {.ranks = choice.strategy.pipe, .micro_batches = choice.micro_batches(problem), .chunks = choice.strategy.chunks};
+}
+
+// When each rank of the pipe axis is done with its passes, and what it holds at most.
+struct Passes {
+  std::vector<double> ends;
+  std::vector<std::int64_t> live;
+  double makespan = 0.0;
+};
+
+Passes run_passes(const Sheet& sheet, std::string_view name, const schedules::Shape& shape) {
+  Passes passes;
+  if (shape.ranks == 1) {
+    passes.ends = {as_double(shape.micro_batches) * sheet.ranks()[0].work};
+    passes.live = {1};
+    passes.makespan = passes.ends[0];
+    return passes;
+  }
+  schedules::Costs costs{.stages = {}, .message = sheet.message()};
+  for (const StagePrice& stage : sheet.stages()) {
+    // Schedules with recomputes of their own have them as pieces; in others they are part of the backward pass.
+    const bool apart = schedules::find_kind(name).recomputes;
+    costs.stages.push_back({.forward = stage.forward,
+                            .backward_input = stage.backward_input - (apart ? stage.again : 0.0),
+                            .backward_weight = stage.backward_weight,
+                            .recompute = stage.again});
+  }
+  const schedules::Schedule schedule = schedules::build(name, shape);
+  const schedules::Timeline timeline = schedules::simulate(schedule, costs);
+  for (const std::vector<schedules::Span>& spans : timeline.ranks) passes.ends.push_back(spans.back().end);
+  passes.live = schedules::figures(schedule, timeline).peak_live;
+  passes.makespan = timeline.makespan;
+  return passes;
+}
+
+std::string too_large(const Memory& memory, const Problem& problem, std::size_t rank) {
+  if (memory.device() > problem.device) {
+    return fmt::format("needs {} on the device of pipeline rank {}, {} more than there is", base::to_string(memory.device()), rank,
+                       base::to_string(memory.device() - problem.device));
+  }
+  const Bytes host = memory.host * std::min(problem.ranks, problem.ranks_per_node);
+  if (host > problem.host)
+    return fmt::format("needs {} of a host's memory, and there are {}", base::to_string(host), base::to_string(problem.host));
+  return "";
+}
+
+}  // namespace
+
+std::string Estimator::reason_against(const Choice& choice) {
+  const Strategy& strategy = choice.strategy;
+  if (strategy.ranks() != problem_.ranks) {
+    return fmt::format("data {} x tensor {} x pipe {} is {} ranks, not {}", strategy.data, strategy.tensor, strategy.pipe, strategy.ranks(),
+                       problem_.ranks);
+  }
+  if (problem_.global_batch % (choice.micro * strategy.data) != 0) {
+    return fmt::format("micro-batches of {} samples on {} data ranks do not make up a batch of {}", choice.micro, strategy.data,
+                       problem_.global_batch);
+  }
+  if (strategy.tensor > problem_.heads)
+    return fmt::format("{} heads cannot be dealt out to {} tensor ranks", problem_.heads, strategy.tensor);
+  if (strategy.pipe * strategy.chunks > problem_.layers)
+    return fmt::format("{} stages for {} layers", strategy.pipe * strategy.chunks, problem_.layers);
+  const std::vector<std::string> reasons = strategy::reasons_against(strategy);
+  if (!reasons.empty()) return reasons[0];
+  if (const std::string& reason = prices_.of(choice).reason; !reason.empty()) return reason;
+  if (strategy.pipe == 1) return "";
+  const std::vector<std::string> of_schedule =
+      schedules::reasons_against(schedules::find_kind(strategy.schedule), shape_of(problem_, choice));
+  return of_schedule.empty() ? "" : of_schedule[0];
+}
+
+Bounds Estimator::bounds(const Choice& choice) {
+  const Sheet sheet(problem_, choice, prices_);
+  Bounds bounds{.step_seconds = sheet.least_seconds() + sheet.most_update(), .device = {}};
+  for (std::size_t rank = 0; rank < sheet.ranks().size(); ++rank)
+    bounds.device = std::max(bounds.device, sheet.memory(sheet.ranks()[rank], sheet.least_live(static_cast<std::int64_t>(rank))).device());
+  return bounds;
+}
+
+Bounds Estimator::shape_bounds(const Choice& shape) {
+  // Everything in shards, the optimizer elsewhere, nothing said: no way to share out takes less of either.
+  Choice free = shape;
+  free.strategy.zero = 0;
+  const Sheet sheet(problem_, free, prices_);
+  const std::int64_t data = shape.strategy.data;
+  Bounds bounds{.step_seconds = sheet.least_passes(), .device = {}};
+  for (std::size_t rank = 0; rank < sheet.ranks().size(); ++rank) {
+    const RankPrice& price = sheet.ranks()[rank];
+    const std::int64_t states = (price.weights + price.gradients) / data;
+    const std::int64_t kept = price.kept * sheet.least_live(static_cast<std::int64_t>(rank));
+    // Without other micro-batches, activations and gradients are never there together.
+    const bool alone = shape.micro_batches(problem_) == 1 && shape.strategy.pipe == 1;
+    const std::int64_t least = alone ? std::max(price.weights / data + kept, states) : states + kept;
+    bounds.device = std::max(bounds.device, Bytes{least + price.temporary});
+  }
+  return bounds;
+}
+
+Estimate Estimator::evaluate(const Choice& choice) {
+  Estimate estimate;
+  estimate.reason = reason_against(choice);
+  if (!estimate.fits()) return estimate;
+  const Sheet sheet(problem_, choice, prices_);
+  const schedules::Shape shape = shape_of(problem_, choice);
+  const Passes passes = run_passes(sheet, choice.strategy.schedule, shape);
+  pieces_ += 2 * shape.stages() * shape.micro_batches;
+
+  double reduced = 0.0;
+  double work = 0.0;
+  for (std::size_t rank = 0; rank < sheet.ranks().size(); ++rank) {
+    reduced = std::max(reduced, passes.ends[rank] + sheet.exposed_reduction(sheet.ranks()[rank]));
+    work += as_double(shape.micro_batches) * sheet.ranks()[rank].work;
+    const Memory memory = sheet.memory(sheet.ranks()[rank], passes.live[rank]);
+    if (rank == 0 || memory.device() > estimate.memory.device()) estimate.memory = memory;
+    if (estimate.reason.empty()) estimate.reason = too_large(memory, problem_, rank);
+  }
+  const double pipe = as_double(shape.ranks);
+  double tensor_seconds = 0.0;
+  double again = 0.0;
+  for (const StagePrice& stage : sheet.stages()) {
+    tensor_seconds += stage.tensor_seconds * as_double(shape.micro_batches);
+    again += stage.again * as_double(shape.micro_batches);
+    estimate.flops += stage.flops * as_double(shape.micro_batches) / pipe;
+  }
+  estimate.update_seconds = sheet.most_update();
+  estimate.step_seconds = reduced + estimate.update_seconds;
+  estimate.bubble = 1.0 - work / (pipe * passes.makespan);
+  estimate.exposed = reduced - passes.makespan;
+  estimate.tensor_share = work > 0.0 ? tensor_seconds / work : 0.0;
+  estimate.again_share = work > 0.0 ? again / work : 0.0;
+  return estimate;
+}
+
+}  // namespace plimsoll::planner

@@ -1,0 +1,73 @@
+// What is to be planned, one answer to it, and what an answer would be like.
+#pragma once
+
+#include <cstdint>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "base/bytes.h"
+#include "planner/prices.h"
+#include "strategy/strategy.h"
+
+namespace plimsoll::planner {
+
+using base::Bytes;
+
+struct Problem {
+  std::int64_t layers = 1;
+  std::int64_t global_batch = 1;  // samples in a step
+  std::int64_t sequence = 1;
+  std::int64_t ranks = 1;
+  std::int64_t ranks_per_node = 1;
+  std::int64_t heads = 1;  // that tensor ranks share out
+  Bytes device;            // that a rank may use
+  Bytes host;              // that the ranks of a node may use together; zero: none
+  PriceOf prices;
+  Wires wires;
+  double model_flops = 0.0;  // of a sample, forward and backward once, all ranks together
+};
+
+// A strategy with the micro-batch it is for.
+struct Choice {
+  strategy::Strategy strategy;
+  std::int64_t micro = 1;
+
+  std::int64_t micro_batches(const Problem& problem) const { return problem.global_batch / (micro * strategy.data); }
+  bool operator==(const Choice&) const = default;
+};
+
+// "data 4 x tensor 8 x pipe 16, 2 chunks, ZeRO 1, interleaved, micro-batch 2, recompute full"
+std::string describe(const Choice& choice);
+
+struct Memory {
+  Bytes weights;
+  Bytes gradients;
+  Bytes optimizer;
+  Bytes activations;
+  Bytes working;
+  Bytes host;  // beside the device
+
+  Bytes device() const { return weights + gradients + optimizer + activations + working; }
+};
+
+struct Estimate {
+  std::string reason;         // why it cannot be had; empty: it can
+  double step_seconds = 0.0;  // zero where it cannot
+  double bubble = 0.0;        // share of the step that ranks wait for others in the pipeline
+  double exposed = 0.0;       // seconds of the step in which a rank only communicates: reductions, gathers, messages' ends
+  double tensor_share = 0.0;  // of the computing time, what tensor collectives take
+  double again_share = 0.0;   // of the computing time, what is done a second time
+  double update_seconds = 0.0;
+  double flops = 0.0;  // of one rank in a step, what is done a second time included
+  Memory memory;       // of the fullest rank
+
+  bool fits() const { return reason.empty(); }
+};
+
+struct Candidate {
+  Choice choice;
+  Estimate estimate;
+};
+
+}  // namespace plimsoll::planner

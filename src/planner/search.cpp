@@ -1,0 +1,183 @@
+#include "planner/search.h"
+
+#include <algorithm>
+#include <array>
+#include <limits>
+#include <queue>
+
+#include <fmt/format.h>
+
+namespace plimsoll::planner {
+
+namespace {
+
+constexpr std::int64_t kChoicesBetweenReports = 256;
+
+// A shape still to be filled in, or a choice still to be evaluated.
+struct Open {
+  double bound = 0.0;
+  std::int64_t order = 0;  // of the visit
+  bool is_shape = true;
+  Choice choice;
+
+  bool operator<(const Open& other) const {  // for a heap whose top is the lowest
+    return bound != other.bound ? bound > other.bound : order > other.order;
+  }
+};
+
+class Search {
+ public:
+  Search(Estimator& estimator, const Space& space, const SearchOptions& options)
+      : estimator_(estimator), space_(space), options_(options), problem_(estimator.problem()) {}
+
+  Found run() {
+    open_shapes();
+    double best = std::numeric_limits<double>::infinity();
+    while (!open_.empty()) {
+      const Open next = open_.top();
+      if (options_.prune && next.bound >= best) break;
+      if (estimator_.pieces() > options_.most_pieces || (options_.stop && options_.stop())) {
+        found_.complete = false;
+        break;
+      }
+      open_.pop();
+      if (next.is_shape) {
+        fill_in(next.choice);
+      } else {
+        best = std::min(best, evaluate(next.choice));
+      }
+    }
+    std::stable_sort(found_.candidates.begin(), found_.candidates.end(),
+                     [](const Candidate& a, const Candidate& b) { return a.estimate.step_seconds < b.estimate.step_seconds; });
+    report(best);
+    return std::move(found_);
+  }
+
+ private:
+  bool too_large(Bytes device) const { return options_.prune && device > problem_.device; }
+
+  void remember_least(const Choice& choice, Bytes device) {
+    if (found_.least_device.count != 0 && device >= found_.least_device) return;
+    found_.least_device = device;
+    found_.least_name = describe(choice);
+  }
+
+  void open_shapes() {
+    space_.visit_shapes(problem_, [&](const Choice& shape) {
+      ++found_.progress.shapes;
+      const std::string reason = estimator_.reason_against(shape);
+      if (!reason.empty()) {
+        if (found_.illegal.empty()) found_.illegal = reason;
+        return;
+      }
+      const Bounds bounds = estimator_.shape_bounds(shape);
+      if (too_large(bounds.device)) return remember_least(shape, bounds.device);
+      open_.push({.bound = bounds.step_seconds, .order = order_++, .is_shape = true, .choice = shape});
+    });
+  }
+
+  void fill_in(const Choice& shape) {
+    space_.visit_sharing(problem_, shape, [&](const Choice& choice) {
+      ++found_.progress.bounded;
+      const Bounds bounds = estimator_.bounds(choice);
+      if (too_large(bounds.device)) return remember_least(choice, bounds.device);
+      open_.push({.bound = bounds.step_seconds, .order = order_++, .is_shape = false, .choice = choice});
+    });
+  }
+
+  double evaluate(const Choice& choice) {
+    const Estimate estimate = estimator_.evaluate(choice);
+    if (++found_.progress.evaluated % kChoicesBetweenReports == 0) report(found_.progress.best_seconds);
+    if (!estimate.fits()) {
+      if (estimate.memory.device().count > 0) remember_least(choice, estimate.memory.device());
+      return std::numeric_limits<double>::infinity();
+    }
+    found_.candidates.push_back({choice, estimate});
+    return estimate.step_seconds;
+  }
+
+  void report(double best) {
+    found_.progress.best_seconds = found_.candidates.empty() ? 0.0 : best;
+    if (options_.progress) options_.progress(found_.progress);
+  }
+
+  Estimator& estimator_;
+  const Space& space_;
+  const SearchOptions& options_;
+  const Problem& problem_;
+  std::priority_queue<Open> open_;
+  std::int64_t order_ = 0;
+  Found found_;
+};
+
+// Where the slower of two loses most, in words.
+std::string loss_of(const Estimate& slower, const Estimate& best) {
+  const double difference = slower.step_seconds - best.step_seconds;
+  const auto waited = [](const Estimate& estimate) {
+    return estimate.bubble * (estimate.step_seconds - estimate.exposed - estimate.update_seconds);
+  };
+  struct Part {
+    double seconds;
+    std::string text;
+  };
+  const std::vector<Part> parts{
+      {waited(slower) - waited(best),
+       fmt::format("waits in the pipeline, {:.1f}% of the passes instead of {:.1f}%", 100.0 * slower.bubble, 100.0 * best.bubble)},
+      {slower.exposed - best.exposed,
+       fmt::format("communication that nothing hides, {:.3g} s instead of {:.3g}", slower.exposed, best.exposed)},
+      {slower.update_seconds - best.update_seconds,
+       fmt::format("the update, {:.3g} s instead of {:.3g}", slower.update_seconds, best.update_seconds)}};
+  const Part& worst = *std::max_element(parts.begin(), parts.end(), [](const Part& a, const Part& b) { return a.seconds < b.seconds; });
+  const double share = 100.0 * difference / best.step_seconds;
+  if (share < 0.05) return "takes as long";
+  std::string why = worst.text;
+  if (worst.seconds < 0.5 * difference) {
+    if (slower.again_share > best.again_share + 0.01) {
+      why = fmt::format("{:.0f}% of the computing is done twice", 100.0 * slower.again_share);
+    } else if (slower.tensor_share > best.tensor_share + 0.01) {
+      why = fmt::format("tensor ranks talk {:.0f}% of the computing time instead of {:.0f}%", 100.0 * slower.tensor_share,
+                        100.0 * best.tensor_share);
+    } else {
+      why = "its operators are slower in this shape";
+    }
+  }
+  return fmt::format("{:.1f}% slower: {}", share, why);
+}
+
+}  // namespace
+
+Found search(Estimator& estimator, const Space& space, const SearchOptions& options) { return Search(estimator, space, options).run(); }
+
+std::vector<Verdict> explain(Estimator& estimator, const Space& space, const Candidate& best) {
+  std::vector<Verdict> verdicts;
+  for (Neighbour& neighbour : neighbours(estimator.problem(), space, best.choice)) {
+    const Estimate estimate = estimator.evaluate(neighbour.choice);
+    const std::string reason = estimate.fits() ? loss_of(estimate, best.estimate) : estimate.reason;
+    verdicts.push_back({.what = std::move(neighbour.what), .reason = reason, .candidate = {std::move(neighbour.choice), estimate}});
+  }
+  return verdicts;
+}
+
+std::string describe(const Choice& choice) {
+  const strategy::Strategy& strategy = choice.strategy;
+  std::string text =
+      fmt::format("data {} x tensor {} x pipe {}, micro-batch {}", strategy.data, strategy.tensor, strategy.pipe, choice.micro);
+  if (strategy.pipe > 1) {
+    text += ", " + strategy.schedule;
+    if (strategy.chunks > 1) text += fmt::format(" of {} chunks", strategy.chunks);
+    if (strategy.partition != strategy::StagePartition::equal) text += ", stages by cost";
+  }
+  if (strategy.sequence_parallel) text += ", sequence parallel";
+  if (strategy.data > 1) {
+    text += fmt::format(", ZeRO {}", strategy.zero);
+    if (strategy.zero_group > 0) text += fmt::format(" in groups of {}", strategy.zero_group);
+    if (strategy.zero >= 2 && strategy.keep_grads) text += ", whole gradients";
+    if (strategy.zero == 3 && strategy.keep_params) text += ", weights stay gathered";
+  }
+  constexpr std::array<std::string_view, 4> kRecompute{"", ", recompute full", ", recompute selective", ", recompute optimal"};
+  text += kRecompute.at(static_cast<std::size_t>(strategy.recompute));
+  if (strategy.offload.optimizer.host > 0.0) text += ", optimizer in the host's memory";
+  return text;
+}
+
+}  // namespace plimsoll::planner

@@ -1,0 +1,163 @@
+#include "planner/sheet.h"
+
+namespace plimsoll::planner {
+
+Sheet::Sheet(const Problem& problem, const Choice& choice, PriceTable& prices)
+    : problem_(problem),
+      strategy_(choice.strategy),
+      micro_batches_(choice.micro_batches(problem)),
+      prices_(prices.of(choice)),
+      stages_(prices.stages_of(problem, choice)) {
+  wait_for_weights();
+  add_ranks();
+  message_ = strategy_.pipe > 1 ? problem.wires.message(prices_.layer.output, strategy_.data * strategy_.tensor) : 0.0;
+}
+
+// With weights or gradients in shards, a stage's passes take as long as what moves beside them, if that is longer.
+void Sheet::wait_for_weights() {
+  if (strategy_.shards() == 1) return;
+  const bool gathers = strategy_.zero == 3 && !(strategy_.keep_params && micro_batches_ > 1);
+  const bool scatters = strategy_.zero >= 2 && !strategy_.keep_grads && micro_batches_ > 1;
+  for (StagePrice& stage : stages_) {
+    const double gather = gathers ? collective(Wires::Kind::all_gather, stage.weights) : 0.0;
+    const double scatter = scatters ? collective(Wires::Kind::reduce_scatter, stage.gradients) : 0.0;
+    stage.forward = std::max(stage.forward, gather);
+    const double wait = std::max(0.0, gather + scatter - stage.backward());
+    stage.backward_input += wait;
+  }
+}
+
+void Sheet::add_ranks() {
+  ranks_.assign(static_cast<std::size_t>(strategy_.pipe), {});
+  for (std::size_t index = 0; index < stages_.size(); ++index) {
+    const StagePrice& stage = stages_[index];
+    RankPrice& rank = ranks_[index % ranks_.size()];
+    rank.work += stage.work();
+    rank.backward += stage.backward();
+    rank.kept = std::max(rank.kept, stage.kept);
+    rank.temporary = std::max(rank.temporary, stage.temporary);
+    rank.layers += stage.layers;
+    rank.weights += stage.weights;
+    rank.gradients += stage.gradients;
+    rank.optimizer += stage.optimizer;
+    rank.update += stage.update;
+    rank.tied = rank.tied || (strategy_.pipe > 1 && prices_.tied_gradients > 0 && (stage.first || stage.last));
+  }
+}
+
+double Sheet::collective(Wires::Kind kind, std::int64_t bytes) const {
+  return problem_.wires.collective(kind, bytes, strategy_.shards(), strategy_.tensor);
+}
+
+// Seconds of a rank's gradients on the wires that its last backward pass does not hide. They leave block by block, so of n equal blocks
+// that take b to compute and c to reduce, max(c, nc - (n-1)b) is left at the end.
+double Sheet::exposed_reduction(const RankPrice& rank) const {
+  double tied = 0.0;
+  if (rank.tied) {
+    const std::int64_t apart = strategy_.data * strategy_.tensor * (strategy_.pipe - 1);
+    tied = problem_.wires.collective(Wires::Kind::all_reduce, prices_.tied_gradients, 2, apart);
+  }
+  if (strategy_.data == 1) return tied;
+  const bool done_before = strategy_.zero >= 2 && !strategy_.keep_grads && micro_batches_ > 1;
+  double all = 0.0;
+  if (strategy_.zero == 0) {
+    all = problem_.wires.collective(Wires::Kind::all_reduce, rank.gradients, strategy_.data, strategy_.tensor);
+  } else {
+    if (!done_before) all = collective(Wires::Kind::reduce_scatter, rank.gradients);
+    const std::int64_t groups = strategy_.data / strategy_.shards();
+    if (groups > 1) {
+      all += problem_.wires.collective(Wires::Kind::all_reduce, rank.gradients / strategy_.shards(), groups,
+                                       strategy_.tensor * strategy_.shards());
+    }
+  }
+  const double blocks = as_double(rank.layers + 1);
+  const double each = all / blocks;
+  return tied + std::max(each, all - (blocks - 1.0) * rank.backward / blocks);
+}
+
+// Behind the last gradient: the update, and where only shards of weights were updated, their gather.
+double Sheet::update(const RankPrice& rank) const {
+  const std::int64_t shards = strategy_.zero >= 1 ? strategy_.shards() : 1;
+  if (strategy_.offload.optimizer.host > 0.0) {
+    const std::int64_t users = std::min(problem_.ranks, problem_.ranks_per_node);
+    return problem_.wires.host_update(rank.gradients / shards, rank.weights / shards, rank.optimizer / shards, users);
+  }
+  return rank.update / as_double(shards);
+}
+double Sheet::gather(const RankPrice& rank) const {
+  if (strategy_.shards() == 1) return 0.0;
+  const bool whole_again = strategy_.zero == 1 || strategy_.zero == 2 || (strategy_.zero == 3 && strategy_.keep_params);
+  return whole_again ? collective(Wires::Kind::all_gather, rank.weights) : 0.0;
+}
+
+Memory Sheet::memory(const RankPrice& rank, std::int64_t live) const {
+  const std::int64_t shards = strategy_.shards();
+  Memory memory;
+  memory.weights = Bytes{rank.weights};
+  memory.gradients = Bytes{rank.gradients};
+  memory.optimizer = Bytes{strategy_.zero >= 1 ? rank.optimizer / shards : rank.optimizer};
+  memory.activations = Bytes{rank.kept * live};
+  memory.working = Bytes{rank.temporary};
+  if (strategy_.zero == 3 && shards > 1) {
+    const std::int64_t blocks = std::min<std::int64_t>(rank.layers, 1 + strategy_.prefetch);
+    memory.weights = Bytes{rank.weights / shards + (strategy_.keep_params ? rank.weights : blocks * prices_.layer.weights)};
+  }
+  if (strategy_.zero >= 2 && !strategy_.keep_grads && shards > 1)
+    memory.gradients = Bytes{rank.gradients / shards + 2 * prices_.layer.gradients};
+  if (strategy_.offload.optimizer.host > 0.0) {
+    memory.host = memory.optimizer;
+    memory.optimizer = Bytes{0};
+  }
+  // Without other micro-batches a gradient begins where activations end, so both are never there in full.
+  if (micro_batches_ == 1 && strategy_.pipe == 1) {
+    const std::int64_t begun = std::min(memory.gradients.count, prices_.head.gradients);
+    const std::int64_t most = std::max(memory.activations.count + begun, memory.gradients.count);
+    memory.activations = Bytes{most - memory.gradients.count};
+  }
+  return memory;
+}
+
+// Micro-batches' worth of stages that a rank holds at least, by the closed forms of the schedules.
+std::int64_t Sheet::least_live(std::int64_t rank) const {
+  const std::int64_t pipe = strategy_.pipe;
+  if (pipe == 1) return 1;
+  if (strategy_.schedule == "gpipe") return micro_batches_;
+  if (strategy_.schedule == "1f1b") return std::min(pipe - rank, micro_batches_);
+  if (strategy_.schedule == "interleaved")
+    return std::min(2 * (pipe - rank - 1) + (strategy_.chunks - 1) * pipe + 1, micro_batches_ * strategy_.chunks);
+  return 1;
+}
+
+// No rank ends before it has waited for its first input and done its work; where a backward pass is one piece, the stages before
+// still have to do theirs after its last one.
+template <typename Exposed>
+double Sheet::least_end(const Exposed& exposed) const {
+  const bool whole_backward = strategy_.schedule != "zb-h1" && strategy_.schedule != "zb-h2";
+  double before = 0.0;
+  double after = exposed(0);
+  double most = 0.0;
+  for (std::size_t rank = 0; rank < ranks_.size(); ++rank) {
+    const double own = before + as_double(micro_batches_) * ranks_[rank].work;
+    most = std::max(most, own + exposed(rank));
+    if (whole_backward) most = std::max(most, own + after);
+    before += stages_[rank].forward + message_;
+    after += stages_[rank].backward() + message_;
+  }
+  return most;
+}
+
+double Sheet::least_seconds() const {
+  return least_end([&](std::size_t rank) { return exposed_reduction(ranks_[rank]); });
+}
+double Sheet::least_passes() const {
+  return least_end([](std::size_t) { return 0.0; });
+}
+
+// Behind the last reduction, which all ranks wait for.
+double Sheet::most_update() const {
+  double most = 0.0;
+  for (const RankPrice& rank : ranks_) most = std::max(most, update(rank) + gather(rank));
+  return most;
+}
+
+}  // namespace plimsoll::planner

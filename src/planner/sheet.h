@@ -1,0 +1,66 @@
+// A choice with everything that follows from it before a schedule is run: what each stage and each rank of the pipe axis computes, holds
+// and says, and the closed forms of how long that takes at least.
+#pragma once
+
+#include <algorithm>
+
+#include "planner/price_table.h"
+#include "planner/problem.h"
+
+namespace plimsoll::planner {
+
+inline double as_double(std::int64_t count) { return static_cast<double>(count); }
+
+// What a rank of the pipe axis has of all its stages; of what stages differ in, the most.
+struct RankPrice {
+  double work = 0.0;      // of a micro-batch
+  double backward = 0.0;  // of a micro-batch
+  std::int64_t kept = 0;  // by a stage for a micro-batch
+  std::int64_t temporary = 0;
+  std::int64_t layers = 0;
+  std::int64_t weights = 0;
+  std::int64_t gradients = 0;
+  std::int64_t optimizer = 0;
+  double update = 0.0;
+  bool tied = false;  // has a weight that another stage has too
+};
+
+class Sheet {
+ public:
+  Sheet(const Problem& problem, const Choice& choice, PriceTable& prices);
+
+  const std::vector<StagePrice>& stages() const { return stages_; }
+  const std::vector<RankPrice>& ranks() const { return ranks_; }
+  double message() const { return message_; }  // from a stage to the next
+
+  // Seconds of a rank's gradients on the wires that its last backward pass does not hide.
+  double exposed_reduction(const RankPrice& rank) const;
+  // Behind the last reduction, which all ranks wait for: the update, and where only shards of weights were updated, their gather.
+  double most_update() const;
+  // Of a rank that holds `live` micro-batches' worth of stages.
+  Memory memory(const RankPrice& rank, std::int64_t live) const;
+
+  // Closed forms, never above what running the schedule finds: what a rank holds; the passes; the passes and their reductions.
+  std::int64_t least_live(std::int64_t rank) const;
+  double least_passes() const;
+  double least_seconds() const;
+
+ private:
+  void wait_for_weights();
+  void add_ranks();
+  double collective(Wires::Kind kind, std::int64_t bytes) const;
+  double update(const RankPrice& rank) const;
+  double gather(const RankPrice& rank) const;
+  template <typename Exposed>
+  double least_end(const Exposed& exposed) const;
+
+  const Problem& problem_;
+  const strategy::Strategy& strategy_;
+  std::int64_t micro_batches_;
+  const Prices& prices_;
+  std::vector<StagePrice> stages_;
+  std::vector<RankPrice> ranks_;
+  double message_ = 0.0;
+};
+
+}  // namespace plimsoll::planner

@@ -1,0 +1,334 @@
+#include "planner/space.h"
+
+#include <algorithm>
+#include <array>
+
+#include <fmt/format.h>
+
+namespace plimsoll::planner {
+
+namespace {
+
+using strategy::Recompute;
+using strategy::StagePartition;
+using strategy::Strategy;
+
+constexpr std::int64_t kMostChunks = 8;
+
+template <typename T>
+std::vector<T> pinned_or(const std::optional<T>& pin, std::vector<T> open) {
+  return pin ? std::vector<T>{*pin} : std::move(open);
+}
+
+template <typename T>
+bool has(const std::vector<T>& values, const T& value) {
+  return std::find(values.begin(), values.end(), value) != values.end();
+}
+
+}  // namespace
+
+std::vector<std::int64_t> divisors(std::int64_t number) {
+  std::vector<std::int64_t> found;
+  for (std::int64_t divisor = 1; divisor * divisor <= number; ++divisor) {
+    if (number % divisor != 0) continue;
+    found.push_back(divisor);
+    if (divisor * divisor != number) found.push_back(number / divisor);
+  }
+  std::sort(found.begin(), found.end());
+  return found;
+}
+
+namespace {
+
+using See = std::function<void(const Choice&)>;
+// Goes through the answers to one question, for a choice that has answered those before.
+using Question = std::function<void(const Choice&, const See&)>;
+
+void ask(const std::vector<Question>& questions, std::size_t index, const Choice& choice, const See& see) {
+  if (index == questions.size()) return see(choice);
+  questions[index](choice, [&](const Choice& answered) { ask(questions, index + 1, answered, see); });
+}
+
+// A question whose answers are `values`, written to a field of the strategy; where it does not arise, the answer is `otherwise`.
+template <typename T, typename Field>
+Question about(Field Strategy::* field, const std::vector<T>& values, const std::function<bool(const Choice&)>& arises,
+               const T& otherwise) {
+  return [field, &values, arises, otherwise](const Choice& choice, const See& next) {
+    Choice answered = choice;
+    if (!arises(choice)) {
+      answered.strategy.*field = static_cast<Field>(otherwise);
+      return next(answered);
+    }
+    for (const T& value : values) {
+      answered.strategy.*field = static_cast<Field>(value);
+      next(answered);
+    }
+  };
+}
+
+}  // namespace
+
+void Space::visit_shapes(const Problem& problem, const See& see) const {
+  const auto always = [](const Choice&) { return true; };
+  const auto piped = [](const Choice& choice) { return choice.strategy.pipe > 1; };
+  const auto split = [](const Choice& choice) { return choice.strategy.tensor > 1; };
+  const Question degrees = [&](const Choice& choice, const See& next) {
+    const std::int64_t others = choice.strategy.tensor * choice.strategy.pipe;
+    if (problem.ranks % others != 0 || choice.strategy.pipe > problem.layers) return;
+    Choice answered = choice;
+    answered.strategy.data = problem.ranks / others;
+    if (has(data, answered.strategy.data) && problem.global_batch % answered.strategy.data == 0) next(answered);
+  };
+  const Question micro_batch = [&](const Choice& choice, const See& next) {
+    Choice answered = choice;
+    for (const std::int64_t samples : micro) {
+      answered.micro = samples;
+      if ((problem.global_batch / choice.strategy.data) % samples == 0) next(answered);
+    }
+  };
+  const Question stages = [&](const Choice& choice, const See& next) {
+    const bool chunked = choice.strategy.chunks > 1;
+    if (choice.strategy.pipe * choice.strategy.chunks > problem.layers) return;
+    if (choice.strategy.pipe == 1 || (choice.strategy.schedule == "interleaved") == chunked) next(choice);
+  };
+  const std::vector<Question> questions{about(&Strategy::tensor, tensor, always, std::int64_t{1}),
+                                        about(&Strategy::pipe, pipe, always, std::int64_t{1}),
+                                        degrees,
+                                        micro_batch,
+                                        about(&Strategy::schedule, schedule, piped, rest.schedule),
+                                        about(&Strategy::chunks, chunks, piped, std::int64_t{1}),
+                                        stages,
+                                        about(&Strategy::partition, partition, piped, StagePartition::equal),
+                                        about(&Strategy::sequence_parallel, sequence_parallel, split, false),
+                                        about(&Strategy::recompute, recompute, always, Recompute::none)};
+  ask(questions, 0, {.strategy = rest, .micro = 1}, see);
+}
+
+void Space::visit_sharing(const Problem& problem, const Choice& shape, const See& see) const {
+  const bool several = shape.strategy.data > 1;
+  const bool accumulates = shape.micro_batches(problem) > 1;
+  const auto shards = [=](const Choice&) { return several; };
+  const auto grouped = [=](const Choice& choice) { return several && choice.strategy.zero > 0; };
+  const auto gradients = [=](const Choice& choice) { return several && accumulates && choice.strategy.zero >= 2; };
+  const auto weights = [=](const Choice& choice) { return several && accumulates && choice.strategy.zero == 3; };
+  const Question groups = [&](const Choice& choice, const See& next) {
+    const std::int64_t group = choice.strategy.zero_group;
+    if (group == 0 || (group < choice.strategy.data && choice.strategy.data % group == 0)) next(choice);
+  };
+  const Question tier = [&](const Choice& choice, const See& next) {
+    Choice answered = choice;
+    for (const bool host : host_optimizer) {
+      answered.strategy.offload.optimizer.host = host ? 1.0 : 0.0;
+      next(answered);
+    }
+  };
+  const std::vector<Question> questions{about(&Strategy::zero, zero, shards, has<std::int64_t>(zero, 0) ? std::int64_t{0} : zero.front()),
+                                        about(&Strategy::zero_group, zero_group, grouped, std::int64_t{0}),
+                                        groups,
+                                        about(&Strategy::keep_grads, keep_grads, gradients, true),
+                                        about(&Strategy::keep_params, keep_params, weights, false),
+                                        tier};
+  ask(questions, 0, shape, see);
+}
+
+Space whole_space(const Problem& problem, const Pins& pins, const Strategy& rest) {
+  std::vector<std::int64_t> pipes;
+  for (const std::int64_t pipe : divisors(problem.ranks)) {
+    if (pipe <= problem.layers) pipes.push_back(pipe);
+  }
+  std::vector<std::int64_t> tensors;
+  // Tensor ranks talk in every layer: they stay inside a node where a node has several.
+  const std::int64_t most = problem.ranks_per_node > 1 ? problem.ranks_per_node : problem.ranks;
+  for (const std::int64_t tensor : divisors(problem.ranks)) {
+    if (tensor <= most && problem.heads % tensor == 0) tensors.push_back(tensor);
+  }
+  std::vector<std::int64_t> chunks;
+  for (std::int64_t count = 1; count <= std::min(kMostChunks, problem.layers); ++count) chunks.push_back(count);
+  std::vector<std::int64_t> groups{0};
+  if (problem.ranks > problem.ranks_per_node && problem.ranks_per_node > 1) {
+    for (const std::int64_t tensor : tensors) {
+      const std::int64_t group = problem.ranks_per_node / tensor;
+      if (group > 1 && !has(groups, group)) groups.push_back(group);
+    }
+  }
+  std::vector<bool> tiers{false};
+  if (problem.host.count > 0) tiers.push_back(true);
+  return {.data = pinned_or(pins.data, divisors(problem.ranks)),
+          .tensor = pinned_or(pins.tensor, tensors),
+          .pipe = pinned_or(pins.pipe, pipes),
+          .chunks = pinned_or(pins.chunks, chunks),
+          .zero = pinned_or(pins.zero, {0, 1, 2, 3}),
+          .zero_group = pinned_or(pins.zero_group, groups),
+          .micro = pinned_or(pins.micro, divisors(problem.global_batch)),
+          .keep_params = pinned_or(pins.keep_params, {false, true}),
+          .keep_grads = pinned_or(pins.keep_grads, {true, false}),
+          .sequence_parallel = pinned_or(pins.sequence_parallel, {false, true}),
+          .host_optimizer = pinned_or(pins.host_optimizer, tiers),
+          .schedule = pinned_or<std::string>(pins.schedule, {"1f1b", "interleaved", "zb-h1", "zb-h2"}),
+          .recompute = pinned_or(pins.recompute, {Recompute::none, Recompute::selective, Recompute::full}),
+          .partition = pinned_or(pins.partition, {StagePartition::equal, StagePartition::by_cost}),
+          .rest = rest};
+}
+
+std::vector<std::string> contradictions(const Problem& problem, const Pins& pins) {
+  std::vector<std::string> found;
+  const auto against = [&](bool holds, std::string text) {
+    if (holds) found.push_back(std::move(text));
+  };
+  const auto value = [](const auto& pin, std::int64_t otherwise) { return pin ? static_cast<std::int64_t>(*pin) : otherwise; };
+  std::vector<std::pair<std::string, std::int64_t>> degrees;
+  for (const auto& [name, pin] : {std::pair{"data", pins.data}, {"tensor", pins.tensor}, {"pipe", pins.pipe}}) {
+    if (pin) degrees.emplace_back(name, *pin);
+  }
+  for (const auto& [name, degree] : degrees)
+    against(problem.ranks % degree != 0, fmt::format("\"{}\": {} does not divide the {} ranks", name, degree, problem.ranks));
+  for (std::size_t a = 0; a < degrees.size() && found.empty(); ++a) {
+    for (std::size_t b = a + 1; b < degrees.size(); ++b) {
+      against(problem.ranks % (degrees[a].second * degrees[b].second) != 0,
+              fmt::format("\"{}\": {} and \"{}\": {} make {} ranks together, which does not divide {}", degrees[a].first, degrees[a].second,
+                          degrees[b].first, degrees[b].second, degrees[a].second * degrees[b].second, problem.ranks));
+    }
+  }
+  if (found.empty() && degrees.size() == 3) {
+    const std::int64_t product = degrees[0].second * degrees[1].second * degrees[2].second;
+    against(product != problem.ranks, fmt::format("\"data\": {}, \"tensor\": {} and \"pipe\": {} make {} ranks, but there are {}",
+                                                  degrees[0].second, degrees[1].second, degrees[2].second, product, problem.ranks));
+  }
+  const std::int64_t samples = value(pins.micro, 1) * value(pins.data, 1);
+  against(problem.global_batch % samples != 0,
+          fmt::format("\"batch.micro\": {} and \"data\": {} make {} samples, which does not divide the batch of {}", value(pins.micro, 1),
+                      value(pins.data, 1), samples, problem.global_batch));
+  const std::int64_t stages = value(pins.pipe, 1) * value(pins.chunks, 1);
+  against(stages > problem.layers, fmt::format("\"pipe\": {} and \"chunks\": {} make {} stages, but the model has {} layers",
+                                               value(pins.pipe, 1), value(pins.chunks, 1), stages, problem.layers));
+  against(pins.pipe == 1 && pins.chunks.value_or(1) > 1,
+          fmt::format("\"pipe\": 1 and \"chunks\": {}: chunks need a pipeline", pins.chunks.value_or(1)));
+  against(pins.tensor.value_or(1) > problem.heads,
+          fmt::format("\"tensor\": {} and a model of {} heads: each rank needs one", pins.tensor.value_or(1), problem.heads));
+  against(pins.tensor == 1 && pins.sequence_parallel.value_or(false),
+          "\"tensor\": 1 and \"sequence_parallel\": true: rows are shared out between tensor ranks");
+  against(pins.pipe.value_or(1) > 1 && pins.sequence_parallel.value_or(false),
+          fmt::format("\"pipe\": {} and \"sequence_parallel\": true: stages exchange whole activations", pins.pipe.value_or(1)));
+  against(pins.schedule == "interleaved" && pins.chunks == 1, "\"schedule\": \"interleaved\" and \"chunks\": 1: it needs 2 or more");
+  against(pins.schedule && *pins.schedule != "interleaved" && pins.chunks.value_or(1) > 1,
+          fmt::format("\"schedule\": \"{}\" and \"chunks\": {}: only \"interleaved\" has several", pins.schedule.value_or(""),
+                      pins.chunks.value_or(1)));
+  against(pins.zero == 0 && pins.zero_group.value_or(0) > 0,
+          fmt::format("\"zero\": 0 and \"zero_group\": {}: nothing is shared out", pins.zero_group.value_or(0)));
+  return found;
+}
+
+namespace {
+
+// The value before and after `now` in the list.
+template <typename T>
+std::vector<T> beside(const std::vector<T>& values, const T& now) {
+  const auto at = std::find(values.begin(), values.end(), now);
+  std::vector<T> found;
+  if (at == values.end()) return found;
+  if (at != values.begin()) found.push_back(*std::prev(at));
+  if (std::next(at) != values.end()) found.push_back(*std::next(at));
+  return found;
+}
+
+class Neighbours {
+ public:
+  Neighbours(const Problem& problem, const Space& space, const Choice& choice) : problem_(problem), space_(space), choice_(choice) {}
+
+  std::vector<Neighbour> run() {
+    const Strategy& now = choice_.strategy;
+    for (const std::int64_t tensor : beside(space_.tensor, now.tensor)) {
+      trade(fmt::format("tensor {}", tensor), &Strategy::tensor, tensor, &Strategy::data);
+      trade(fmt::format("tensor {}", tensor), &Strategy::tensor, tensor, &Strategy::pipe);
+    }
+    for (const std::int64_t pipe : beside(space_.pipe, now.pipe))
+      trade(fmt::format("pipe {}", pipe), &Strategy::pipe, pipe, &Strategy::data);
+    for (const std::int64_t micro : beside(divisors(problem_.global_batch / now.data), choice_.micro)) {
+      if (!has(space_.micro, micro)) continue;
+      add(fmt::format("micro-batch {}", micro), [&](Choice& other) { other.micro = micro; });
+    }
+    for (const std::int64_t zero : space_.zero) {
+      if (zero != now.zero && now.data > 1) add(fmt::format("ZeRO {}", zero), [&](Choice& other) { other.strategy.zero = zero; });
+    }
+    for (const Recompute again : space_.recompute) {
+      constexpr std::array<std::string_view, 4> kNames{"none", "full", "selective", "optimal"};
+      if (again != now.recompute)
+        add(fmt::format("recompute {}", kNames.at(static_cast<std::size_t>(again))),
+            [&](Choice& other) { other.strategy.recompute = again; });
+    }
+    if (now.pipe > 1) add_pipelines();
+    for (const bool rows : space_.sequence_parallel) {
+      if (rows != now.sequence_parallel && now.tensor > 1)
+        add(rows ? "sequence parallel" : "no sequence parallelism", [&](Choice& other) { other.strategy.sequence_parallel = rows; });
+    }
+    for (const bool host : space_.host_optimizer) {
+      if (host != (now.offload.optimizer.host > 0.0))
+        add(host ? "optimizer in the host's memory" : "optimizer on the device",
+            [&](Choice& other) { other.strategy.offload.optimizer.host = host ? 1.0 : 0.0; });
+    }
+    return std::move(found_);
+  }
+
+ private:
+  template <typename Change>
+  void add(std::string what, const Change& change) {
+    Neighbour neighbour{.what = std::move(what), .choice = choice_};
+    change(neighbour.choice);
+    Strategy& strategy = neighbour.choice.strategy;
+    if (strategy.zero < 2) strategy.keep_grads = true;
+    if (strategy.zero < 3) strategy.keep_params = false;
+    if (strategy.zero == 0 || strategy.zero_group >= strategy.data) strategy.zero_group = 0;
+    if (strategy.tensor == 1) strategy.sequence_parallel = false;
+    if (strategy.data == 1) strategy.zero = 0;
+    if (strategy.pipe == 1) {
+      strategy.chunks = 1;
+      strategy.partition = StagePartition::equal;
+    }
+    if (neighbour.choice == choice_) return;
+    found_.push_back(std::move(neighbour));
+  }
+
+  // One degree for another, so that the ranks stay as many.
+  void trade(const std::string& what, std::int64_t Strategy::* degree, std::int64_t value, std::int64_t Strategy::* other) {
+    const Strategy& now = choice_.strategy;
+    const std::int64_t product = now.*degree * (now.*other);
+    if (product % value != 0) return;
+    const std::int64_t left = product / value;
+    if (!has(other == &Strategy::data ? space_.data : space_.pipe, left)) return;
+    add(fmt::format("{}, {} {}", what, other == &Strategy::data ? "data" : "pipe", left), [&](Choice& choice) {
+      choice.strategy.*degree = value;
+      choice.strategy.*other = left;
+      // A micro-batch that no longer divides what a data rank gets becomes the largest below it that does.
+      const std::int64_t samples = std::max<std::int64_t>(1, problem_.global_batch / choice.strategy.data);
+      while (samples % choice.micro != 0) --choice.micro;
+    });
+  }
+
+  void add_pipelines() {
+    const Strategy& now = choice_.strategy;
+    for (const std::string& kind : space_.schedule) {
+      if (kind == now.schedule) continue;
+      add(kind, [&](Choice& other) {
+        other.strategy.schedule = kind;
+        other.strategy.chunks = kind == "interleaved" ? 2 : 1;
+      });
+    }
+    if (now.schedule != "interleaved") return;
+    for (const std::int64_t chunks : beside(space_.chunks, now.chunks)) {
+      if (chunks > 1) add(fmt::format("{} chunks", chunks), [&](Choice& other) { other.strategy.chunks = chunks; });
+    }
+  }
+
+  const Problem& problem_;
+  const Space& space_;
+  const Choice& choice_;
+  std::vector<Neighbour> found_;
+};
+
+}  // namespace
+
+std::vector<Neighbour> neighbours(const Problem& problem, const Space& space, const Choice& choice) {
+  return Neighbours(problem, space, choice).run();
+}
+
+}  // namespace plimsoll::planner

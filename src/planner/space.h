@@ -1,0 +1,62 @@
+// The choices that a search may make: for every question the answers that are allowed. What the user has decided has one answer.
+#pragma once
+
+#include <cstdint>
+#include <functional>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "planner/problem.h"
+
+namespace plimsoll::planner {
+
+// What the user decided; an absent answer is open.
+struct Pins {
+  std::optional<std::int64_t> data = {};
+  std::optional<std::int64_t> tensor = {};
+  std::optional<std::int64_t> pipe = {};
+  std::optional<std::int64_t> chunks = {};
+  std::optional<std::int64_t> zero = {};
+  std::optional<std::int64_t> zero_group = {};
+  std::optional<std::int64_t> micro = {};
+  std::optional<bool> keep_params = {};
+  std::optional<bool> keep_grads = {};
+  std::optional<bool> sequence_parallel = {};
+  std::optional<std::string> schedule = {};
+  std::optional<strategy::Recompute> recompute = {};
+  std::optional<strategy::StagePartition> partition = {};
+  std::optional<bool> host_optimizer = {};
+};
+
+struct Space {
+  std::vector<std::int64_t> data, tensor, pipe, chunks, zero, zero_group, micro;
+  std::vector<bool> keep_params, keep_grads, sequence_parallel, host_optimizer;
+  std::vector<std::string> schedule;
+  std::vector<strategy::Recompute> recompute;
+  std::vector<strategy::StagePartition> partition;
+  strategy::Strategy rest;  // what is not searched: bucket, prefetch, listed stages, shares of tiers
+
+  // Combinations whose parts go together (a schedule only where there is a pipeline, keep_grads only where gradients are in shards, the
+  // product of the degrees the number of ranks), each once and in a fixed order. A *shape* leaves open what the data axis does with
+  // states, gradients and weights; `visit_sharing` fills that in.
+  void visit_shapes(const Problem& problem, const std::function<void(const Choice&)>& see) const;
+  void visit_sharing(const Problem& problem, const Choice& shape, const std::function<void(const Choice&)>& see) const;
+};
+
+// Everything that is not pinned, as far as it can pay: schedules that others beat everywhere are left out.
+Space whole_space(const Problem& problem, const Pins& pins, const strategy::Strategy& rest);
+
+// Pairs of pins that contradict each other or the problem, each in words that name both.
+std::vector<std::string> contradictions(const Problem& problem, const Pins& pins);
+
+// Choices that differ from `choice` in one answer, or in two degrees whose product stays, with the name of what differs.
+struct Neighbour {
+  std::string what;
+  Choice choice;
+};
+std::vector<Neighbour> neighbours(const Problem& problem, const Space& space, const Choice& choice);
+
+std::vector<std::int64_t> divisors(std::int64_t number);
+
+}  // namespace plimsoll::planner
