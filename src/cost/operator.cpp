@@ -16,11 +16,12 @@ using cluster::Device;
 using cluster::DType;
 using ops::Types;
 
-// Bytes for each score of materialised attention: scores written, read and written by the softmax, read by the product with the
-// values; backward, probabilities read for the values' gradient, scores' gradients written, read with the probabilities, written
-// and read twice.
-constexpr double kScoreBytesForward = 8.0;
-constexpr double kScoreBytesBackward = 14.0;
+// Bytes for each score where all of them go through memory, two an element, as systems with dropout in attention do: written by the
+// product, read and written by the softmax, read and written with a mask of one byte by dropout, read by the product with the values.
+// Backward, probabilities are read for the values' gradient; the scores' gradient is written, passes dropout and softmax (which also
+// reads the probabilities), and is read for queries and for keys.
+constexpr double kScoreBytesForward = 13.0;
+constexpr double kScoreBytesBackward = 19.0;
 
 // What a kernel that works tile by tile reaches of the rate of large products: softmax runs between its two.
 constexpr double kTiledShare = 0.65;
