@@ -1,0 +1,185 @@
+#include "executor/sim/script.h"
+
+#include <algorithm>
+#include <map>
+
+#include "base/error.h"
+#include "cost/operator.h"
+#include "cost/transfer.h"
+
+namespace plimsoll::executor::sim {
+
+namespace {
+
+std::vector<base::TensorType> types_of(const std::vector<plan::Operand>& operands) {
+  std::vector<base::TensorType> types;
+  types.reserve(operands.size());
+  for (const plan::Operand& operand : operands) types.push_back(operand.type);
+  return types;
+}
+
+Step moved(Step::Kind kind, const cost::Transfer& transfer) {
+  Step step{.kind = kind, .seconds = transfer.seconds};
+  step.bytes = {transfer.inside, transfer.across, transfer.host, transfer.disk};
+  step.wire = transfer.across > 0.0 ? Wire::across : transfer.inside > 0.0 ? Wire::inside : Wire::none;
+  return step;
+}
+
+// Prices the procedures that one class calls.
+class Pricing {
+ public:
+  Pricing(const plan::Plan& plan, const plan::RankClass& rank_class, const cluster::Cluster& cluster)
+      : plan_(plan),
+        class_(rank_class),
+        cluster_(cluster),
+        users_(std::min<std::int64_t>(cluster.devices_per_node, plan.mesh.ranks())),
+        pipe_(plan.mesh.place(ops::Axis::pipe, rank_class.ranks.front())) {}
+
+  Routine routine(const plan::Procedure& procedure, const plan::Call& call) const {
+    Routine routine{.name = procedure.name, .steps = {}};
+    for (const plan::Instruction& instruction : procedure.instructions) {
+      if (const auto* compute = std::get_if<plan::Compute>(&instruction)) {
+        const std::vector<base::TensorType> inputs = types_of(compute->inputs);
+        const std::vector<base::TensorType> outputs = types_of(compute->outputs);
+        routine.flops += cost::counted_flops(compute->op, inputs, outputs);
+        add_work(routine, compute_seconds(*compute, inputs, outputs, call));
+      } else if (const auto* collective = std::get_if<plan::Collective>(&instruction)) {
+        routine.steps.push_back(meeting(*collective));
+      } else if (const auto* message = std::get_if<plan::Message>(&instruction)) {
+        routine.steps.push_back(message_step(*message));
+      } else {
+        routine.steps.push_back(copy_step(std::get<plan::Copy>(instruction)));
+      }
+    }
+    return routine;
+  }
+
+ private:
+  static void add_work(Routine& routine, double seconds) {
+    if (!routine.steps.empty() && routine.steps.back().kind == Step::Kind::work) {
+      routine.steps.back().seconds += seconds;
+    } else {
+      routine.steps.push_back({.kind = Step::Kind::work, .seconds = seconds});
+    }
+  }
+
+  bool on_host(const plan::Compute& compute, const plan::Call& call) const {
+    const auto here = [&](const plan::Operand& operand) {
+      return operand.kind == plan::Operand::Kind::slot && operand.index < call.bindings.size() &&
+             class_.buffers[call.bindings[operand.index]].tier != plan::Tier::device;
+    };
+    return std::any_of(compute.outputs.begin(), compute.outputs.end(), here);
+  }
+
+  double compute_seconds(const plan::Compute& compute, ops::Types inputs, ops::Types outputs, const plan::Call& call) const {
+    if (on_host(compute, call)) return cost::host_operator_seconds(cluster_, compute.op, inputs, outputs, users_, plan_.threads);
+    return cost::operator_seconds(cluster_.device, compute.op, inputs, outputs, cluster_.device.cores > 0 ? plan_.threads : 0);
+  }
+
+  // Tensors of a bucket go as one, except where ranks meet in memory: there each is a meeting.
+  Step meeting(const plan::Collective& collective) const {
+    double bytes = 0.0;
+    for (std::size_t index = 0; index < collective.inputs.size(); ++index) {
+      const base::TensorType& given = collective.inputs[index].type;
+      const base::TensorType& made = collective.outputs[index].type;
+      bytes += static_cast<double>(std::max(given.bytes(), made.bytes()) - collective.op.first * base::size_of(given.dtype));
+    }
+    const plan::Mesh& mesh = plan_.mesh;
+    const cost::Group group = cost::group_of(cluster_, collective.op.members, mesh.stride(collective.op.axis), mesh.ranks());
+    cost::Transfer transfer = cost::collective(cluster_, collective.op.kind, bytes, group);
+    if (cluster_.device.cores > 0) transfer.seconds += transfer.latency * static_cast<double>(collective.inputs.size() - 1);
+    Step step = moved(Step::Kind::meet, transfer);
+    step.axis = collective.op.axis;
+    return step;
+  }
+
+  Step message_step(const plan::Message& message) const {
+    const base::TensorType type{message.op.dtype, message.op.shape};
+    const std::int64_t distance = std::abs(message.op.peer - pipe_) * plan_.mesh.stride(ops::Axis::pipe);
+    Step step = moved(message.op.receive ? Step::Kind::receive : Step::Kind::send,
+                      cost::message(cluster_, static_cast<double>(type.bytes()), distance, users_));
+    if (message.op.receive) step.bytes = {};
+    step.peer = static_cast<std::int32_t>(message.op.peer);
+    step.message = message.op;
+    return step;
+  }
+
+  Step copy_step(const plan::Copy& copy) const {
+    const auto bytes = static_cast<double>(copy.from.type.bytes());
+    Step step = moved(Step::Kind::copy, cost::copy(cluster_, copy.op.from, copy.op.to, bytes, users_));
+    const bool out = copy.op.to > copy.op.from;
+    const bool to_disk = copy.op.to == ops::Tier::disk || copy.op.from == ops::Tier::disk;
+    const cluster::Link* link = cluster_.find(to_disk ? cluster::Reach::disk : cluster::Reach::host);
+    const bool one_way = link != nullptr && !link->both_ways;
+    step.wire = to_disk ? (out || one_way ? Wire::disk_out : Wire::disk_in) : (out || one_way ? Wire::host_out : Wire::host_in);
+    return step;
+  }
+
+  const plan::Plan& plan_;
+  const plan::RankClass& class_;
+  const cluster::Cluster& cluster_;
+  std::int64_t users_;
+  std::int32_t pipe_;
+};
+
+constexpr std::string_view kForward = ".forward";
+constexpr std::string_view kAgain = ".recompute";
+
+// A second run leaves out what nobody reads; from this share of the first on it is counted like it.
+constexpr double kMostly = 0.5;
+
+// The flops of each block's forward pass, to count what is run again.
+class Counting {
+ public:
+  // In the order of the program: a block's forward pass comes first.
+  void count(Turn& turn, std::string_view name, double flops) {
+    turn.flops = flops;
+    if (name.ends_with(kForward)) first_[std::string(name.substr(0, name.size() - kForward.size()))] = flops;
+    turn.again = name.ends_with(kAgain);
+    if (!turn.again) return;
+    const auto found = first_.find(name.substr(0, name.size() - kAgain.size()));
+    if (found != first_.end() && flops > kMostly * found->second) turn.flops = found->second;
+  }
+
+ private:
+  std::map<std::string, double, std::less<>> first_;
+};
+
+}  // namespace
+
+Script priced(const plan::Plan& plan, std::string_view program_name, const cluster::Cluster& cluster) {
+  Script script{.plan = &plan, .routines = {}, .parts = {}};
+  for (const plan::RankClass& rank_class : plan.classes) {
+    const plan::Program* program = plan::find_program(rank_class, program_name);
+    if (program == nullptr) base::bad_input("the plan has no program \"{}\" for {}", program_name, rank_class.name);
+    const Pricing pricing(plan, rank_class, cluster);
+    std::map<std::uint32_t, std::uint32_t> routine_of;
+    Part part{.rank_class = &rank_class,
+              .pipe = plan.mesh.place(ops::Axis::pipe, rank_class.ranks.front()),
+              .tensor = plan.mesh.place(ops::Axis::tensor, rank_class.ranks.front()),
+              .lanes = {},
+              .waits = {},
+              .tokens = program->tokens};
+    Counting counting;
+    for (const plan::Stream& stream : program->streams) {
+      Lane& lane = part.lanes.emplace_back(Lane{.kind = stream.kind, .turns = {}});
+      lane.turns.reserve(stream.calls.size());
+      for (const plan::Call& call : stream.calls) {
+        const plan::Procedure& procedure = plan.procedures[call.procedure];
+        const auto [found, fresh] = routine_of.try_emplace(call.procedure.index, static_cast<std::uint32_t>(script.routines.size()));
+        if (fresh) script.routines.push_back(pricing.routine(procedure, call));
+        lane.turns.push_back({.routine = found->second,
+                              .micro_batch = call.micro_batch,
+                              .first_wait = static_cast<std::uint32_t>(part.waits.size()),
+                              .waits = static_cast<std::uint32_t>(call.waits.size()),
+                              .signals = call.signals.valid() ? call.signals.index : kNoToken});
+        counting.count(lane.turns.back(), call.label.empty() ? procedure.name : call.label, script.routines[found->second].flops);
+        for (plan::TokenId token : call.waits) part.waits.push_back(token.index);
+      }
+    }
+    script.parts.push_back(std::move(part));
+  }
+  return script;
+}
+
+}  // namespace plimsoll::executor::sim

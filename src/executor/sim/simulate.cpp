@@ -1,0 +1,475 @@
+#include "executor/sim/simulate.h"
+
+#include <algorithm>
+#include <queue>
+#include <set>
+#include <unordered_map>
+
+#include "base/error.h"
+#include "base/random.h"
+#include "executor/sim/flows.h"
+
+namespace plimsoll::executor::sim {
+
+namespace {
+
+constexpr double kLeastShareOfTime = 0.05;  // jitter does not make a computation faster than this
+
+// One stream of an actor.
+struct LaneState {
+  std::uint32_t turn = 0;
+  std::uint32_t step = 0;
+  bool entered = false;
+  double began = 0.0;
+};
+
+// Ranks that behave alike: a class, and some of its data places.
+struct Actor {
+  const Part* part = nullptr;
+  std::size_t part_index = 0;
+  std::int32_t data_part = 0;
+  std::int64_t ranks = 1;
+  std::int32_t first_rank = 0;
+  double slowness = 1.0;
+  std::vector<LaneState> lanes{};
+  std::vector<std::uint8_t> given{};     // tokens
+  std::vector<std::uint16_t> awaited{};  // by token: lanes that wait for it
+  std::array<Flows::ResourceId, kWires> wires{};
+  std::array<std::vector<std::uint32_t>, ops::kAxes> groups{};  // actors that it meets, in order
+  // What it does now, and since when.
+  int computing = 0;
+  int moving = 0;
+  double since = 0.0;
+  RankTimes times{};
+};
+
+struct Place {
+  std::uint32_t actor = 0;
+  std::uint32_t lane = 0;
+};
+
+class Clock {
+ public:
+  Clock(const Script& script, const cluster::Cluster& cluster, const Options& options)
+      : script_(script), plan_(*script.plan), options_(options) {
+    part_data();
+    for (std::size_t part = 0; part < script.parts.size(); ++part) {
+      for (std::int32_t data = 0; data < static_cast<std::int32_t>(data_parts_.size()); ++data) add_actor(part, data);
+    }
+    for (std::uint32_t actor = 0; actor < actors_.size(); ++actor) find_groups(actor);
+    meetings_.resize(actors_.size() * ops::kAxes);
+    if (cluster.device.cores > 0)
+      cores_ = flows_.add_resource(static_cast<double>(cluster.device.cores) * static_cast<double>(cluster.nodes));
+    shares_cores_ = cluster.device.cores > 0;
+  }
+
+  Result run() {
+    for (std::uint32_t actor = 0; actor < actors_.size(); ++actor) {
+      for (std::uint32_t lane = 0; lane < actors_[actor].lanes.size(); ++lane) advance({actor, lane});
+    }
+    while (!events_.empty()) {
+      const Event event = events_.top();
+      events_.pop();
+      if (event.is_flow) {
+        if (!flows_.is_current({.time = event.time, .flow = event.flow, .version = event.version})) continue;
+        now_ = event.time;
+        end_flow(event.flow);
+      } else {
+        now_ = event.time;
+        end_work(event.place);
+      }
+    }
+    require_end();
+    return result();
+  }
+
+ private:
+  // ---- who there is
+
+  // Data places that somebody makes different are each a part of the axis; the others are one.
+  void part_data() {
+    const std::int32_t data = plan_.mesh.data;
+    std::set<std::int32_t> alone;
+    for (const Straggler& straggler : options_.stragglers) {
+      if (straggler.rank < 0 || straggler.rank >= plan_.mesh.ranks() || !(straggler.factor > 0.0))
+        base::bad_input("found rank {} to be {} times as slow, expected one of {} ranks and more than 0", straggler.rank, straggler.factor,
+                        plan_.mesh.ranks());
+      alone.insert(plan_.mesh.place(ops::Axis::data, straggler.rank));
+    }
+    for (std::int32_t place = 0; options_.jitter > 0.0 && place < data; ++place) alone.insert(place);
+    std::vector<std::int32_t> rest;
+    for (std::int32_t place = 0; place < data; ++place) {
+      if (!alone.contains(place)) rest.push_back(place);
+    }
+    if (!rest.empty()) data_parts_.push_back(rest);
+    for (const std::int32_t place : alone) data_parts_.push_back({place});
+  }
+
+  std::int32_t rank_at(std::int32_t pipe, std::int32_t data, std::int32_t tensor) const {
+    return (pipe * plan_.mesh.data + data) * plan_.mesh.tensor + tensor;
+  }
+
+  void add_actor(std::size_t part_index, std::int32_t data_part) {
+    const Part& part = script_.parts[part_index];
+    const std::vector<std::int32_t>& places = data_parts_[static_cast<std::size_t>(data_part)];
+    Actor actor{.part = &part, .part_index = part_index, .data_part = data_part};
+    actor.ranks = static_cast<std::int64_t>(places.size()) * (options_.tensor_folded ? plan_.mesh.tensor : 1);
+    actor.first_rank = rank_at(part.pipe, places.front(), part.tensor);
+    for (const Straggler& straggler : options_.stragglers) {
+      const bool same_tensor = options_.tensor_folded || plan_.mesh.place(ops::Axis::tensor, straggler.rank) == part.tensor;
+      if (same_tensor && plan_.mesh.place(ops::Axis::pipe, straggler.rank) == part.pipe && places.size() == 1 &&
+          plan_.mesh.place(ops::Axis::data, straggler.rank) == places.front())
+        actor.slowness *= straggler.factor;
+    }
+    actor.lanes.resize(part.lanes.size());
+    actor.given.assign(part.tokens, 0);
+    actor.awaited.assign(part.tokens, 0);
+    for (Flows::ResourceId& wire : actor.wires) wire = flows_.add_resource(1.0);
+    actor.times.name = part.rank_class->name;
+    if (data_parts_.size() > 1 && places.size() == 1) actor.times.name += fmt::format(", data {}", places.front());
+    actor.times.rank_class = part_index;
+    actor.times.ranks = actor.ranks;
+    actor.times.first_rank = actor.first_rank;
+    for (const Lane& lane : part.lanes) actor.times.lanes.push_back(lane.kind);
+    actors_.push_back(std::move(actor));
+  }
+
+  bool meet(ops::Axis axis, const Actor& a, const Actor& b) const {
+    const bool same_pipe = a.part->pipe == b.part->pipe;
+    const bool same_tensor = options_.tensor_folded || a.part->tensor == b.part->tensor;
+    const bool same_data = a.data_part == b.data_part;
+    switch (axis) {
+      case ops::Axis::tensor: return same_pipe && same_data;
+      case ops::Axis::tensor_inner:
+        return same_pipe && same_data && a.part->tensor / plan_.mesh.tensor_inner == b.part->tensor / plan_.mesh.tensor_inner;
+      case ops::Axis::data:
+      case ops::Axis::data_inner:
+      case ops::Axis::data_outer: return same_pipe && same_tensor;
+      case ops::Axis::pipe: return same_tensor && same_data;
+      case ops::Axis::tied:
+        return same_tensor && same_data && (a.part->pipe == 0 || a.part->pipe == plan_.mesh.tied) &&
+               (b.part->pipe == 0 || b.part->pipe == plan_.mesh.tied);
+    }
+    return false;
+  }
+
+  void find_groups(std::uint32_t actor) {
+    for (std::size_t axis = 0; axis < ops::kAxes; ++axis) {
+      for (std::uint32_t other = 0; other < actors_.size(); ++other) {
+        if (other == actor || meet(static_cast<ops::Axis>(axis), actors_[actor], actors_[other]))
+          actors_[actor].groups[axis].push_back(other);
+      }
+    }
+  }
+
+  std::uint32_t actor_at(std::int32_t pipe, const Actor& beside) const {
+    const std::vector<std::uint32_t>& line = beside.groups[static_cast<std::size_t>(ops::Axis::pipe)];
+    const auto found = std::find_if(line.begin(), line.end(), [&](std::uint32_t each) { return actors_[each].part->pipe == pipe; });
+    if (found == line.end()) base::bad_input("a message goes to place {} of the pipe axis, which has {} places", pipe, plan_.mesh.pipe);
+    return *found;
+  }
+
+  // ---- time
+
+  struct Event {
+    double time = 0.0;
+    std::uint64_t number = 0;  // of events at the same time, the earlier made comes first
+    bool is_flow = false;
+    Flows::FlowId flow = 0;
+    std::uint32_t version = 0;
+    Place place{};
+
+    bool operator>(const Event& other) const { return time != other.time ? time > other.time : number > other.number; }
+  };
+
+  void account(Actor& actor) {
+    const double passed = now_ - actor.since;
+    if (actor.computing > 0) {
+      actor.times.computing += passed;
+    } else if (actor.moving > 0) {
+      actor.times.exposed += passed;
+    }
+    actor.since = now_;
+  }
+
+  auto ends() {
+    return [this](const Flows::End& end) {
+      events_.push({.time = end.time, .number = ++number_, .is_flow = true, .flow = end.flow, .version = end.version});
+    };
+  }
+
+  // ---- streams
+
+  // Runs the lane until it has to wait.
+  void advance(const Place& place) {
+    Actor& actor = actors_[place.actor];
+    LaneState& lane = actor.lanes[place.lane];
+    const std::vector<Turn>& turns = actor.part->lanes[place.lane].turns;
+    while (lane.turn < turns.size()) {
+      const Turn& turn = turns[lane.turn];
+      if (!lane.entered) {
+        if (!may_enter(actor, turn, place.lane)) return;
+        lane.entered = true;
+        lane.began = now_;
+      }
+      const std::vector<Step>& steps = script_.routines[turn.routine].steps;
+      while (lane.step < steps.size()) {
+        if (!begin(place, actor, turn, steps[lane.step])) return;
+        ++lane.step;
+      }
+      leave(place, actor, lane, turn);
+    }
+  }
+
+  static bool may_enter(Actor& actor, const Turn& turn, std::uint32_t lane) {
+    for (std::uint32_t wait = turn.first_wait; wait < turn.first_wait + turn.waits; ++wait) {
+      const std::uint32_t token = actor.part->waits[wait];
+      if (actor.given[token] != 0) continue;
+      actor.awaited[token] = static_cast<std::uint16_t>(actor.awaited[token] | (1u << lane));
+      return false;
+    }
+    return true;
+  }
+
+  void leave(const Place& place, Actor& actor, LaneState& lane, const Turn& turn) {
+    const double flops = turn.flops * static_cast<double>(actor.ranks);
+    hardware_flops_ += flops;
+    if (!turn.again) model_flops_ += flops;
+    if (options_.spans) {
+      actor.times.spans.push_back(
+          {.lane = place.lane, .routine = turn.routine, .micro_batch = turn.micro_batch, .begin = lane.began, .end = now_});
+    }
+    ++lane.turn;
+    lane.step = 0;
+    lane.entered = false;
+    if (turn.signals == kNoToken) return;
+    actor.given[turn.signals] = 1;
+    std::uint16_t waiting = std::exchange(actor.awaited[turn.signals], std::uint16_t{0});
+    for (std::uint32_t other = 0; waiting != 0; ++other, waiting = static_cast<std::uint16_t>(waiting >> 1)) {
+      if ((waiting & 1u) != 0) woken_.push_back({place.actor, other});
+    }
+    if (waking_) return;
+    waking_ = true;
+    while (!woken_.empty()) {
+      const Place next = woken_.back();
+      woken_.pop_back();
+      advance(next);
+    }
+    waking_ = false;
+  }
+
+  // False: the lane waits, and goes on with the step after this one.
+  bool begin(const Place& place, Actor& actor, const Turn& turn, const Step& step) {
+    count_bytes(actor, step);
+    switch (step.kind) {
+      case Step::Kind::work: return begin_work(place, actor, step);
+      case Step::Kind::meet: return arrive(place, actor, step);
+      case Step::Kind::send: {
+        const std::uint32_t to = actor_at(step.peer, actor);
+        begin_transfer({place}, step, message_key(place.actor, to, step, turn.micro_batch));
+        return false;
+      }
+      case Step::Kind::receive: {
+        const std::uint64_t key = message_key(actor_at(step.peer, actor), place.actor, step, turn.micro_batch);
+        if (arrived_.erase(key) > 0) return true;
+        receivers_[key] = place;
+        return false;
+      }
+      case Step::Kind::copy: begin_transfer({place}, step, kNoMessage); return false;
+    }
+    return true;
+  }
+
+  // A step that waited is over.
+  void go_on(const Place& place) {
+    ++actors_[place.actor].lanes[place.lane].step;
+    advance(place);
+  }
+
+  void count_bytes(const Actor& actor, const Step& step) {
+    for (std::size_t link = 0; link < kLinkClasses; ++link) bytes_[link] += step.bytes[link] * static_cast<double>(actor.ranks);
+  }
+
+  // ---- computing
+
+  double duration(const Place& place, const Actor& actor, const Step& step) const {
+    double seconds = step.seconds * actor.slowness;
+    if (options_.jitter > 0.0) {
+      const LaneState& lane = actor.lanes[place.lane];
+      const base::RandomBlock bits = base::philox({lane.turn, lane.step, place.lane, 0},
+                                                  base::random_key(options_.seed, static_cast<std::uint64_t>(actor.first_rank)));
+      const double draw = base::normal_from_bits(bits[0], bits[1])[0];
+      seconds *= std::max(kLeastShareOfTime, 1.0 + options_.jitter * draw);
+    }
+    return seconds;
+  }
+
+  bool begin_work(const Place& place, Actor& actor, const Step& step) {
+    const double seconds = duration(place, actor, step);
+    account(actor);
+    ++actor.computing;
+    if (!shares_cores_) {
+      events_.push({.time = now_ + seconds, .number = ++number_, .place = place});
+      return false;
+    }
+    const double demand = static_cast<double>(plan_.threads) * static_cast<double>(actor.ranks);
+    own({place}, flows_.start(now_, seconds, demand, {cores_}, ends()), kNoMessage, true);
+    return false;
+  }
+
+  void end_work(const Place& place) {
+    Actor& actor = actors_[place.actor];
+    account(actor);
+    --actor.computing;
+    go_on(place);
+  }
+
+  // ---- moving
+
+  struct Owner {
+    std::vector<Place> places;
+    std::uint64_t message = 0;
+    bool works = false;
+  };
+
+  static constexpr std::uint64_t kNoMessage = ~std::uint64_t{0};
+
+  void own(std::vector<Place> places, Flows::FlowId flow, std::uint64_t message, bool works) {
+    if (flow >= owners_.size()) owners_.resize(flow + 1);
+    owners_[flow] = {std::move(places), message, works};
+  }
+
+  std::uint64_t message_key(std::uint32_t from, std::uint32_t to, const Step& step, std::int32_t micro_batch) const {
+    const std::uint64_t pair = static_cast<std::uint64_t>(from) * actors_.size() + to;
+    return (pair << 32) | static_cast<std::uint32_t>(plan::tag_of(step.message, micro_batch));
+  }
+
+  // All members have come: the transfer holds the same wire of each.
+  void begin_transfer(std::vector<Place> places, const Step& step, std::uint64_t message) {
+    std::vector<Flows::ResourceId> resources;
+    double ranks = 0.0;
+    for (const Place& place : places) {
+      Actor& actor = actors_[place.actor];
+      account(actor);
+      ++actor.moving;
+      ranks += static_cast<double>(actor.ranks);
+      if (step.wire != Wire::none) resources.push_back(actor.wires[static_cast<std::size_t>(step.wire)]);
+    }
+    // Where ranks are threads of a processor, moving takes a core of each.
+    double demand = 1.0;
+    if (shares_cores_) {
+      demand = ranks;
+      resources = {cores_};
+    }
+    own(std::move(places), flows_.start(now_, step.seconds, demand, resources, ends()), message, false);
+  }
+
+  void end_flow(Flows::FlowId flow) {
+    const Owner owner = std::move(owners_[flow]);
+    flows_.finish(now_, flow, ends());
+    for (const Place& place : owner.places) {
+      Actor& actor = actors_[place.actor];
+      account(actor);
+      --(owner.works ? actor.computing : actor.moving);
+    }
+    if (owner.message != kNoMessage) deliver(owner.message);
+    for (const Place& place : owner.places) go_on(place);
+  }
+
+  void deliver(std::uint64_t message) {
+    const auto found = receivers_.find(message);
+    if (found == receivers_.end()) {
+      arrived_.insert(message);
+      return;
+    }
+    const Place receiver = found->second;
+    receivers_.erase(found);
+    go_on(receiver);
+  }
+
+  bool arrive(const Place& place, const Actor& actor, const Step& step) {
+    const auto axis = static_cast<std::size_t>(step.axis);
+    const std::vector<std::uint32_t>& group = actor.groups[axis];
+    if (group.size() == 1) {
+      begin_transfer({place}, step, kNoMessage);
+      return false;
+    }
+    std::vector<Place>& meeting = meetings_[group.front() * ops::kAxes + axis];
+    meeting.push_back(place);
+    if (meeting.size() == group.size()) begin_transfer(std::exchange(meeting, {}), step, kNoMessage);
+    return false;
+  }
+
+  // ---- the end
+
+  void require_end() const {
+    for (const Actor& actor : actors_) {
+      for (std::size_t lane = 0; lane < actor.lanes.size(); ++lane) {
+        const std::vector<Turn>& turns = actor.part->lanes[lane].turns;
+        if (actor.lanes[lane].turn == turns.size()) continue;
+        base::bad_input("the plan never ends: {} waits for ever in {} of stream {}", actor.times.name,
+                        script_.routines[turns[actor.lanes[lane].turn].routine].name, plan::name_of(actor.part->lanes[lane].kind));
+      }
+    }
+  }
+
+  Result result() {
+    Result result{.seconds = now_, .ranks = plan_.mesh.ranks(), .times = {}, .routines = {}, .bytes = bytes_};
+    result.model_flops = model_flops_;
+    result.hardware_flops = hardware_flops_;
+    for (Actor& actor : actors_) {
+      actor.times.waiting = now_ - actor.times.computing - actor.times.exposed;
+      result.times.push_back(std::move(actor.times));
+    }
+    for (const Routine& routine : script_.routines) result.routines.push_back(routine.name);
+    return result;
+  }
+
+  const Script& script_;
+  const plan::Plan& plan_;
+  const Options& options_;
+  std::vector<std::vector<std::int32_t>> data_parts_;
+  std::vector<Actor> actors_;
+  std::vector<std::vector<Place>> meetings_;  // by the group's first actor and axis: who has come
+  std::unordered_map<std::uint64_t, Place> receivers_;
+  std::set<std::uint64_t> arrived_;
+  Flows flows_;
+  std::vector<Owner> owners_;  // by flow
+  Flows::ResourceId cores_ = 0;
+  bool shares_cores_ = false;
+  std::priority_queue<Event, std::vector<Event>, std::greater<>> events_;
+  std::vector<Place> woken_;
+  bool waking_ = false;
+  double now_ = 0.0;
+  std::uint64_t number_ = 0;
+  LinkBytes bytes_{};
+  double model_flops_ = 0.0;
+  double hardware_flops_ = 0.0;
+};
+
+double share_of(const Result& result, double RankTimes::* part) {
+  double sum = 0.0;
+  for (const RankTimes& times : result.times) sum += times.*part * static_cast<double>(times.ranks);
+  return result.seconds > 0.0 ? sum / (result.seconds * static_cast<double>(result.ranks)) : 0.0;
+}
+
+double tflops(const Result& result, double flops) {
+  return result.seconds > 0.0 ? flops / result.seconds / static_cast<double>(result.ranks) / 1e12 : 0.0;
+}
+
+}  // namespace
+
+double Result::bubble_fraction() const { return share_of(*this, &RankTimes::waiting); }
+double Result::exposed_fraction() const { return share_of(*this, &RankTimes::exposed); }
+double Result::model_tflops_per_device() const { return tflops(*this, model_flops); }
+double Result::hardware_tflops_per_device() const { return tflops(*this, hardware_flops); }
+
+Result simulate(const Script& script, const cluster::Cluster& cluster, const Options& options) {
+  return Clock(script, cluster, options).run();
+}
+
+Result simulate(const plan::Plan& plan, const cluster::Cluster& cluster, const Options& options) {
+  return simulate(priced(plan, options.program, cluster), cluster, options);
+}
+
+}  // namespace plimsoll::executor::sim
