@@ -1,0 +1,303 @@
+#include "lowering/outline.h"
+
+#include <algorithm>
+#include <array>
+#include <map>
+#include <memory>
+#include <tuple>
+
+#include "base/error.h"
+#include "lowering/block_chain.h"
+#include "lowering/fit.h"
+#include "lowering/issue_order.h"
+#include "lowering/procedures.h"
+#include "lowering/rank_graph.h"
+#include "lowering/storage.h"
+#include "lowering/streams.h"
+#include "strategy/legality.h"
+
+namespace plimsoll::lowering {
+
+namespace {
+
+using base::Bytes;
+using graph::Graph;
+using graph::Phase;
+using plan::BufferId;
+using plan::ProcedureId;
+using plan::StreamKind;
+using strategy::schedules::Item;
+
+// What places with the same blocks share.
+struct Template {
+  std::vector<std::int32_t> stages;  // of the place it was made for
+  Graph graph;
+  Storages storages;
+  std::vector<Piece> pieces;
+  struct Made {
+    ProcedureId procedure;
+    std::vector<StorageId> slots;
+  };
+  std::map<std::pair<std::size_t, bool>, Made> made;
+};
+
+// What lives when: a count of bytes for each moment.
+class Lives {
+ public:
+  explicit Lives(const Storages& storages) : storages_(storages), instances_(storages.all.size()) {}
+
+  // The memory behind each slot, which lives from its first moment to its last.
+  std::vector<BufferId> bind(const std::vector<StorageId>& slots, std::int32_t micro_batch, std::int32_t moment) {
+    std::vector<BufferId> bindings;
+    bindings.reserve(slots.size());
+    for (const StorageId slot : slots) {
+      const Storage& storage = storages_.all[slot];
+      const bool one = storage.all_micro_batches || is_persistent(storage.kind);
+      std::vector<std::uint32_t>& numbers = instances_[slot.index];
+      const auto number = static_cast<std::size_t>(one ? 0 : micro_batch);
+      if (number >= numbers.size()) numbers.resize(number + 1, BufferId::kNone);
+      if (numbers[number] == BufferId::kNone) {
+        numbers[number] = static_cast<std::uint32_t>(lives_.size());
+        lives_.push_back({.storage = slot, .first = storage.kind == plan::BufferKind::input ? 0 : moment});
+      }
+      lives_[numbers[number]].last = moment;
+      bindings.push_back(BufferId{numbers[number]});
+    }
+    return bindings;
+  }
+
+  void add_frame(std::int32_t moment, Bytes bytes) {
+    frames_.resize(static_cast<std::size_t>(moment) + 1);
+    frames_.back() = bytes.count;
+  }
+
+  // The most that lives at once in each tier. What streams beside the computation use lives until they are known to be done.
+  std::array<Bytes, plan::kTiers> arena(const plan::Program& program, const Streams& streams) {
+    for (const plan::Stream& stream : program.streams) {
+      if (stream.kind == StreamKind::compute) continue;
+      for (const plan::Call& call : stream.calls) {
+        const std::int32_t until = streams.busy_until(call.moment);
+        for (const BufferId id : call.bindings) lives_[id.index].last = std::max(lives_[id.index].last, until);
+      }
+    }
+    std::array<Bytes, plan::kTiers> arena{};
+    for (std::size_t tier = 0; tier < plan::kTiers; ++tier) {
+      std::vector<std::int64_t> changes(static_cast<std::size_t>(streams.moments()) + 1);
+      std::int64_t alive = 0;
+      for (const Life& life : lives_) {
+        const Storage& storage = storages_.all[life.storage];
+        if (static_cast<std::size_t>(storage.tier) != tier) continue;
+        const std::int64_t bytes = base::round_up(std::max(storage.bytes, Bytes{storage.type.bytes()}), plan::kAlignment).count;
+        if (is_persistent(storage.kind)) {
+          alive += bytes;
+          continue;
+        }
+        changes[static_cast<std::size_t>(life.first)] += bytes;
+        changes[static_cast<std::size_t>(storage.result ? streams.moments() - 1 : life.last) + 1] -= bytes;
+      }
+      const bool device = tier == static_cast<std::size_t>(plan::Tier::device);
+      arena[tier] = Bytes{alive};
+      for (std::size_t moment = 0; moment + 1 < changes.size(); ++moment) {
+        alive += changes[moment];
+        const std::int64_t frame = device && moment < frames_.size() ? frames_[moment] : 0;
+        arena[tier] = std::max(arena[tier], Bytes{alive + frame});
+      }
+    }
+    return arena;
+  }
+
+ private:
+  struct Life {
+    StorageId storage;
+    std::int32_t first = 0;
+    std::int32_t last = 0;
+  };
+
+  const Storages& storages_;
+  std::vector<std::vector<std::uint32_t>> instances_;  // by storage and micro-batch: in lives_
+  std::vector<Life> lives_;
+  std::vector<std::int64_t> frames_;  // by moment
+};
+
+// Tells what crosses a boundary between two stages from all else: the stage it comes from, the way it goes, and its number.
+constexpr std::int64_t kMessagesOfABoundary = 8;
+
+class Outlining {
+ public:
+  Outlining(const LoweringInputs& inputs, const RecomputeOrder& again)
+      : inputs_(inputs), source_(inputs.programs.front()), graphs_(inputs, again) {}
+
+  plan::Plan run() {
+    plan_.model = inputs_.model;
+    plan_.strategy = strategy::describe(inputs_.strategy);
+    plan_.threads = inputs_.threads;
+    plan_.mesh = graphs_.mesh();
+    for (std::int32_t place = 0; place < plan_.mesh.pipe; ++place) add_class(place);
+    return std::move(plan_);
+  }
+
+ private:
+  // ---- what places share
+
+  std::string signature_of(std::int32_t place, const std::vector<std::int32_t>& stages) {
+    std::string signature = place == 0 || place == plan_.mesh.tied ? "tied" : "";
+    const std::vector<std::int32_t>& stage_of_block = graphs_.pipe().stage_of_block;
+    for (const std::int32_t stage : stages) {
+      signature += '|';
+      for (std::uint32_t block = 0; block < stage_of_block.size(); ++block) {
+        if (stage_of_block[block] == stage) signature += block_kind(block) + ',';
+      }
+    }
+    return signature;
+  }
+
+  // Blocks whose nodes are the same, types included. The first and the last are always their own.
+  std::string block_kind(std::uint32_t block) {
+    if (kinds_.empty()) {
+      kinds_.resize(source_.graph.blocks.size());
+      for (const graph::Node& node : source_.graph.nodes) {
+        std::string& kind = kinds_[node.block.index];
+        kind += std::string(ops::name_of(node.op));
+        for (const graph::ValueId id : node.outputs) {
+          const base::TensorType& type = source_.graph.values[id].type;
+          kind += fmt::format("{}.{};", type.shape.elements(), type.shape[-1]);
+        }
+      }
+      std::map<std::string, std::size_t> known;
+      for (std::string& kind : kinds_) kind = std::to_string(known.try_emplace(kind, known.size()).first->second);
+    }
+    const bool end = block == 0 || block + 1 == kinds_.size();
+    return end ? fmt::format("end {}", block) : kinds_[block];
+  }
+
+  Template& template_of(std::int32_t place, const std::vector<std::int32_t>& stages) {
+    std::unique_ptr<Template>& found = templates_[signature_of(place, stages)];
+    if (found == nullptr) {
+      found = std::make_unique<Template>();
+      found->stages = stages;
+      found->graph = graphs_.graph_at(source_, place, {.members = plan_.mesh.tensor, .place = 0});
+      found->storages = share_storage(found->graph);
+      found->pieces = pieces_of(found->graph);
+    }
+    return *found;
+  }
+
+  // ---- messages
+
+  // The same message between this place and its own neighbours. Values go from a stage to the one before or after it.
+  plan::Procedure addressed(const plan::Procedure& procedure, std::int32_t stage, Phase phase) const {
+    plan::Procedure own = procedure;
+    const auto stages = static_cast<std::int32_t>(graphs_.pipe().place_of_stage.size());
+    const bool backward = phase == Phase::backward || phase == Phase::backward_weight;
+    std::int64_t number = 0;
+    for (plan::Instruction& instruction : own.instructions) {
+      ops::Message& message = std::get<plan::Message>(instruction).op;
+      const std::int32_t other = backward != message.receive ? stage - 1 : stage + 1;
+      PLIMSOLL_CHECK(other >= 0 && other < stages, "a message of stage {} leaves the model", stage);
+      message.peer = graphs_.pipe().place_of_stage[static_cast<std::size_t>(other)];
+      const std::int32_t from = message.receive ? other : stage;
+      message.tag = (from * 2 + (backward ? 1 : 0)) * kMessagesOfABoundary + number++;
+    }
+    return own;
+  }
+
+  ProcedureId procedure_of(Template& shared, const Template::Made& made, const Piece& piece, std::int32_t stage) {
+    const bool message = piece.stream == StreamKind::send || piece.stream == StreamKind::receive;
+    if (!message) return made.procedure;
+    const auto [found, fresh] = addressed_.try_emplace({&shared, made.procedure.index, stage});
+    if (fresh) {
+      plan::Procedure own = addressed(plan_.procedures[made.procedure], stage, piece.phase);
+      found->second = plan_.procedures.add(std::move(own));
+    }
+    return found->second;
+  }
+
+  // ---- a place
+
+  // The place's items in terms of the stages that the template was made for.
+  static std::vector<Item> translated(std::vector<Item> items, const std::vector<std::int32_t>& from, const std::vector<std::int32_t>& to) {
+    for (Item& item : items) {
+      if (item.stage == strategy::schedules::kNone) continue;
+      item.stage = to[static_cast<std::size_t>(std::find(from.begin(), from.end(), item.stage) - from.begin())];
+    }
+    return items;
+  }
+
+  // The stage of this place for which a piece of the template stands.
+  static std::int32_t stage_here(const Template& shared, const Piece& piece, const std::vector<std::int32_t>& stages) {
+    const auto found = std::find(shared.stages.begin(), shared.stages.end(), shared.graph.blocks[piece.block].stage);
+    return found == shared.stages.end() ? 0 : stages[static_cast<std::size_t>(found - shared.stages.begin())];
+  }
+
+  const Template::Made& made_of(Template& shared, const Issue& issue) {
+    const auto [found, fresh] = shared.made.try_emplace({issue.piece, issue.accumulate});
+    if (fresh) {
+      const ProcedureInputs inputs{shared.graph, shared.storages, inputs_.choose, inputs_.threads};
+      BoundProcedure bound = make_procedure(inputs, shared.pieces[issue.piece], issue.accumulate);
+      found->second = {plan_.procedures.add(std::move(bound.procedure)), std::move(bound.slots)};
+    }
+    return found->second;
+  }
+
+  void add_class(std::int32_t place) {
+    const std::vector<std::int32_t> stages = graphs_.stages_at(place);
+    Template& shared = template_of(place, stages);
+    plan::RankClass rank_class{
+        .name = plan_.mesh.pipe == 1 ? "all" : fmt::format("pipe {}", place), .ranks = {}, .buffers = {}, .programs = {}};
+    for (std::int32_t data = 0; data < plan_.mesh.data; ++data)
+      rank_class.ranks.push_back((place * plan_.mesh.data + data) * plan_.mesh.tensor);
+    for (const Storage& storage : shared.storages.all) rank_class.buffers.add({.name = "", .kind = storage.kind, .tier = storage.tier});
+    plan::Program program{.name = source_.name, .micro_batches = source_.micro_batches, .streams = {}};
+    Streams streams(program);
+    Lives lives(shared.storages);
+    Settling settling(streams);
+    std::map<std::uint32_t, const std::vector<StorageId>*> slots;  // by procedure
+    for (const Issue& issue :
+         issue_order(shared.graph, shared.pieces, translated(graphs_.items_at(source_, place), stages, shared.stages))) {
+      const Piece& piece = shared.pieces[issue.piece];
+      const Template::Made& made = made_of(shared, issue);
+      settling.before(piece, issue);
+      const std::int32_t moment = streams.moments();
+      const ProcedureId procedure = procedure_of(shared, made, piece, stage_here(shared, piece, stages));
+      slots.try_emplace(procedure.index, &made.slots);
+      lives.add_frame(moment, plan_.procedures[made.procedure].frame);
+      streams.add({.procedure = procedure,
+                   .moment = moment,
+                   .micro_batch = issue.micro_batch,
+                   .label = {},
+                   .bindings = lives.bind(made.slots, issue.micro_batch, moment),
+                   .frame = {},
+                   .waits = {},
+                   .signals = {}},
+                  piece.stream);
+    }
+    rank_class.arena = lives.arena(program, streams);
+    for (plan::Stream& stream : program.streams) {
+      for (plan::Call& call : stream.calls) {
+        call.bindings = {};
+        if (const auto found = slots.find(call.procedure.index); found != slots.end()) {
+          for (const StorageId slot : *found->second) call.bindings.push_back(BufferId{slot.index});
+          slots.erase(found);
+        }
+      }
+    }
+    rank_class.programs.push_back(std::move(program));
+    plan_.classes.push_back(std::move(rank_class));
+  }
+
+  const LoweringInputs& inputs_;
+  const ProgramSource& source_;
+  RankGraphs graphs_;
+  plan::Plan plan_;
+  std::vector<std::string> kinds_;  // of blocks
+  std::map<std::string, std::unique_ptr<Template>> templates_;
+  std::map<std::tuple<const Template*, std::uint32_t, std::int32_t>, ProcedureId> addressed_;  // messages of a stage
+};
+
+}  // namespace
+
+plan::Plan outline(const LoweringInputs& inputs) {
+  return fit_recompute(inputs, [&](const RecomputeOrder& again) { return Outlining(inputs, again).run(); });
+}
+
+}  // namespace plimsoll::lowering

@@ -1,0 +1,63 @@
+// What every place of the mesh computes, and in which order: the passes over a program's graph, and the schedule.
+#pragma once
+
+#include <map>
+#include <vector>
+
+#include "lowering/issue_order.h"
+#include "lowering/lower.h"
+#include "lowering/procedures.h"
+#include "lowering/recompute.h"
+#include "lowering/split_pipe.h"
+#include "lowering/streams.h"
+#include "ops/placement.h"
+#include "plan/plan.h"
+#include "strategy/schedules/schedule.h"
+
+namespace plimsoll::lowering {
+
+class RankGraphs {
+ public:
+  // `inputs` and `again` must outlive it.
+  RankGraphs(const LoweringInputs& inputs, const RecomputeOrder& again);
+
+  const plan::Mesh& mesh() const { return mesh_; }
+  const Pipe& pipe() const { return pipe_; }
+
+  // The program's graph at one place of the pipe axis and one of the tensor axis.
+  graph::Graph graph_at(const ProgramSource& source, std::int32_t pipe_place, const ops::Seat& seat) const;
+
+  // What a place of the pipe axis does, item by item.
+  std::vector<strategy::schedules::Item> items_at(const ProgramSource& source, std::int32_t pipe_place) const;
+
+  std::vector<std::int32_t> stages_at(std::int32_t pipe_place) const;
+
+ private:
+  void lay_pipe();
+
+  const LoweringInputs& inputs_;
+  const RecomputeOrder& again_;
+  plan::Mesh mesh_;
+  Pipe pipe_;
+  strategy::schedules::Schedule schedule_;  // of the train program, where the pipe axis has several places
+  bool splits_backward_ = false;            // the schedule has items for the gradients of weights
+};
+
+// Says when what another stream was given is known to be done with, so that its memory is free again.
+class Settling {
+ public:
+  explicit Settling(Streams& streams) : streams_(streams) {}
+
+  // Before a piece's call is added.
+  void before(const Piece& piece, const Issue& issue);
+
+ private:
+  Streams& streams_;
+  std::map<std::int32_t, std::int32_t> sent_;  // item -> the moment of its last message
+  std::vector<std::int32_t> copied_;           // moments of copies to the device
+  std::int32_t item_ = 0;
+};
+
+bool is_persistent(plan::BufferKind kind);
+
+}  // namespace plimsoll::lowering
