@@ -1,0 +1,67 @@
+// Published runs of GPT models on A100s (sequence 2048, vocabulary 51200, full recompute, mixed-precision Adam): the achieved TFLOP/s of
+// a GPU, recompute counted. The first two rows are what the device's share of its matrix rate was set by; the others were not looked at
+// for that and say how far to trust the simulator.
+#include <gtest/gtest.h>
+
+#include <chrono>
+
+#include "layouts.h"
+
+namespace plimsoll::executor::sim {
+namespace {
+
+struct Published {
+  double billions;
+  std::int64_t heads, width, layers, tensor, pipe, gpus, batch, micro;
+  double tflops;
+  double tolerance;
+};
+
+// clang-format off
+const Published kRows[] = {
+    {1.7, 24, 2304, 24, 1, 1, 32, 512, 16, 137, 0.05},
+    {7.5, 32, 4096, 36, 4, 1, 128, 512, 16, 142, 0.05},
+    {3.6, 32, 3072, 30, 2, 1, 64, 512, 16, 138, 0.10},
+    {18.4, 48, 6144, 40, 8, 1, 256, 1024, 8, 135, 0.10},
+    {39.1, 64, 8192, 48, 8, 2, 512, 1536, 4, 138, 0.10},
+    {76.1, 80, 10240, 60, 8, 4, 1024, 1792, 2, 140, 0.10},
+    {145.6, 96, 12288, 80, 8, 8, 1536, 2304, 2, 148, 0.10},
+    {310.1, 128, 16384, 96, 8, 16, 1920, 2160, 1, 155, 0.10},
+    {529.6, 128, 20480, 105, 8, 35, 2520, 2520, 1, 163, 0.10},
+    {1008.0, 160, 25600, 128, 8, 64, 3072, 3072, 1, 163, 0.10},
+    // The same model on more and more devices.
+    {174.6, 96, 12288, 96, 8, 12, 384, 1536, 1, 153, 0.10},
+    {174.6, 96, 12288, 96, 8, 12, 768, 1536, 1, 149, 0.10},
+    {174.6, 96, 12288, 96, 8, 12, 1536, 1536, 1, 141, 0.12},
+    {529.6, 128, 20480, 105, 8, 35, 560, 2240, 1, 171, 0.10},
+    {529.6, 128, 20480, 105, 8, 35, 1120, 2240, 1, 167, 0.10},
+    {529.6, 128, 20480, 105, 8, 35, 2240, 2240, 1, 159, 0.10},
+};
+// clang-format on
+
+Result simulated(const Published& row) {
+  Layout layout{.layers = row.layers, .width = row.width, .heads = row.heads, .vocab = 51200, .sequence = 2048, .micro = row.micro};
+  layout.strategy.tensor = row.tensor;
+  layout.strategy.pipe = row.pipe;
+  layout.strategy.data = row.gpus / (row.tensor * row.pipe);
+  layout.strategy.recompute = strategy::Recompute::full;
+  layout.micro_batches = static_cast<std::int32_t>(row.batch / (layout.strategy.data * row.micro));
+  const cluster::Cluster cluster = cluster::preset(fmt::format("dgx-a100-80g:{}", (row.gpus + 7) / 8));
+  return simulate(outline_plan(layout), cluster, {.tensor_folded = true});
+}
+
+TEST(Published, WeakScalingFromABillionToATrillion) {
+  for (const Published& row : kRows) {
+    const auto begin = std::chrono::steady_clock::now();
+    const Result result = simulated(row);
+    const double took = std::chrono::duration<double>(std::chrono::steady_clock::now() - begin).count();
+    fmt::print(
+        "{:>7.1f} B  published {:>4.0f}  simulated {:>6.1f} ({:+.1f}%)  step {:.2f} s  bubble {:.1f}%  exposed {:.1f}%  in {:.2f} s\n",
+        row.billions, row.tflops, result.hardware_tflops_per_device(), 100.0 * (result.hardware_tflops_per_device() / row.tflops - 1.0),
+        result.seconds, 100.0 * result.bubble_fraction(), 100.0 * result.exposed_fraction(), took);
+    EXPECT_NEAR(result.hardware_tflops_per_device(), row.tflops, row.tolerance * row.tflops) << row.billions << " billion parameters";
+  }
+}
+
+}  // namespace
+}  // namespace plimsoll::executor::sim
