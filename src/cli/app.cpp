@@ -59,6 +59,23 @@ void add_plan(CLI::App& app) {
                               ->type_name("NAME")
                               ->delimiter(',');
   command->add_option("--svg", options->svg, "store the drawing of --schedule in this file")->type_name("FILE")->needs(schedule);
+  command
+      ->add_option("--cluster", options->cluster,
+                   "decide what the run leaves open for this cluster: a preset with a count of nodes (dgx-a100-80g:128), a .json file, or "
+                   "this (docs/clusters.md)")
+      ->type_name("NAME");
+  command->add_option("--planner", options->planner, "plimsoll, or brute: every strategy is evaluated")
+      ->check(CLI::IsMember({"plimsoll", "brute"}))
+      ->capture_default_str();
+  command->add_option("--time-limit", options->time_limit, "seconds that the search may take")
+      ->check(CLI::PositiveNumber)
+      ->capture_default_str();
+  command->add_option("--tokens", options->tokens, "say what a training on so many tokens takes: days, energy, money")
+      ->check(CLI::PositiveNumber);
+  command->add_option("--price", options->price, "of a device for an hour; the cluster's unless given")->check(CLI::PositiveNumber);
+  command->add_option("--co2", options->co2, "kilograms for a kWh")->check(CLI::NonNegativeNumber)->capture_default_str();
+  command->add_option("--mtbf", options->mtbf, "hours between failures of a device: how often to save, and what is left")
+      ->check(CLI::PositiveNumber);
   command->callback([options] { plan_command(*options); });
 }
 

@@ -4,6 +4,7 @@
 #include "cli/commands.h"
 #include "cli/common.h"
 #include "cli/plan_schedule.h"
+#include "cli/plan_search.h"
 #include "io/files.h"
 #include "io/posix_file_system.h"
 #include "observe/terminal.h"
@@ -62,8 +63,11 @@ void write_page(io::FileSystem& file_system, const std::string& path, const plan
 
 void plan_command(const PlanOptions& options) {
   io::PosixFileSystem file_system;
-  const config::Run run = read_run(file_system, options.run);
+  RunOptions run_options = options.run;
+  if (!options.cluster.empty()) run_options.ranks = 0;  // how they are divided is what is asked
+  const config::Run run = read_run(file_system, run_options);
   if (!options.schedules.empty()) return plan_schedules(file_system, run, options);
+  if (!options.cluster.empty() || run.strategy_auto) return plan_search(file_system, run, options);
   const plan::Plan plan = train::plan_session(
       train::session_options(run, {.train = true, .evaluate = !run.data.valid.empty(), .schedule = train::schedule_of(file_system, run)}));
   plan::verify(plan, "lowering");

@@ -10,6 +10,7 @@
 #include "base/json.h"
 #include "cli/commands.h"
 #include "cli/common.h"
+#include "cli/plan_search.h"
 #include "cli/ranks.h"
 #include "config/config.h"
 #include "io/files.h"
@@ -85,7 +86,8 @@ void say_where_it_starts(const train::Resumed& resumed) {
 }
 
 // What one rank does. The first rank speaks and writes for all; every rank holds, trains and saves its own part.
-void train_rank(const TrainOptions& options, const config::Run& run, collectives::Transport* transport) {
+void train_rank(const TrainOptions& options, const Decided& decided, collectives::Transport* transport) {
+  const config::Run& run = decided.run;
   io::PosixFileSystem file_system;
   std::optional<train::StoredModel> start;  // opened before any work, so that a bad folder is refused at once
   if (!run.model_path.empty()) start.emplace(train::StoredModel::open(file_system, {.model_folder = run.model_path}, run));
@@ -99,6 +101,7 @@ void train_rank(const TrainOptions& options, const config::Run& run, collectives
   std::optional<io::FolderLock> lock;
   if (speaks) {
     if (!run.deepspeed.equation.empty()) fmt::print("{}\n\n", run.deepspeed.equation);
+    if (!decided.words.empty()) fmt::print("{}\n", decided.words);
     fmt::print("{}\n",
                report::waterline_text(trainer.session().plan(), "train",
                                       {.color = terminal.color, .width = 72, .capacity = capacity.device, .reserve = capacity.reserve}));
@@ -134,6 +137,7 @@ void train_rank(const TrainOptions& options, const config::Run& run, collectives
   if (!speaks) return trainer.run(hooks);
 
   store_description(file_system, run, trainer.session().plan());
+  if (!decided.json.empty()) io::replace_file(file_system, run.out + "/decision.json", io::as_bytes(decided.json));
   const std::string metrics_path = run.out + "/metrics.jsonl";
   continue_metrics(file_system, metrics_path, trainer.progress().steps_done);
   observe::ProgressLine progress([](std::string_view text) { std::fwrite(text.data(), 1, text.size(), stdout), std::fflush(stdout); },
@@ -154,11 +158,12 @@ void train_rank(const TrainOptions& options, const config::Run& run, collectives
 
 void train_command(const TrainOptions& options) {
   io::PosixFileSystem file_system;
-  const config::Run run = read_run(file_system, options.run);
+  const config::Run wanted = read_run(file_system, options.run);
+  const Decided decided = decide_here(wanted, options.run.ranks > 0 ? options.run.ranks : ranks_started());
   if (!options.trace.empty()) write_trace(file_system, options.trace, {});  // a bad path is told now, not after the run
   std::signal(SIGTERM, on_stop_signal);
   std::signal(SIGINT, on_stop_signal);
-  run_ranks(run, options.processes, [&](collectives::Transport* transport) { train_rank(options, run, transport); });
+  run_ranks(decided.run, options.processes, [&](collectives::Transport* transport) { train_rank(options, decided, transport); });
 }
 
 }  // namespace plimsoll::cli

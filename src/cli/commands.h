@@ -31,6 +31,13 @@ struct PlanOptions {
   bool full = false;                   // print every procedure, buffer and call
   std::vector<std::string> schedules;  // draw these instead of planning
   std::string svg;                     // and store the drawing
+  std::string cluster;                 // plan for this one, with what the run leaves open decided
+  std::string planner = "plimsoll";    // how
+  double time_limit = 60.0;            // seconds for the search
+  double tokens = 0.0;                 // of a whole training; 0: not asked
+  double price = 0.0;                  // of a device for an hour; 0: the cluster's
+  double co2 = 0.48;                   // kg for a kWh
+  double mtbf = 0.0;                   // hours between failures of a device
 };
 
 struct GenerateOptions {

@@ -25,11 +25,8 @@ std::string run_text(io::FileSystem& file_system, const std::string& path, std::
   }
 }
 
-std::int64_t ranks_of(const config::Run& run) { return run.strategy_auto ? 1 : run.strategy.ranks(); }
-
 // The override that makes the strategy one of `ranks` ranks, where it leaves the data axis open.
 std::string data_ranks_for(const config::Run& run, std::int64_t ranks) {
-  if (run.strategy_auto) return fmt::format("strategy={{\"data\": {}}}", ranks);
   const std::int64_t others = run.strategy.tensor * run.strategy.pipe;
   if (run.given("strategy.data") || ranks % others != 0) {
     base::not_legal(
@@ -48,7 +45,8 @@ config::Run read_run(io::FileSystem& file_system, const RunOptions& options) {
   const std::string text = run_text(file_system, options.file, "a run file (see docs/run-file.md)");
   config::Run run = config::parse_run(text, options.file, options.overrides, deepspeed);
   const std::int64_t ranks = options.ranks > 0 ? options.ranks : ranks_started();
-  if (ranks > 0 && ranks != ranks_of(run)) {
+  // Ranks of a strategy that is still open are the planner's business.
+  if (ranks > 0 && !run.strategy_auto && ranks != run.strategy.ranks()) {
     if (const std::string settled = data_ranks_for(run, ranks); !settled.empty()) {
       std::vector<std::string> overrides = options.overrides;
       overrides.push_back(settled);

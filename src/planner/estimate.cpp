@@ -137,9 +137,11 @@ Estimate Estimator::evaluate(const Choice& choice) {
   const double pipe = as_double(shape.ranks);
   double tensor_seconds = 0.0;
   double again = 0.0;
+  double wait = 0.0;
   for (const StagePrice& stage : sheet.stages()) {
     tensor_seconds += stage.tensor_seconds * as_double(shape.micro_batches);
     again += stage.again * as_double(shape.micro_batches);
+    wait += stage.wait * as_double(shape.micro_batches);
     estimate.flops += stage.flops * as_double(shape.micro_batches) / pipe;
   }
   estimate.update_seconds = sheet.most_update();
@@ -147,6 +149,7 @@ Estimate Estimator::evaluate(const Choice& choice) {
   estimate.bubble = 1.0 - work / (pipe * passes.makespan);
   estimate.exposed = reduced - passes.makespan;
   estimate.tensor_share = work > 0.0 ? tensor_seconds / work : 0.0;
+  estimate.wait_share = work > 0.0 ? wait / work : 0.0;
   estimate.again_share = work > 0.0 ? again / work : 0.0;
   return estimate;
 }

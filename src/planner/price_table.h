@@ -17,6 +17,7 @@ struct StagePrice {
   double backward_weight = 0.0;
   double again = 0.0;           // of backward_input
   double tensor_seconds = 0.0;  // of all three
+  double wait = 0.0;            // of all three, for weights and gradients in shards
   double flops = 0.0;           // what is made again included
   std::int64_t kept = 0;        // bytes between forward and backward
   std::int64_t temporary = 0;   // bytes at the most beside that

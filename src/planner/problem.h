@@ -57,6 +57,7 @@ struct Estimate {
   double bubble = 0.0;        // share of the step that ranks wait for others in the pipeline
   double exposed = 0.0;       // seconds of the step in which a rank only communicates: reductions, gathers, messages' ends
   double tensor_share = 0.0;  // of the computing time, what tensor collectives take
+  double wait_share = 0.0;    // of the computing time, what is waited for weights and gradients in shards
   double again_share = 0.0;   // of the computing time, what is done a second time
   double update_seconds = 0.0;
   double flops = 0.0;  // of one rank in a step, what is done a second time included

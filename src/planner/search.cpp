@@ -4,6 +4,7 @@
 #include <array>
 #include <limits>
 #include <queue>
+#include <set>
 
 #include <fmt/format.h>
 
@@ -35,12 +36,15 @@ class Search {
     double best = std::numeric_limits<double>::infinity();
     while (!open_.empty()) {
       const Open next = open_.top();
-      if (options_.prune && next.bound >= best) break;
+      const bool proven = options_.prune && next.bound >= best;
+      if (proven && static_cast<std::int64_t>(meshes_.size()) >= options_.meshes) break;
+      if (options_.first_that_fits && !found_.candidates.empty()) break;
       if (estimator_.pieces() > options_.most_pieces || (options_.stop && options_.stop())) {
-        found_.complete = false;
+        found_.complete = proven;
         break;
       }
       open_.pop();
+      if (proven && meshes_.contains(mesh_of(next.choice))) continue;
       if (next.is_shape) {
         fill_in(next.choice);
       } else {
@@ -54,6 +58,9 @@ class Search {
   }
 
  private:
+  using Mesh = std::array<std::int64_t, 3>;
+  static Mesh mesh_of(const Choice& choice) { return {choice.strategy.data, choice.strategy.tensor, choice.strategy.pipe}; }
+
   bool too_large(Bytes device) const { return options_.prune && device > problem_.device; }
 
   void remember_least(const Choice& choice, Bytes device) {
@@ -93,6 +100,7 @@ class Search {
       return std::numeric_limits<double>::infinity();
     }
     found_.candidates.push_back({choice, estimate});
+    meshes_.insert(mesh_of(choice));
     return estimate.step_seconds;
   }
 
@@ -107,6 +115,7 @@ class Search {
   const Problem& problem_;
   std::priority_queue<Open> open_;
   std::int64_t order_ = 0;
+  std::set<Mesh> meshes_;  // that have a candidate
   Found found_;
 };
 
@@ -132,14 +141,15 @@ std::string loss_of(const Estimate& slower, const Estimate& best) {
   if (share < 0.05) return "takes as long";
   std::string why = worst.text;
   if (worst.seconds < 0.5 * difference) {
-    if (slower.again_share > best.again_share + 0.01) {
-      why = fmt::format("{:.0f}% of the computing is done twice", 100.0 * slower.again_share);
-    } else if (slower.tensor_share > best.tensor_share + 0.01) {
+    const auto more = [](double a, double b) { return a > b + 0.01; };
+    why = "its operators are slower in this shape";
+    if (more(slower.tensor_share, best.tensor_share)) {
       why = fmt::format("tensor ranks talk {:.0f}% of the computing time instead of {:.0f}%", 100.0 * slower.tensor_share,
                         100.0 * best.tensor_share);
-    } else {
-      why = "its operators are slower in this shape";
     }
+    if (more(slower.again_share, best.again_share)) why = fmt::format("{:.0f}% of the computing is done twice", 100.0 * slower.again_share);
+    if (more(slower.wait_share, best.wait_share))
+      why = fmt::format("waits for what is in shards, {:.0f}% of the passes", 100.0 * slower.wait_share);
   }
   return fmt::format("{:.1f}% slower: {}", share, why);
 }

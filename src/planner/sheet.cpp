@@ -21,9 +21,11 @@ void Sheet::wait_for_weights() {
   for (StagePrice& stage : stages_) {
     const double gather = gathers ? collective(Wires::Kind::all_gather, stage.weights) : 0.0;
     const double scatter = scatters ? collective(Wires::Kind::reduce_scatter, stage.gradients) : 0.0;
-    stage.forward = std::max(stage.forward, gather);
-    const double wait = std::max(0.0, gather + scatter - stage.backward());
-    stage.backward_input += wait;
+    const double before = std::max(0.0, gather - stage.forward);
+    const double behind = std::max(0.0, gather + scatter - stage.backward());
+    stage.forward += before;
+    stage.backward_input += behind;
+    stage.wait = before + behind;
   }
 }
 
@@ -41,6 +43,8 @@ void Sheet::add_ranks() {
     rank.gradients += stage.gradients;
     rank.optimizer += stage.optimizer;
     rank.update += stage.update;
+    rank.end_weights += stage.weights - stage.layers * prices_.layer.weights;
+    rank.end_gradients += stage.gradients - stage.layers * prices_.layer.gradients;
     rank.tied = rank.tied || (strategy_.pipe > 1 && prices_.tied_gradients > 0 && (stage.first || stage.last));
   }
 }
@@ -100,10 +104,11 @@ Memory Sheet::memory(const RankPrice& rank, std::int64_t live) const {
   memory.working = Bytes{rank.temporary};
   if (strategy_.zero == 3 && shards > 1) {
     const std::int64_t blocks = std::min<std::int64_t>(rank.layers, 1 + strategy_.prefetch);
-    memory.weights = Bytes{rank.weights / shards + (strategy_.keep_params ? rank.weights : blocks * prices_.layer.weights)};
+    memory.weights =
+        Bytes{rank.weights / shards + (strategy_.keep_params ? rank.weights : blocks * prices_.layer.weights + rank.end_weights)};
   }
   if (strategy_.zero >= 2 && !strategy_.keep_grads && shards > 1)
-    memory.gradients = Bytes{rank.gradients / shards + 2 * prices_.layer.gradients};
+    memory.gradients = Bytes{rank.gradients / shards + 2 * prices_.layer.gradients + rank.end_gradients};
   if (strategy_.offload.optimizer.host > 0.0) {
     memory.host = memory.optimizer;
     memory.optimizer = Bytes{0};

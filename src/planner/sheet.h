@@ -22,6 +22,8 @@ struct RankPrice {
   std::int64_t gradients = 0;
   std::int64_t optimizer = 0;
   double update = 0.0;
+  std::int64_t end_weights = 0;  // of the embedding and the head, which are gathered and reduced whole too
+  std::int64_t end_gradients = 0;
   bool tied = false;  // has a weight that another stage has too
 };
 

@@ -1,0 +1,276 @@
+#include "cli/plan_search.h"
+
+#include <unistd.h>
+
+#include <algorithm>
+#include <array>
+#include <chrono>
+#include <optional>
+
+#include <fmt/format.h>
+
+#include "base/error.h"
+#include "base/json.h"
+#include "io/files.h"
+#include "observe/terminal.h"
+#include "planner/whole_run.h"
+#include "train/planning.h"
+#include "train/setup.h"
+#include "train/this_machine.h"
+
+namespace plimsoll::cli {
+
+namespace {
+
+using base::Json;
+using planner::Candidate;
+using planner::Found;
+using planner::Problem;
+
+constexpr std::int64_t kRows = 8;
+constexpr std::size_t kReasonsInWords = 3;
+constexpr std::size_t kMostPlans = 16;  // that are made to see whether they fit to the byte
+constexpr double kTera = 1e12;
+constexpr double kDay = 86400.0;
+
+double tokens_per_step(const Problem& problem) { return static_cast<double>(problem.global_batch * problem.sequence); }
+
+double model_tflops(const Problem& problem, double seconds) {
+  return problem.model_flops * static_cast<double>(problem.global_batch) / seconds / static_cast<double>(problem.ranks) / kTera;
+}
+
+std::string seconds_text(double seconds) {
+  if (seconds >= 1.0) return fmt::format("{:.4g} s", seconds);
+  return seconds >= 1e-3 ? fmt::format("{:.4g} ms", seconds * 1e3) : fmt::format("{:.4g} us", seconds * 1e6);
+}
+
+std::string count_text(double count) {
+  if (count >= 1e12) return fmt::format("{:.4g} T", count / 1e12);
+  if (count >= 1e9) return fmt::format("{:.4g} G", count / 1e9);
+  if (count >= 1e6) return fmt::format("{:.4g} M", count / 1e6);
+  return count >= 1e3 ? fmt::format("{:.4g} k", count / 1e3) : fmt::format("{:.3g}", count);
+}
+
+// What was searched and what came of it.
+struct Outcome {
+  const config::Run& run;
+  cluster::Cluster cluster;
+  Problem problem;
+  planner::Space space;
+  Found found;
+  std::vector<Candidate> rows;  // the best of each division of the ranks, best first
+  std::vector<planner::Verdict> verdicts;
+};
+
+// The best candidate of each division of the ranks into axes.
+std::vector<Candidate> best_of_meshes(const std::vector<Candidate>& candidates) {
+  std::vector<Candidate> rows;
+  for (const Candidate& candidate : candidates) {
+    const strategy::Strategy& strategy = candidate.choice.strategy;
+    const bool known = std::any_of(rows.begin(), rows.end(), [&](const Candidate& row) {
+      return row.choice.strategy.data == strategy.data && row.choice.strategy.tensor == strategy.tensor &&
+             row.choice.strategy.pipe == strategy.pipe;
+    });
+    if (!known && rows.size() < kRows) rows.push_back(candidate);
+  }
+  return rows;
+}
+
+Outcome search_for(const config::Run& run, cluster::Cluster cluster, std::int64_t ranks, const PlanOptions& options) {
+  const Problem problem = train::planning_problem(run, cluster, ranks);
+  Outcome outcome{.run = run, .cluster = std::move(cluster), .problem = problem, .space = {}, .found = {}, .rows = {}, .verdicts = {}};
+  outcome.space = train::planning_space(run, outcome.problem);
+  planner::Estimator estimator(outcome.problem);
+  const auto start = std::chrono::steady_clock::now();
+  const bool shows = observe::detect_terminal(STDERR_FILENO).interactive;
+  planner::SearchOptions search{.prune = options.planner != "brute", .meshes = kRows};
+  search.stop = [&] { return std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count() > options.time_limit; };
+  search.progress = [&](const planner::Progress& progress) {
+    if (shows) fmt::print(stderr, "\r{} shapes, {} bounded, {} evaluated ", progress.shapes, progress.bounded, progress.evaluated);
+  };
+  outcome.found = planner::search(estimator, outcome.space, search);
+  if (shows) fmt::print(stderr, "\r\x1b[K");
+  if (outcome.found.candidates.empty()) train::refuse(run, outcome.cluster, outcome.problem, outcome.found);
+  outcome.rows = best_of_meshes(outcome.found.candidates);
+  outcome.verdicts = planner::explain(estimator, outcome.space, outcome.rows[0]);
+  return outcome;
+}
+
+Json strategy_json(const planner::Choice& choice) {
+  const strategy::Strategy& strategy = choice.strategy;
+  constexpr std::array<std::string_view, 4> kRecompute{"none", "full", "selective", "optimal"};
+  Json json = Json::object({{"data", strategy.data},
+                            {"tensor", strategy.tensor},
+                            {"pipe", strategy.pipe},
+                            {"chunks", strategy.chunks},
+                            {"zero", strategy.zero},
+                            {"zero_group", strategy.zero_group},
+                            {"keep_params", strategy.keep_params},
+                            {"keep_grads", strategy.keep_grads},
+                            {"sequence_parallel", strategy.sequence_parallel},
+                            {"schedule", strategy.schedule},
+                            {"stages", strategy.partition == strategy::StagePartition::by_cost ? "cost" : "equal"},
+                            {"recompute", kRecompute.at(static_cast<std::size_t>(strategy.recompute))}});
+  if (strategy.offload.optimizer.host > 0.0) json.set("offload", Json::object({{"optimizer", "host"}}));
+  return json;
+}
+
+Json candidate_json(const Outcome& outcome, const Candidate& candidate) {
+  const planner::Estimate& estimate = candidate.estimate;
+  const planner::Memory& memory = estimate.memory;
+  Json json = Json::object({{"fits", estimate.fits()},
+                            {"reason", estimate.fits() ? Json() : Json(estimate.reason)},
+                            {"strategy", planner::describe(candidate.choice)},
+                            {"settings", strategy_json(candidate.choice)},
+                            {"micro_batch", candidate.choice.micro}});
+  if (estimate.step_seconds <= 0.0) return json;
+  json.set("step_seconds", Json(estimate.step_seconds));
+  json.set("tokens_per_second", Json(tokens_per_step(outcome.problem) / estimate.step_seconds));
+  json.set("model_tflops_per_device", Json(model_tflops(outcome.problem, estimate.step_seconds)));
+  json.set("hardware_tflops_per_device", Json(estimate.flops / estimate.step_seconds / kTera));
+  json.set("bubble_fraction", Json(estimate.bubble));
+  json.set("peak_bytes", Json::object({{"fullest", Json::object({{"device", memory.device().count}, {"host", memory.host.count}})}}));
+  json.set("device_bytes_by_kind", Json::object({{"parameter", memory.weights.count},
+                                                 {"gradient", memory.gradients.count},
+                                                 {"state", memory.optimizer.count},
+                                                 {"activation", memory.activations.count},
+                                                 {"frame", memory.working.count}}));
+  return json;
+}
+
+// What training on `tokens` takes with the best candidate.
+std::optional<planner::WholeRun> whole_run_of(const Outcome& outcome, const PlanOptions& options) {
+  if (options.tokens <= 0.0) return std::nullopt;
+  const Candidate& best = outcome.rows[0];
+  planner::RunPrices prices{.device_hour = options.price > 0.0 ? options.price : outcome.cluster.price,
+                            .watts = outcome.cluster.device.watts,
+                            .kg_per_kwh = options.co2,
+                            .device_mtbf = options.mtbf};
+  // A checkpoint holds what training cannot make again; every node writes its part.
+  const planner::Prices whole = outcome.problem.prices({});
+  const auto bytes_of = [](const planner::BlockPrice& block) { return static_cast<double>(block.weights + block.optimizer); };
+  const double bytes =
+      bytes_of(whole.embedding) + static_cast<double>(outcome.problem.layers) * bytes_of(whole.layer) + bytes_of(whole.head);
+  const cluster::Link* disk = outcome.cluster.find(cluster::Reach::disk);
+  const double rate = (disk == nullptr ? 1e9 : disk->bandwidth) * static_cast<double>(outcome.cluster.nodes);
+  prices.save_seconds = bytes / rate;
+  return planner::whole_run(options.tokens, tokens_per_step(outcome.problem), best.estimate.step_seconds, outcome.problem.ranks, prices);
+}
+
+Json whole_run_json(const planner::WholeRun& whole) {
+  return Json::object({{"steps", whole.steps},
+                       {"days", whole.wall_seconds / kDay},
+                       {"device_hours", whole.device_hours},
+                       {"kwh", whole.kwh},
+                       {"kg_co2", whole.kg_co2},
+                       {"money", whole.money},
+                       {"effective_share", whole.effective_share},
+                       {"checkpoint_seconds", whole.save_every_seconds}});
+}
+
+Json outcome_json(const Outcome& outcome, const PlanOptions& options) {
+  Json candidates = Json::array();
+  for (const Candidate& row : outcome.rows) candidates.push(candidate_json(outcome, row));
+  Json rejected = Json::array();
+  for (const planner::Verdict& verdict : outcome.verdicts) {
+    Json entry = candidate_json(outcome, verdict.candidate);
+    entry.set("instead", Json(verdict.what));
+    entry.set("verdict", Json(verdict.reason));
+    rejected.push(std::move(entry));
+  }
+  Json json = Json::object({{"cluster", outcome.cluster.name},
+                            {"origin", outcome.cluster.origin},
+                            {"ranks", outcome.problem.ranks},
+                            {"planner", options.planner},
+                            {"complete", outcome.found.complete},
+                            {"shapes", outcome.found.progress.shapes},
+                            {"evaluated", outcome.found.progress.evaluated},
+                            {"candidates", std::move(candidates)},
+                            {"rejected", std::move(rejected)}});
+  if (const auto whole = whole_run_of(outcome, options)) json.set("whole_run", whole_run_json(*whole));
+  return json;
+}
+
+std::string whole_run_text(const planner::WholeRun& whole, const PlanOptions& options) {
+  std::string text = fmt::format("\n{} tokens: {} steps, {:.1f} days, {} device-hours", count_text(options.tokens), whole.steps,
+                                 whole.wall_seconds / kDay, count_text(whole.device_hours));
+  if (whole.kwh > 0.0) text += fmt::format(", {:.4g} MWh, {:.4g} t CO2", whole.kwh / 1e3, whole.kg_co2 / 1e3);
+  if (whole.money > 0.0) text += fmt::format(", costs {}", count_text(whole.money));
+  if (whole.save_every_seconds > 0.0) {
+    text += fmt::format("\nwith {:.6g} h between failures of a device: save every {:.3g} min; {:.1f}% of the time is training",
+                        options.mtbf, whole.save_every_seconds / 60.0, 100.0 * whole.effective_share);
+  }
+  return text + "\n";
+}
+
+std::string text_of(const Outcome& outcome, const PlanOptions& options) {
+  const Problem& problem = outcome.problem;
+  std::string text =
+      fmt::format("{} rank{} of \"{}\" ({}), {} of memory each, batch {} x {}\n\n", problem.ranks, problem.ranks == 1 ? "" : "s",
+                  outcome.cluster.name, outcome.cluster.origin, base::to_string(problem.device), problem.global_batch, problem.sequence);
+  text += fmt::format("{:>10} {:>10} {:>9} {:>7} {:>10}  {}\n", "step", "tokens/s", "TFLOP/s", "bubble", "device", "strategy");
+  for (const Candidate& row : outcome.rows) {
+    const planner::Estimate& estimate = row.estimate;
+    text += fmt::format("{:>10} {:>10} {:>9.1f} {:>6.1f}% {:>10}  {}\n", seconds_text(estimate.step_seconds),
+                        count_text(tokens_per_step(problem) / estimate.step_seconds), model_tflops(problem, estimate.step_seconds),
+                        100.0 * estimate.bubble, base::to_string(estimate.memory.device()), planner::describe(row.choice));
+  }
+  text += "\nbeside the best:\n";
+  for (const planner::Verdict& verdict : outcome.verdicts) text += fmt::format("  {:<31} {}\n", verdict.what, verdict.reason);
+  if (const auto whole = whole_run_of(outcome, options)) text += whole_run_text(*whole, options);
+  if (!outcome.found.complete) text += "\nthe search was cut off: there may be a better one (--time-limit)\n";
+  return text;
+}
+
+}  // namespace
+
+void plan_search(io::FileSystem& file_system, const config::Run& run, const PlanOptions& options) {
+  cluster::Cluster cluster = options.cluster.empty() ? train::machine_at_a_guess(run, std::max<std::int64_t>(1, options.run.ranks))
+                                                     : train::open_cluster(file_system, options.cluster, run);
+  const std::int64_t ranks = options.run.ranks > 0 ? options.run.ranks : cluster.devices();
+  const Outcome outcome = search_for(run, std::move(cluster), ranks, options);
+  if (options.run.json) {
+    fmt::print("{}\n", base::write_json(outcome_json(outcome, options), base::JsonLayout::pretty));
+  } else {
+    fmt::print("{}", text_of(outcome, options));
+  }
+}
+
+namespace {
+
+// Estimates leave out gaps between buffers and kernels' scratch; a plan is exact.
+bool fits_exactly(const config::Run& run) {
+  try {
+    train::require_fit(train::plan_session(train::session_options(run, {.evaluate = !run.data.valid.empty()})), train::capacity_of(run));
+    return true;
+  } catch (const base::Error& error) {
+    if (error.kind() != base::ErrorKind::not_legal) throw;
+    return false;
+  }
+}
+
+}  // namespace
+
+Decided decide_here(const config::Run& run, std::int64_t ranks) {
+  if (!run.strategy_auto) return {.run = run, .words = ""};
+  ranks = std::max<std::int64_t>(1, ranks);
+  const PlanOptions options;
+  const Outcome outcome = search_for(run, train::machine_at_a_guess(run, ranks), ranks, options);
+  const Candidate* best = &outcome.found.candidates[0];
+  for (std::size_t index = 0; index < std::min(kMostPlans, outcome.found.candidates.size()); ++index) {
+    if (!fits_exactly(train::decided(run, outcome.found.candidates[index].choice))) continue;
+    best = &outcome.found.candidates[index];
+    break;
+  }
+  std::string words =
+      fmt::format("planned for {} rank{} here: {}\n  {} of {} on a device; {} shapes bounded, {} strategies evaluated\n", ranks,
+                  ranks == 1 ? "" : "s", planner::describe(best->choice), base::to_string(best->estimate.memory.device()),
+                  base::to_string(outcome.problem.device), outcome.found.progress.shapes, outcome.found.progress.evaluated);
+  for (std::size_t index = 0; index < std::min(kReasonsInWords, outcome.verdicts.size()); ++index)
+    words += fmt::format("  not {}: {}\n", outcome.verdicts[index].what, outcome.verdicts[index].reason);
+  return {.run = train::decided(run, best->choice),
+          .words = words,
+          .json = base::write_json(outcome_json(outcome, options), base::JsonLayout::pretty) + "\n"};
+}
+
+}  // namespace plimsoll::cli

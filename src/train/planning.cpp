@@ -1,0 +1,123 @@
+#include "train/planning.h"
+
+#include <algorithm>
+#include <memory>
+
+#include <fmt/format.h>
+#include <fmt/ranges.h>
+
+#include "base/error.h"
+#include "train/prices.h"
+
+namespace plimsoll::train {
+
+namespace {
+
+constexpr std::int64_t kMostNodes = 1 << 20;
+
+bool anything_fits(const config::Run& run, cluster::Cluster cluster, std::int64_t nodes) {
+  cluster.nodes = nodes;
+  const planner::Problem problem = planning_problem(run, cluster, cluster.devices());
+  planner::Estimator estimator(problem);
+  planner::SearchOptions options;
+  options.first_that_fits = true;
+  return !planner::search(estimator, planner::whole_space(problem, pins_of(run), run.strategy), options).candidates.empty();
+}
+
+}  // namespace
+
+planner::Problem planning_problem(const config::Run& run, const cluster::Cluster& cluster, std::int64_t ranks) {
+  if (ranks > cluster.devices()) {
+    base::not_legal("{}: the run asks for {} ranks, but the cluster \"{}\" has {} node{} of {} device{}; use at most {}", run.name, ranks,
+                    cluster.name, cluster.nodes, cluster.nodes == 1 ? "" : "s", cluster.devices_per_node,
+                    cluster.devices_per_node == 1 ? "" : "s", cluster.devices());
+  }
+  const std::int64_t per_node = std::min(ranks, cluster.devices_per_node);
+  auto inputs =
+      std::make_shared<PriceInputs>(PriceInputs{.model = run.model, .training = run.training(), .cluster = cluster, .ranks = ranks});
+  inputs->training.micro_batch.sequence = run.batch.sequence;
+  base::Bytes device = cluster.device.memory - cluster.device.reserve;
+  if (cluster.device.cores > 0) device = base::Bytes{device.count / per_node};  // ranks on a processor share its memory
+  if (run.limits.device.count > 0) device = run.limits.device;
+  return {.layers = run.model.layers,
+          .global_batch = run.batch.global,
+          .sequence = run.batch.sequence,
+          .ranks = ranks,
+          .ranks_per_node = per_node,
+          .heads = run.model.heads,
+          .device = device,
+          .host = run.limits.host.count > 0  ? run.limits.host
+                  : cluster.device.cores > 0 ? base::Bytes{0}
+                                             : cluster.host.memory,
+          .prices = [inputs](const planner::PriceKey& key) { return prices_of(*inputs, key); },
+          .wires = wires_of(cluster, ranks),
+          .model_flops = model_flops(*inputs)};
+}
+
+planner::Pins pins_of(const config::Run& run) {
+  planner::Pins pins;
+  if (run.given("batch.micro")) pins.micro = run.batch.micro;
+  if (run.strategy_auto) return pins;
+  const strategy::Strategy& strategy = run.strategy;
+  const auto pin = [&](std::string_view key, auto& to, const auto& value) {
+    if (run.given(key)) to = value;
+  };
+  pin("strategy.data", pins.data, strategy.data);
+  pin("strategy.tensor", pins.tensor, strategy.tensor);
+  pin("strategy.pipe", pins.pipe, strategy.pipe);
+  pin("strategy.chunks", pins.chunks, strategy.chunks);
+  pin("strategy.zero", pins.zero, strategy.zero);
+  pin("strategy.zero_group", pins.zero_group, strategy.zero_group);
+  pin("strategy.keep_params", pins.keep_params, strategy.keep_params);
+  pin("strategy.keep_grads", pins.keep_grads, strategy.keep_grads);
+  pin("strategy.sequence_parallel", pins.sequence_parallel, strategy.sequence_parallel);
+  pin("strategy.schedule", pins.schedule, strategy.schedule);
+  pin("strategy.recompute", pins.recompute, strategy.recompute);
+  pin("strategy.stages", pins.partition, strategy.partition);
+  pin("strategy.offload.optimizer", pins.host_optimizer, strategy.offload.optimizer.host > 0.0);
+  if (strategy.partition == strategy::StagePartition::listed) pins.pipe = strategy.pipe;
+  return pins;
+}
+
+planner::Space planning_space(const config::Run& run, const planner::Problem& problem) {
+  const planner::Pins pins = pins_of(run);
+  const std::vector<std::string> against = planner::contradictions(problem, pins);
+  if (!against.empty()) base::not_legal("{}: what the run decides cannot go together: {}", run.name, fmt::join(against, "; "));
+  return planner::whole_space(problem, pins, run.strategy_auto ? strategy::Strategy{} : run.strategy);
+}
+
+config::Run decided(config::Run run, const planner::Choice& choice) {
+  run.strategy = choice.strategy;
+  run.strategy_auto = false;
+  run.batch.micro = choice.micro;
+  return run;
+}
+
+std::int64_t fewest_nodes(const config::Run& run, const cluster::Cluster& cluster, std::int64_t most) {
+  std::int64_t enough = 1;
+  while (enough <= most && !anything_fits(run, cluster, enough)) enough *= 2;
+  if (enough > most) return 0;
+  // Between two powers of two more nodes do not always hold more, since they must divide the layers or the batch: each is tried, of
+  // large clusters every 32nd part.
+  const std::int64_t step = std::max<std::int64_t>(1, enough / 64);
+  for (std::int64_t nodes = enough / 2 + step; nodes < enough; nodes += step) {
+    if (anything_fits(run, cluster, nodes)) return nodes;
+  }
+  return enough;
+}
+
+void refuse(const config::Run& run, const cluster::Cluster& cluster, const planner::Problem& problem, const planner::Found& found) {
+  if (found.least_device.count == 0) {
+    base::not_legal("{}: no strategy for {} ranks is legal: {}", run.name, problem.ranks,
+                    found.illegal.empty() ? "the batch cannot be divided among them" : found.illegal);
+  }
+  const std::int64_t nodes = fewest_nodes(run, cluster, kMostNodes);
+  const std::string larger = nodes == 0 ? fmt::format("no number of such nodes does for a batch of {}", run.batch.global)
+                                        : fmt::format("the smallest that does has {} node{}, {} device{}", nodes, nodes == 1 ? "" : "s",
+                                                      nodes * cluster.devices_per_node, nodes * cluster.devices_per_node == 1 ? "" : "s");
+  base::not_legal("{}: no strategy fits {} device{} of \"{}\" with {} each: the least is {} on a device ({}); {}", run.name, problem.ranks,
+                  problem.ranks == 1 ? "" : "s", cluster.name, base::to_string(problem.device), base::to_string(found.least_device),
+                  found.least_name, larger);
+}
+
+}  // namespace plimsoll::train

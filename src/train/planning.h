@@ -1,0 +1,32 @@
+// From a run and a cluster to what the planner searches, and back to a run that it decided.
+#pragma once
+
+#include <string>
+#include <vector>
+
+#include "cluster/cluster.h"
+#include "config/run.h"
+#include "planner/search.h"
+
+namespace plimsoll::train {
+
+// The run on `ranks` of the cluster's devices. not_legal when the cluster has fewer.
+planner::Problem planning_problem(const config::Run& run, const cluster::Cluster& cluster, std::int64_t ranks);
+
+// What the run file, --set or a DeepSpeed file decided; all else is open.
+planner::Pins pins_of(const config::Run& run);
+
+// Everything that is open for the run. not_legal that names both sides where pins contradict each other.
+planner::Space planning_space(const config::Run& run, const planner::Problem& problem);
+
+// The run with the planner's choice in it.
+config::Run decided(config::Run run, const planner::Choice& choice);
+
+// not_legal with the least that a rank would need, and the smallest cluster of such nodes that holds the model.
+[[noreturn]] void refuse(const config::Run& run, const cluster::Cluster& cluster, const planner::Problem& problem,
+                         const planner::Found& found);
+
+// The fewest nodes of such a cluster on which anything fits; 0 where `most` are not enough.
+std::int64_t fewest_nodes(const config::Run& run, const cluster::Cluster& cluster, std::int64_t most);
+
+}  // namespace plimsoll::train

@@ -1,0 +1,223 @@
+#include "train/prices.h"
+
+#include <algorithm>
+#include <set>
+
+#include "base/error.h"
+#include "cost/operator.h"
+#include "cost/transfer.h"
+#include "graph/training.h"
+#include "lowering/block_chain.h"
+#include "lowering/recompute.h"
+#include "lowering/split_pipe.h"
+#include "lowering/split_tensor.h"
+
+namespace plimsoll::train {
+
+namespace {
+
+using graph::Graph;
+using graph::Node;
+using graph::Phase;
+using graph::ValueId;
+using planner::BlockPrice;
+using planner::Keeping;
+using strategy::Recompute;
+
+// The block of a graph of two layers that stands for all: not the first, which the embedding feeds.
+constexpr std::size_t kEmbedding = 0;
+constexpr std::size_t kLayer = 2;
+constexpr std::size_t kHead = 3;
+constexpr std::int64_t kLayersPriced = 2;
+
+class Pricing {
+ public:
+  Pricing(const PriceInputs& inputs, const planner::PriceKey& key) : inputs_(inputs), key_(key) {
+    const std::int64_t per_node = std::min(inputs.cluster.devices_per_node, inputs.ranks);
+    const std::int64_t cores = inputs.cluster.device.cores;
+    threads_ = cores > 0 ? std::max<std::int64_t>(1, cores / per_node) : 0;
+  }
+
+  planner::Prices run() {
+    model::Model model = inputs_.model;
+    model.layers = kLayersPriced;
+    model::Training training = inputs_.training;
+    training.micro_batch.samples = key_.micro;
+    training.accumulates = true;
+    training.fused_head = key_.tensor == 1;
+    const Graph graph =
+        lowering::split_over_tensor(graph::training_graph(model, training), {.members = key_.tensor, .place = 0}, key_.sequence_parallel);
+    passes_ = lowering::passes_of(graph);
+    chain_ = lowering::chain_of(graph, passes_, true);
+    blocks_.assign(passes_.size(), {});
+    add_seconds(lowering::split_backward(graph));
+    add_states(graph);
+    for (std::size_t index = 0; index < blocks_.size(); ++index) {
+      const strategy::ChainStage& stage = chain_.stages[index];
+      blocks_[index].output = stage.output;
+      blocks_[index].temporary_forward = stage.temporary;
+      blocks_[index].temporary_backward = stage.forms[0].temporary + stage.gradient;
+    }
+    add_keeping(graph, Recompute::none, &BlockPrice::everything);
+    add_keeping(graph, Recompute::selective, &BlockPrice::selective);
+    add_keeping(graph, Recompute::full, &BlockPrice::full);
+    planner::Prices prices{.embedding = blocks_[kEmbedding], .layer = blocks_[kLayer], .head = blocks_[kHead]};
+    add_tied(graph, prices);
+    for (const graph::Value& value : graph.values) {
+      if (value.role == graph::Role::input) prices.inputs += value.type.bytes();
+    }
+    return prices;
+  }
+
+ private:
+  BlockPrice* price_of(graph::BlockId block) {
+    for (std::size_t index = 0; index < passes_.size(); ++index) {
+      if (passes_[index].block == block) return &blocks_[index];
+    }
+    return nullptr;
+  }
+
+  double seconds_of(const Graph& graph, const Node& node) const {
+    const std::vector<base::TensorType> inputs = graph.types(node.inputs);
+    const std::vector<base::TensorType> outputs = graph.types(node.outputs);
+    const auto* collective = std::get_if<ops::Collective>(&node.op);
+    if (collective == nullptr) return cost::operator_seconds(inputs_.cluster.device, node.op, inputs, outputs, threads_);
+    double bytes = 0.0;
+    for (const base::TensorType& type : collective->kind == ops::CollectiveKind::all_gather ? outputs : inputs)
+      bytes += static_cast<double>(type.bytes());
+    return cost::collective(inputs_.cluster, collective->kind, bytes,
+                            cost::group_of(inputs_.cluster, collective->members, 1, inputs_.ranks))
+        .seconds;
+  }
+
+  double flops_of(const Graph& graph, const Node& node) const {
+    return cost::counted_flops(node.op, graph.types(node.inputs), graph.types(node.outputs));
+  }
+
+  void add_seconds(const Graph& graph) {
+    for (const Node& node : graph.nodes) {
+      BlockPrice* price = price_of(node.block);
+      if (price == nullptr) continue;
+      const double seconds = seconds_of(graph, node);
+      switch (node.phase) {
+        case Phase::forward: price->forward += seconds; break;
+        case Phase::backward: price->backward_input += seconds; break;
+        case Phase::backward_weight: price->backward_weight += seconds; break;
+        case Phase::norm:
+        case Phase::update: price->update += seconds; break;
+        default: break;
+      }
+      if (!graph::runs_per_micro_batch(node.phase)) continue;
+      price->flops += flops_of(graph, node);
+      if (std::holds_alternative<ops::Collective>(node.op)) price->tensor_seconds += seconds;
+    }
+  }
+
+  void add_states(const Graph& graph) {
+    for (const graph::Parameter& parameter : graph.parameters) {
+      BlockPrice* price = price_of(graph.values[parameter.weight].block);
+      PLIMSOLL_CHECK(price != nullptr, "{} belongs to no block", parameter.name);
+      price->weights += graph.values[parameter.weight].type.bytes();
+      if (parameter.frozen) continue;
+      price->gradients += graph.values[parameter.gradient].type.bytes();
+      price->optimizer += optimizer_bytes(graph, parameter);
+    }
+  }
+
+  static std::int64_t optimizer_bytes(const Graph& graph, const graph::Parameter& parameter) {
+    std::int64_t bytes = parameter.master == parameter.weight ? 0 : graph.values[parameter.master].type.bytes();
+    for (ValueId state : parameter.states) bytes += graph.values[state].type.bytes();
+    return bytes;
+  }
+
+  // What the forward pass leaves for later, and what runs again, with one way to recompute.
+  void add_keeping(const Graph& graph, Recompute kind, Keeping BlockPrice::* form) {
+    const Graph after = lowering::recompute(graph, lowering::order_of_recompute(graph, {.kind = kind, .accumulates = true}));
+    std::vector<bool> read(after.values.size(), false);
+    for (const Node& node : after.nodes) {
+      if (node.phase == Phase::recompute || node.phase == Phase::backward) {
+        for (ValueId id : node.inputs) read[id.index] = true;
+      }
+      BlockPrice* price = price_of(node.block);
+      if (price == nullptr || node.phase != Phase::recompute) continue;
+      (price->*form).again += seconds_of(after, node);
+      (price->*form).flops += flops_of(after, node);
+    }
+    const std::set<ValueId> gradients = lowering::weight_gradients(after);
+    for (std::uint32_t index = 0; index < after.values.size(); ++index) {
+      const graph::Value& value = after.values[ValueId{index}];
+      if (!read[index] || !value.producer.valid() || gradients.contains(ValueId{index})) continue;
+      const Node& producer = after.nodes[value.producer];
+      BlockPrice* price = price_of(producer.block);
+      if (producer.phase == Phase::forward && price != nullptr) (price->*form).bytes += value.type.bytes();
+    }
+  }
+
+  // A weight that the embedding and the head share lies on both ends of a pipeline.
+  void add_tied(const Graph& graph, planner::Prices& prices) const {
+    if (!inputs_.model.tied) return;
+    for (const graph::Parameter& parameter : graph.parameters) {
+      const bool read_by_head = std::any_of(graph.nodes.begin(), graph.nodes.end(), [&](const Node& node) {
+        return node.block == passes_[kHead].block &&
+               std::find(node.inputs.begin(), node.inputs.end(), parameter.weight) != node.inputs.end();
+      });
+      if (!read_by_head || graph.values[parameter.weight].block != passes_[kEmbedding].block) continue;
+      prices.tied_weights += graph.values[parameter.weight].type.bytes();
+      if (parameter.frozen) continue;
+      prices.tied_gradients += graph.values[parameter.gradient].type.bytes();
+      prices.tied_optimizer += optimizer_bytes(graph, parameter);
+    }
+  }
+
+  const PriceInputs& inputs_;
+  planner::PriceKey key_;
+  std::int64_t threads_ = 0;
+  std::vector<lowering::BlockPasses> passes_;
+  strategy::Chain chain_;
+  std::vector<BlockPrice> blocks_;
+};
+
+}  // namespace
+
+planner::Prices prices_of(const PriceInputs& inputs, const planner::PriceKey& key) {
+  try {
+    return Pricing(inputs, key).run();
+  } catch (const base::Error& error) {
+    if (error.kind() != base::ErrorKind::not_legal) throw;
+    planner::Prices none;
+    none.reason = error.what();
+    return none;
+  }
+}
+
+planner::Wires wires_of(const cluster::Cluster& cluster, std::int64_t ranks) {
+  const std::int64_t users = std::min(cluster.devices_per_node, ranks);
+  return {
+      .collective =
+          [=](planner::Wires::Kind kind, std::int64_t bytes, std::int64_t members, std::int64_t stride) {
+            const auto kind_of = kind == planner::Wires::Kind::all_reduce       ? ops::CollectiveKind::all_reduce
+                                 : kind == planner::Wires::Kind::reduce_scatter ? ops::CollectiveKind::reduce_scatter
+                                                                                : ops::CollectiveKind::all_gather;
+            return cost::collective(cluster, kind_of, static_cast<double>(bytes), cost::group_of(cluster, members, stride, ranks)).seconds;
+          },
+      .message = [=](std::int64_t bytes,
+                     std::int64_t stride) { return cost::message(cluster, static_cast<double>(bytes), stride, users).seconds; },
+      .host_update =
+          [=](std::int64_t gradients, std::int64_t weights, std::int64_t optimizer, std::int64_t ranks_of_node) {
+            const double out =
+                cost::copy(cluster, ops::Tier::device, ops::Tier::host, static_cast<double>(gradients), ranks_of_node).seconds;
+            const double back =
+                cost::copy(cluster, ops::Tier::host, ops::Tier::device, static_cast<double>(weights), ranks_of_node).seconds;
+            // Masters and moments are read and written, gradients read, weights written; copies run beside it, block by block.
+            const double moved = static_cast<double>(2 * optimizer + gradients + weights) * static_cast<double>(ranks_of_node);
+            const double update = cluster.host.bandwidth > 0.0 ? moved / cluster.host.bandwidth : 0.0;
+            return std::max({out, update, back});
+          }};
+}
+
+double model_flops(const PriceInputs& inputs) {
+  const planner::Prices prices = prices_of(inputs, {.tensor = 1, .micro = 1});
+  return prices.embedding.flops + static_cast<double>(inputs.model.layers) * prices.layer.flops + prices.head.flops;
+}
+
+}  // namespace plimsoll::train

@@ -1,0 +1,66 @@
+#include "train/this_machine.h"
+
+#include <algorithm>
+#include <thread>
+
+#include "cluster/file.h"
+#include "cluster/presets.h"
+#include "executor/core/backend.h"
+#include "io/files.h"
+#include "train/setup.h"
+
+namespace plimsoll::train {
+
+namespace {
+
+constexpr std::int64_t kLargestFile = std::int64_t{64} << 20;
+constexpr double kGB = 1e9;
+
+// A core with 256-bit vectors at an ordinary clock, and its share of the memory's bandwidth.
+constexpr double kRateOfCore = 60e9;
+constexpr double kBandwidthOfCore = 8 * kGB;
+
+}  // namespace
+
+cluster::Cluster machine_at_a_guess(const config::Run& run, std::int64_t ranks) {
+  const executor::Backend& backend = backend_of(run);
+  const Capacity capacity = capacity_of(run);
+  if (backend.name() != "cpu") {
+    // GPUs of one machine: rates of a recent one; memory as it is.
+    cluster::Cluster cluster = cluster::preset("dgx-h100");
+    cluster.name = "this";
+    cluster.origin = "guessed: this machine was not measured";
+    cluster.devices_per_node = std::max(cluster.devices_per_node, ranks);
+    cluster.device.memory = capacity.device;
+    cluster.device.reserve = base::Bytes{0};
+    return cluster;
+  }
+  const auto cores = static_cast<std::int64_t>(std::max(1u, std::thread::hardware_concurrency()));
+  const auto all = static_cast<double>(cores);
+  cluster::Cluster cluster;
+  cluster.name = "this";
+  cluster.origin = "guessed: this machine was not measured";
+  cluster.devices_per_node = std::max<std::int64_t>(1, ranks);
+  cluster.device.name = "processor";
+  cluster.device.memory = capacity.per_rank ? capacity.device * cluster.devices_per_node : capacity.device;
+  cluster.device.reserve = capacity.reserve;
+  cluster.device.cores = cores;
+  cluster.device.units = 1;
+  cluster.device.rates = {
+      {base::DType::f32, all * kRateOfCore}, {base::DType::bf16, all * kRateOfCore}, {base::DType::f16, all * kRateOfCore}};
+  cluster.device.vector_rate = all * kRateOfCore / 4.0;
+  cluster.device.bandwidth = all * kBandwidthOfCore;
+  cluster.device.launch = 2e-6;
+  cluster.host = {.memory = capacity.device, .bandwidth = all * kBandwidthOfCore, .disk = {}};
+  cluster.links = {{.name = "memory", .reach = cluster::Reach::inside, .bandwidth = 4 * kGB, .latency = 20e-6},
+                   {.name = "host", .reach = cluster::Reach::host, .bandwidth = 4 * kGB, .latency = 5e-6}};
+  return cluster;
+}
+
+cluster::Cluster open_cluster(io::FileSystem& file_system, const std::string& name, const config::Run& run) {
+  if (name.ends_with(".json")) return cluster::parse_cluster(io::read_text(file_system, name, kLargestFile), name);
+  if (name == "this") return machine_at_a_guess(run, run.strategy_auto ? 1 : run.strategy.ranks());
+  return cluster::preset(name);
+}
+
+}  // namespace plimsoll::train

@@ -1,0 +1,19 @@
+// A cluster by the name that --cluster gives it.
+#pragma once
+
+#include <string>
+
+#include "cluster/cluster.h"
+#include "config/run.h"
+#include "io/file_system.h"
+
+namespace plimsoll::train {
+
+// A preset with a count of nodes ("dgx-h100:4"), the path of a .json file, or "this" machine.
+cluster::Cluster open_cluster(io::FileSystem& file_system, const std::string& name, const config::Run& run);
+
+// This machine with `ranks` ranks on it, from its cores and memory alone: rates are those of ordinary machines, which tell strategies
+// apart but not how long they take.
+cluster::Cluster machine_at_a_guess(const config::Run& run, std::int64_t ranks);
+
+}  // namespace plimsoll::train

@@ -1,0 +1,85 @@
+// `plimsoll plan --cluster` and `"strategy": "auto"` as their user meets them.
+#include <gtest/gtest.h>
+
+#include "cli/run_folder.h"
+
+namespace plimsoll::tests {
+namespace {
+
+class PlanSearch : public testing::Test {
+ protected:
+  Ended plan(std::vector<std::string> arguments) {
+    arguments.insert(arguments.begin(), {"plan", "run.json"});
+    return folder_.plimsoll(arguments);
+  }
+
+  RunFolder folder_;
+};
+
+TEST_F(PlanSearch, ListsCandidatesBestFirst) {
+  const Ended ended = plan({"--cluster", "dgx-h100", "--json", "--set", "model.layers=4", "--set", "batch.global=16", "--tokens", "1e9"});
+  ASSERT_EQ(ended.exit_code, 0) << ended.err;
+  const base::Json json = base::parse_json(ended.out, "output", {.strict = true});
+  const base::Json& candidates = json.at("candidates");
+  ASSERT_GE(candidates.size(), 2u);
+  double before = 0.0;
+  for (const base::Json& candidate : candidates.as_array()) {
+    EXPECT_TRUE(candidate.at("fits").as_bool());
+    EXPECT_GE(candidate.at("step_seconds").as_double(), before);
+    before = candidate.at("step_seconds").as_double();
+    EXPECT_NEAR(candidate.at("tokens_per_second").as_double() * before, 16.0 * 16.0, 1e-6);
+    for (const char* key : {"strategy", "model_tflops_per_device", "hardware_tflops_per_device", "bubble_fraction", "peak_bytes"})
+      EXPECT_NE(candidate.as_object().find(key), nullptr) << key;
+    // Every candidate is a run file's strategy: it can be given back.
+    EXPECT_EQ(candidate.at("settings").at("data").as_integer() * candidate.at("settings").at("tensor").as_integer() *
+                  candidate.at("settings").at("pipe").as_integer(),
+              8);
+  }
+  EXPECT_GT(json.at("rejected").size(), 0u);
+  EXPECT_GT(json.at("whole_run").at("days").as_double(), 0.0);
+  EXPECT_TRUE(json.at("complete").as_bool());
+}
+
+TEST_F(PlanSearch, BruteForceFindsTheSame) {
+  const std::vector<std::string> arguments{"--cluster",      "dgx-a100-80g", "--ranks",       "4", "--json", "--set",
+                                           "model.layers=4", "--set",        "batch.global=8"};
+  std::vector<std::string> brute = arguments;
+  brute.insert(brute.end(), {"--planner", "brute"});
+  const base::Json ours = base::parse_json(plan(arguments).out, "ours");
+  const base::Json all = base::parse_json(plan(brute).out, "brute");
+  EXPECT_EQ(ours.at("candidates").at(0).at("step_seconds").as_double(), all.at("candidates").at(0).at("step_seconds").as_double());
+}
+
+TEST_F(PlanSearch, SaysWhyNeighboursLost) {
+  const Ended ended = plan({"--cluster", "dgx-h100:2", "--set", "model.layers=4", "--set", "batch.global=64"});
+  ASSERT_EQ(ended.exit_code, 0) << ended.err;
+  for (const char* part : {"16 ranks of \"dgx-h100\"", "tokens/s", "beside the best:", "slower"})
+    EXPECT_NE(ended.out.find(part), std::string::npos) << part << "\n" << ended.out;
+}
+
+TEST_F(PlanSearch, ARunMayLeaveItsStrategyOpen) {
+  const Ended ended = folder_.plimsoll({"train", "run.json", "--set", "strategy=\"auto\"", "--ranks", "2"});
+  ASSERT_EQ(ended.exit_code, 0) << ended.err;
+  EXPECT_NE(ended.out.find("planned for 2 ranks here: "), std::string::npos) << ended.out;
+  const base::Json decision = base::parse_json(folder_.read("out/decision.json"), "decision", {.strict = true});
+  EXPECT_EQ(decision.at("ranks").as_integer(), 2);
+  // What was stored as run is what was decided.
+  const base::Json run = base::parse_json(folder_.read("out/run.json"), "run");
+  const base::Json& strategy = run.at("strategy");
+  EXPECT_EQ(strategy.at("data").as_integer() * strategy.at("tensor").as_integer() * strategy.at("pipe").as_integer(), 2);
+}
+
+TEST_F(PlanSearch, WrongInputIsRefused) {
+  const auto refused = [&](const std::vector<std::string>& arguments, int code, const std::vector<std::string>& parts) {
+    const Ended ended = plan(arguments);
+    EXPECT_EQ(ended.exit_code, code) << ended.err;
+    for (const std::string& part : parts) EXPECT_NE(ended.err.find(part), std::string::npos) << part << " in: " << ended.err;
+  };
+  refused({"--cluster", "dgx-h200"}, 2, {"dgx-h200", "did you mean"});
+  refused({"--cluster", "dgx-h100", "--ranks", "9"}, 3, {"9 ranks", "8"});
+  refused({"--cluster", "dgx-h100", "--set", "strategy.tensor=4", "--set", "strategy.pipe=4"}, 3, {"\"tensor\": 4", "\"pipe\": 4"});
+  refused({"--cluster", "dgx-h100", "--ranks", "1", "--set", "limits.device=1KiB"}, 3, {"no strategy fits", "the least is"});
+}
+
+}  // namespace
+}  // namespace plimsoll::tests

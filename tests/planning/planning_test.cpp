@@ -1,0 +1,128 @@
+// What the planner expects against what lowering then makes: bytes of the fullest rank, for layouts of every kind.
+#include <gtest/gtest.h>
+
+#include <functional>
+
+#include <fmt/format.h>
+
+#include "base/error.h"
+#include "cluster/presets.h"
+#include "config/config.h"
+#include "train/planning.h"
+#include "train/setup.h"
+
+namespace plimsoll::tests {
+namespace {
+
+constexpr std::string_view kRun = R"({
+  "model": {"family": "gpt2", "layers": 8, "width": 256, "heads": 8, "context": 256, "vocab": 2048},
+  "data": {"train": "x"}, "device": "cpu",
+  "batch": {"global": 16, "sequence": 128}
+})";
+
+config::Run run_with(std::string_view strategy, std::int64_t micro) {
+  return config::parse_run(kRun, "run.json", {std::string("strategy=") + std::string(strategy), "batch.micro=" + std::to_string(micro)});
+}
+
+double exact_bytes(const config::Run& run) {
+  const plan::Plan plan = train::plan_session(train::session_options(run, {}));
+  return static_cast<double>(plan::fullest_class(plan).arena[static_cast<std::size_t>(plan::Tier::device)].count);
+}
+
+double expected_bytes(const config::Run& run) {
+  const planner::Problem problem = train::planning_problem(run, cluster::preset("dgx-h100"), run.strategy.ranks());
+  planner::Estimator estimator(problem);
+  const planner::Estimate estimate = estimator.evaluate({.strategy = run.strategy, .micro = run.batch.micro});
+  EXPECT_TRUE(estimate.fits()) << estimate.reason;
+  return static_cast<double>(estimate.memory.device().count);
+}
+
+TEST(Planning, ExpectsTheBytesThatLoweringGives) {
+  const std::vector<std::pair<std::string_view, std::int64_t>> layouts{
+      {R"({})", 16},
+      {R"({})", 2},
+      {R"({"recompute": "full"})", 4},
+      {R"({"recompute": "selective"})", 4},
+      {R"({"data": 2})", 4},
+      {R"({"data": 4, "zero": 1})", 2},
+      {R"({"data": 4, "zero": 2, "keep_grads": false})", 2},
+      {R"({"data": 4, "zero": 3})", 2},
+      {R"({"data": 4, "zero": 3, "keep_grads": false, "recompute": "full"})", 2},
+      {R"({"tensor": 2})", 4},
+      {R"({"tensor": 4, "sequence_parallel": true})", 4},
+      {R"({"tensor": 2, "data": 2, "zero": 1})", 2},
+      {R"({"pipe": 4})", 1},
+      {R"({"pipe": 4, "schedule": "gpipe"})", 2},
+      {R"({"pipe": 2, "chunks": 2, "schedule": "interleaved"})", 2},
+      {R"({"pipe": 4, "schedule": "zb-h1"})", 1},
+      {R"({"pipe": 2, "data": 2, "tensor": 2, "zero": 1, "recompute": "full"})", 1}};
+  for (const auto& [strategy, micro] : layouts) {
+    const config::Run run = run_with(strategy, micro);
+    const double exact = exact_bytes(run);
+    const double expected = expected_bytes(run);
+    EXPECT_NEAR(expected / exact, 1.0, 0.1) << strategy << ", micro-batch " << micro << ": expected " << expected << ", found " << exact;
+  }
+}
+
+std::string not_legal(const std::function<void()>& action) {
+  try {
+    action();
+  } catch (const base::Error& error) {
+    return error.kind() == base::ErrorKind::not_legal ? error.what() : "(another kind) " + std::string(error.what());
+  }
+  return "(no error)";
+}
+
+// One trillion parameters: what a cluster that is too small is told.
+TEST(Planning, NamesTheSmallestClusterThatHoldsTheModel) {
+  config::Run run = config::parse_run(
+      R"({"model": {"family": "gpt2", "layers": 48, "width": 8192, "heads": 64, "context": 2048, "vocab": 51200}, "precision": "bf16",
+          "batch": {"global": 512, "sequence": 2048}, "strategy": "auto", "data": {"train": "x"}, "device": "cpu"})",
+      "run.json", {});
+  const cluster::Cluster cluster = cluster::preset("p3.16xlarge");
+  const planner::Problem problem = train::planning_problem(run, cluster, 8);
+  planner::Estimator estimator(problem);
+  const planner::Found found = planner::search(estimator, train::planning_space(run, problem));
+  ASSERT_TRUE(found.candidates.empty());
+  const std::string text = not_legal([&] { train::refuse(run, cluster, problem, found); });
+  const std::int64_t nodes = train::fewest_nodes(run, cluster, 1 << 12);
+  ASSERT_GT(nodes, 1);
+  EXPECT_NE(text.find(fmt::format("has {} nodes, {} devices", nodes, 8 * nodes)), std::string::npos) << text;
+  // It holds there, and not on one node less.
+  for (const std::int64_t count : {nodes, nodes - 1}) {
+    cluster::Cluster other = cluster;
+    other.nodes = count;
+    const planner::Problem there = train::planning_problem(run, other, other.devices());
+    planner::Estimator of_it(there);
+    planner::SearchOptions options;
+    options.first_that_fits = true;
+    EXPECT_EQ(planner::search(of_it, train::planning_space(run, there), options).candidates.empty(), count < nodes) << count;
+  }
+}
+
+TEST(Planning, PinsAreKept) {
+  const config::Run run = run_with(R"({"tensor": 2, "recompute": "full"})", 2);
+  const planner::Problem problem = train::planning_problem(run, cluster::preset("dgx-h100"), 8);
+  planner::Estimator estimator(problem);
+  const planner::Found found = planner::search(estimator, train::planning_space(run, problem));
+  ASSERT_FALSE(found.candidates.empty());
+  for (const planner::Candidate& candidate : found.candidates) {
+    EXPECT_EQ(candidate.choice.strategy.tensor, 2);
+    EXPECT_EQ(candidate.choice.micro, 2);
+    EXPECT_EQ(candidate.choice.strategy.recompute, strategy::Recompute::full);
+  }
+  // What comes back is a run that lowering takes.
+  const config::Run decided = train::decided(run, found.candidates[0].choice);
+  EXPECT_FALSE(decided.strategy_auto);
+  EXPECT_GT(exact_bytes(decided), 0.0);
+}
+
+TEST(Planning, ContradictionsNameBothKeys) {
+  const config::Run run = run_with(R"({"tensor": 4, "pipe": 4})", 2);
+  const planner::Problem problem = train::planning_problem(run, cluster::preset("dgx-h100"), 8);
+  const std::string text = not_legal([&] { train::planning_space(run, problem); });
+  for (const char* part : {"\"tensor\": 4", "\"pipe\": 4", "16 ranks"}) EXPECT_NE(text.find(part), std::string::npos) << text;
+}
+
+}  // namespace
+}  // namespace plimsoll::tests
