@@ -122,8 +122,7 @@ plan::Plan fit_recompute(const LoweringInputs& inputs, const LowerWith& lower_wi
   const ProgramSource* source = training(inputs);
   if (source == nullptr || inputs.strategy.recompute == strategy::Recompute::none) return lower_with({});
   // The first place of the tensor axis has the largest part.
-  const graph::Graph slice =
-      split_over_tensor(source->graph, {.members = inputs.strategy.tensor, .place = 0}, inputs.strategy.sequence_parallel);
+  const graph::Graph slice = split_over_tensor(source->graph, {.members = inputs.strategy.tensor, .place = 0}, inputs.strategy);
   const bool accumulates = source->micro_batches > 1;
   if (inputs.strategy.recompute == strategy::Recompute::optimal) return fit_optimal(inputs, slice, accumulates, lower_with);
   return lower_with(order_of_recompute(slice, {.kind = inputs.strategy.recompute, .every = inputs.strategy.recompute_every}));

@@ -7,21 +7,16 @@
 #include <unordered_map>
 
 #include "base/error.h"
-#include "lowering/block_chain.h"
 #include "lowering/fit.h"
 #include "lowering/issue_order.h"
 #include "lowering/memory.h"
-#include "lowering/offload.h"
 #include "lowering/procedures.h"
+#include "lowering/rank_graph.h"
 #include "lowering/recompute.h"
-#include "lowering/split_data.h"
-#include "lowering/split_pipe.h"
-#include "lowering/split_tensor.h"
 #include "lowering/storage.h"
 #include "lowering/streams.h"
+#include "lowering/versions.h"
 #include "strategy/legality.h"
-#include "strategy/schedules/table.h"
-#include "strategy/stages.h"
 
 namespace plimsoll::lowering {
 
@@ -30,42 +25,17 @@ namespace {
 using base::Bytes;
 using plan::BufferId;
 using plan::BufferKind;
-using strategy::schedules::Item;
-using strategy::schedules::Schedule;
-
-// A sent tensor's memory is free again when the item after the next begins: by then the message is on its way.
-constexpr std::int32_t kItemsBeforeSettling = 2;
-
-// Copies to the device that may be under way while updates go on.
-constexpr std::size_t kCopiesInFlight = 1;
-
-bool is_persistent(BufferKind kind) {
-  switch (kind) {
-    case BufferKind::parameter:
-    case BufferKind::master:
-    case BufferKind::state:
-    case BufferKind::constant:
-    case BufferKind::scalars: return true;
-    default: return false;
-  }
-}
 
 class Lowering {
  public:
-  Lowering(const LoweringInputs& inputs, const RecomputeOrder& again) : inputs_(inputs), again_(again) {}
+  Lowering(const LoweringInputs& inputs, const RecomputeOrder& again) : inputs_(inputs), again_(again), graphs_(inputs, again) {}
 
   plan::Plan run() {
-    const strategy::Strategy& strategy = inputs_.strategy;
     plan_.model = inputs_.model;
-    plan_.strategy = strategy::describe(strategy);
+    plan_.strategy = strategy::describe(inputs_.strategy);
     plan_.notes = again_.notes;
     plan_.threads = inputs_.threads;
-    plan_.mesh = {.pipe = static_cast<std::int32_t>(strategy.pipe),
-                  .data = static_cast<std::int32_t>(strategy.data),
-                  .tensor = static_cast<std::int32_t>(strategy.tensor)};
-    if (strategy.shards() < strategy.data) plan_.mesh.data_inner = static_cast<std::int32_t>(strategy.zero_group);
-    plan_.mesh.tensor_inner = static_cast<std::int32_t>(head_sharers(inputs_.programs.front().graph, plan_.mesh.tensor));
-    lay_pipe();
+    plan_.mesh = graphs_.mesh();
     for (std::int32_t pipe_place = 0; pipe_place < plan_.mesh.pipe; ++pipe_place) {
       for (std::int32_t tensor_place = 0; tensor_place < plan_.mesh.tensor; ++tensor_place) add_class(pipe_place, tensor_place);
     }
@@ -73,28 +43,6 @@ class Lowering {
   }
 
  private:
-  // Which place has which blocks, and in which order the places run the train program. All programs have the same blocks.
-  void lay_pipe() {
-    const ProgramSource& first = inputs_.programs.front();
-    const strategy::Strategy& strategy = inputs_.strategy;
-    pipe_.places = plan_.mesh.pipe;
-    pipe_.stage_of_block = strategy::stages_of(first.graph, strategy);
-    if (pipe_.places == 1) {
-      pipe_.place_of_stage = {0};
-      return;
-    }
-    schedule_ = inputs_.schedule
-                    ? *inputs_.schedule
-                    : strategy::schedules::build(strategy.schedule,
-                                                 {.ranks = strategy.pipe, .micro_batches = first.micro_batches, .chunks = strategy.chunks});
-    for (std::int32_t stage = 0; stage < static_cast<std::int32_t>(schedule_.shape.stages()); ++stage)
-      pipe_.place_of_stage.push_back(schedule_.rank_of(stage, 0));
-    plan_.mesh.tied = tied_place(first.graph, pipe_);
-    for (const std::vector<Item>& items : schedule_.ranks) {
-      for (const Item& item : items) splits_backward_ = splits_backward_ || item.work == strategy::schedules::Work::backward_weight;
-    }
-  }
-
   // Ranks at one place of the pipe axis and one of the tensor axis have the same parts of everything; their places on the data
   // axis differ only in which shard is their own.
   void add_class(std::int32_t pipe_place, std::int32_t tensor_place) {
@@ -117,31 +65,6 @@ class Lowering {
     return plan_.mesh.tensor == 1 ? fmt::format("pipe {}", pipe_place_) : fmt::format("pipe {}, tensor {}", pipe_place_, seat_.place);
   }
 
-  // What a class runs of a program's graph.
-  graph::Graph graph_here(const ProgramSource& source) const {
-    graph::Graph graph = split_over_pipe(source.graph, pipe_, pipe_place_);
-    graph::verify(graph, "splitting over the pipe axis");
-    graph = split_over_tensor(graph, seat_, inputs_.strategy.sequence_parallel);
-    graph::verify(graph, "splitting over the tensor axis");
-    if (has_backward_pass(source.graph)) graph = recompute(graph, again_);
-    graph::verify(graph, "recompute");
-    if (splits_backward_) graph = split_backward(graph);
-    graph = split_over_data(graph, inputs_.strategy, source.micro_batches);
-    graph::verify(graph, "splitting over the data axis");
-    if (inputs_.strategy.offload.optimizer.host > 0.0) graph = offload_optimizer(graph);
-    graph::verify(graph, "offload");
-    return graph;
-  }
-
-  std::vector<Item> items_here(const ProgramSource& source) const {
-    if (pipe_.places > 1 && has_backward_pass(source.graph)) return schedule_.ranks[static_cast<std::size_t>(pipe_place_)];
-    std::vector<std::int32_t> stages;
-    for (std::size_t stage = 0; stage < pipe_.place_of_stage.size(); ++stage) {
-      if (pipe_.place_of_stage[stage] == pipe_place_) stages.push_back(static_cast<std::int32_t>(stage));
-    }
-    return plain_order(stages, source.micro_batches);
-  }
-
   plan::ProcedureId shared_procedure(plan::Procedure procedure) {
     std::vector<plan::ProcedureId>& alike = procedures_[{procedure.instructions.size(), procedure.slots.size()}];
     for (plan::ProcedureId id : alike) {
@@ -151,11 +74,14 @@ class Lowering {
     return alike.back();
   }
 
-  // One buffer per storage: for the whole plan, for a step, or for a micro-batch.
+  // One buffer per storage: for the whole plan, for a batch, or for a micro-batch. Scalars are those of a batch, and a weight that
+  // has been updated since is the one that was put aside.
   BufferId buffer_for(const graph::Graph& graph, const Storage& storage, StorageId id, std::int32_t program, const Issue& issue,
                       std::int32_t moment) {
     const graph::Value& value = graph.values[storage.value];
-    const std::string& name = value.name;
+    if (versions_.is_old(id, issue)) return put_aside(storage, value.name, issue.version, program, moment);
+    const std::string name =
+        issue.batch > 0 && storage.kind == BufferKind::scalars ? fmt::format("{}@{}", value.name, issue.batch) : value.name;
     if (is_persistent(storage.kind)) {
       const auto [found, fresh] = persistent_.try_emplace(name);
       if (fresh)
@@ -165,12 +91,11 @@ class Lowering {
       buffer.bytes = std::max(buffer.bytes, storage.bytes);
       return found->second;
     }
-    const std::int32_t micro_batch = storage.all_micro_batches ? -1 : issue.micro_batch;
     std::vector<BufferId>& instances = instances_[id.index];
-    const auto number = static_cast<std::size_t>(micro_batch + 1);
+    const auto number = static_cast<std::size_t>(storage.all_micro_batches ? issue.batch : issue.micro_batch);
     if (number >= instances.size()) instances.resize(number + 1);
     if (!instances[number].valid()) {
-      plan::Buffer buffer{.name = storage.all_micro_batches ? name : fmt::format("{}@{}", name, micro_batch),
+      plan::Buffer buffer{.name = storage.all_micro_batches && number == 0 ? name : fmt::format("{}@{}", name, number),
                           .kind = storage.kind,
                           .tier = storage.tier,
                           .type = storage.type};
@@ -181,6 +106,51 @@ class Lowering {
     }
     rank_class_.buffers[instances[number]].last = moment;
     return instances[number];
+  }
+
+  BufferId put_aside(const Storage& storage, const std::string& name, std::int32_t version, std::int32_t program, std::int32_t moment) {
+    const auto [found, fresh] = stashes_.try_emplace({name, version});
+    if (fresh) {
+      plan::Buffer buffer{
+          .name = fmt::format("{} after {} updates", name, version), .kind = BufferKind::stash, .tier = storage.tier, .type = storage.type};
+      buffer.bytes = storage.bytes;
+      buffer.program = program;
+      buffer.first = moment;
+      found->second = add_buffer(std::move(buffer));
+    }
+    rank_class_.buffers[found->second].last = moment;
+    return found->second;
+  }
+
+  // Before an update: weights that micro-batches under way still compute with.
+  void keep_old_weights(const graph::Graph& graph, const Storages& storages, const Issue& update, Streams& streams) {
+    for (const auto& [block, weights] : versions_.weights_by_block()) {
+      plan::Procedure copies{.name = graph.blocks[block].name + ".stash", .slots = {}, .temporaries = {}, .instructions = {}};
+      std::vector<BufferId> bindings;
+      const auto program = static_cast<std::int32_t>(rank_class_.programs.size());
+      const auto slot = [&](const std::string& name, const Storage& storage, plan::Access access) {
+        copies.slots.push_back({name, storage.type, std::max(storage.bytes, Bytes{storage.type.bytes()}), access});
+        return plan::Operand{.index = static_cast<std::uint32_t>(copies.slots.size() - 1), .type = storage.type};
+      };
+      for (StorageId id : weights) {
+        const Storage& storage = storages.all[id];
+        const std::string& name = graph.values[storage.value].name;
+        const plan::Operand from = slot(name, storage, plan::Access::read);
+        const plan::Operand to = slot(name + ".old", storage, plan::Access::write);
+        copies.instructions.emplace_back(plan::Copy{{.from = storage.tier, .to = storage.tier}, from, to});
+        bindings.push_back(persistent_.at(name));
+        bindings.push_back(put_aside(storage, name, update.batch, program, streams.moments()));
+      }
+      streams.add({.procedure = shared_procedure(copies),
+                   .moment = streams.moments(),
+                   .micro_batch = update.micro_batch,
+                   .label = copies.name,
+                   .bindings = std::move(bindings),
+                   .frame = {},
+                   .waits = {},
+                   .signals = {}},
+                  plan::StreamKind::compute);
+    }
   }
 
   BufferId add_buffer(plan::Buffer buffer) {
@@ -195,36 +165,29 @@ class Lowering {
   };
 
   void add_program(const ProgramSource& source) {
-    const graph::Graph graph = graph_here(source);
+    const graph::Graph graph = graphs_.graph_at(source, pipe_place_, seat_);
     const Storages storages = share_storage(graph);
     const std::vector<Piece> pieces = pieces_of(graph);
     const ProcedureInputs procedure_inputs{graph, storages, inputs_.choose, inputs_.threads};
     std::map<std::pair<std::size_t, bool>, Made> made;
     instances_.assign(storages.all.size(), {});
+    stashes_.clear();
+    const std::vector<strategy::schedules::Item> items = graphs_.items_at(source, pipe_place_);
+    const std::int32_t batches = graphs_.batches(source);
+    versions_ = Versions(graph, storages, items);
 
-    plan::Program program{.name = source.name, .micro_batches = source.micro_batches, .streams = {}};
+    plan::Program program{.name = source.name, .micro_batches = source.micro_batches * batches, .streams = {}};
     Streams streams(program);
-    std::map<std::int32_t, std::int32_t> sent;  // item -> the moment of its last message
-    std::vector<std::int32_t> copied;           // moments of copies to the device
-    std::int32_t item = 0;
-    for (const Issue& issue : issue_order(graph, pieces, items_here(source))) {
+    Settling settling(streams);
+    for (const Issue& issue : issue_order(graph, pieces, items, source.micro_batches, batches)) {
       const Piece& piece = pieces[issue.piece];
+      if (versions_.ends_before(piece.phase, issue)) keep_old_weights(graph, storages, issue, streams);
       const auto [found, fresh] = made.try_emplace({issue.piece, issue.accumulate});
       if (fresh) {
         BoundProcedure bound = make_procedure(procedure_inputs, piece, issue.accumulate);
         found->second = {shared_procedure(std::move(bound.procedure)), std::move(bound.slots)};
       }
-      if (piece.stream == plan::StreamKind::send) sent[issue.item] = streams.moments();
-      if (piece.stream == plan::StreamKind::compute && issue.item > item) {
-        item = issue.item;
-        const auto settled = sent.upper_bound(item - kItemsBeforeSettling);
-        if (settled != sent.begin()) streams.settle(plan::StreamKind::send, std::prev(settled)->second);
-      }
-      // What was copied to the device two blocks ago is there by now: its memory in the other tier is free again.
-      if (piece.stream == plan::StreamKind::compute && piece.phase == graph::Phase::update) {
-        if (copied.size() > kCopiesInFlight) streams.settle(plan::StreamKind::host_in, copied[copied.size() - 1 - kCopiesInFlight]);
-      }
-      if (piece.stream == plan::StreamKind::host_in) copied.push_back(streams.moments());
+      settling.before(piece, issue);
       streams.add(call_of(graph, storages, piece, issue, found->second, streams.moments()), piece.stream);
     }
     end_lives(program, streams, storages);
@@ -303,16 +266,16 @@ class Lowering {
 
   const LoweringInputs& inputs_;
   const RecomputeOrder& again_;
+  RankGraphs graphs_;
   plan::Plan plan_;
   plan::RankClass rank_class_;
-  Pipe pipe_;
-  Schedule schedule_;             // of the train program, where the pipe axis has several places
-  bool splits_backward_ = false;  // the schedule has items for the gradients of weights
-  std::int32_t pipe_place_ = 0;   // of the class in hand
-  ops::Seat seat_;                // of the class in hand, on the tensor axis
+  std::int32_t pipe_place_ = 0;  // of the class in hand
+  ops::Seat seat_;               // of the class in hand, on the tensor axis
   std::map<std::pair<std::size_t, std::size_t>, std::vector<plan::ProcedureId>> procedures_;
   std::unordered_map<std::string, BufferId> persistent_;
-  std::vector<std::vector<BufferId>> instances_;  // by storage: for the step, then for each micro-batch
+  std::vector<std::vector<BufferId>> instances_;  // by storage: of each micro-batch, or of each batch
+  Versions versions_;                             // of the weights, in the program in hand
+  std::map<std::pair<std::string, std::int32_t>, BufferId> stashes_;
 };
 
 }  // namespace

@@ -247,13 +247,13 @@ class Outlining {
     for (std::int32_t data = 0; data < plan_.mesh.data; ++data)
       rank_class.ranks.push_back((place * plan_.mesh.data + data) * plan_.mesh.tensor);
     for (const Storage& storage : shared.storages.all) rank_class.buffers.add({.name = "", .kind = storage.kind, .tier = storage.tier});
-    plan::Program program{.name = source_.name, .micro_batches = source_.micro_batches, .streams = {}};
+    plan::Program program{.name = source_.name, .micro_batches = source_.micro_batches * graphs_.batches(source_), .streams = {}};
     Streams streams(program);
     Lives lives(shared.storages);
     Settling settling(streams);
     std::map<std::uint32_t, const std::vector<StorageId>*> slots;  // by procedure
-    for (const Issue& issue :
-         issue_order(shared.graph, shared.pieces, translated(graphs_.items_at(source_, place), stages, shared.stages))) {
+    for (const Issue& issue : issue_order(shared.graph, shared.pieces, translated(graphs_.items_at(source_, place), stages, shared.stages),
+                                          source_.micro_batches, graphs_.batches(source_))) {
       const Piece& piece = shared.pieces[issue.piece];
       const Template::Made& made = made_of(shared, issue);
       settling.before(piece, issue);

@@ -4,6 +4,7 @@
 #include "lowering/offload.h"
 #include "lowering/split_data.h"
 #include "lowering/split_tensor.h"
+#include "lowering/versions.h"
 #include "strategy/schedules/table.h"
 #include "strategy/stages.h"
 
@@ -41,13 +42,17 @@ void RankGraphs::lay_pipe() {
     pipe_.place_of_stage = {0};
     return;
   }
-  schedule_ = inputs_.schedule
-                  ? *inputs_.schedule
-                  : strategy::schedules::build(strategy.schedule,
-                                               {.ranks = strategy.pipe, .micro_batches = first.micro_batches, .chunks = strategy.chunks});
+  schedule_ =
+      inputs_.schedule
+          ? *inputs_.schedule
+          : strategy::schedules::build(
+                strategy.schedule,
+                {.ranks = strategy.pipe, .micro_batches = first.micro_batches, .chunks = strategy.chunks, .batches = strategy.flush_every});
   for (std::int32_t stage = 0; stage < static_cast<std::int32_t>(schedule_.shape.stages()); ++stage)
     pipe_.place_of_stage.push_back(schedule_.rank_of(stage, 0));
   mesh_.tied = tied_place(first.graph, pipe_);
+  require_versions(first.graph, schedule_, mesh_.tied);
+  pipe_.apart = !schedule_.barrier && !needs_verdict(first.graph);
   for (const std::vector<Item>& items : schedule_.ranks) {
     for (const Item& item : items) splits_backward_ = splits_backward_ || item.work == strategy::schedules::Work::backward_weight;
   }
@@ -56,7 +61,7 @@ void RankGraphs::lay_pipe() {
 graph::Graph RankGraphs::graph_at(const ProgramSource& source, std::int32_t pipe_place, const ops::Seat& seat) const {
   graph::Graph graph = split_over_pipe(source.graph, pipe_, pipe_place);
   graph::verify(graph, "splitting over the pipe axis");
-  graph = split_over_tensor(graph, seat, inputs_.strategy.sequence_parallel);
+  graph = split_over_tensor(graph, seat, inputs_.strategy);
   graph::verify(graph, "splitting over the tensor axis");
   if (has_backward_pass(source.graph)) graph = recompute(graph, again_);
   graph::verify(graph, "recompute");
@@ -76,8 +81,14 @@ std::vector<std::int32_t> RankGraphs::stages_at(std::int32_t pipe_place) const {
   return stages;
 }
 
+bool RankGraphs::follows_schedule(const ProgramSource& source) const { return pipe_.places > 1 && has_backward_pass(source.graph); }
+
+std::int32_t RankGraphs::batches(const ProgramSource& source) const {
+  return follows_schedule(source) ? static_cast<std::int32_t>(schedule_.shape.batches) : 1;
+}
+
 std::vector<Item> RankGraphs::items_at(const ProgramSource& source, std::int32_t pipe_place) const {
-  if (pipe_.places > 1 && has_backward_pass(source.graph)) return schedule_.ranks[static_cast<std::size_t>(pipe_place)];
+  if (follows_schedule(source)) return schedule_.ranks[static_cast<std::size_t>(pipe_place)];
   return plain_order(stages_at(pipe_place), source.micro_batches);
 }
 

@@ -30,9 +30,13 @@ class RankGraphs {
   // What a place of the pipe axis does, item by item.
   std::vector<strategy::schedules::Item> items_at(const ProgramSource& source, std::int32_t pipe_place) const;
 
+  // Batches that the program runs one after another, each with an update of its own.
+  std::int32_t batches(const ProgramSource& source) const;
+
   std::vector<std::int32_t> stages_at(std::int32_t pipe_place) const;
 
  private:
+  bool follows_schedule(const ProgramSource& source) const;
   void lay_pipe();
 
   const LoweringInputs& inputs_;

@@ -160,14 +160,20 @@ class DataSplit {
     if (runs_per_micro_batch(stretch.phase)) gather_ahead(index);
     if (stretch.phase == Phase::verdict) add_norm(old_.nodes[NodeId{stretch.begin}].inputs[0]);
     updated_.clear();
-    for (std::uint32_t node = stretch.begin; node < stretch.end; ++node) copy_node(index, old_.nodes[NodeId{node}]);
+    for (std::uint32_t node = stretch.begin; node < stretch.end; ++node) {
+      copy_node(index, old_.nodes[NodeId{node}]);
+      if (bucket_is_full()) reduce_ready(stretch);
+    }
     if (stretch.phase == Phase::update) gather_updated(stretch);
-    if (!runs_per_micro_batch(stretch.phase)) return;
+    if (!runs_per_micro_batch(stretch.phase) || ready_.empty()) return;
     // A bucket ends where others may run in between.
     const bool last = index + 1 == stretches_.size() || !runs_per_micro_batch(stretches_[index + 1].phase) || !follows(index, index + 1);
-    if (!ready_.empty() &&
-        (last || ready_bytes_ >= (first_bucket_ ? std::min(kFirstBucket, strategy_.bucket.count) : strategy_.bucket.count)))
-      reduce_ready(stretch);
+    if (last) reduce_ready(stretch);
+  }
+
+  // Then it leaves while the rest of the block goes on.
+  bool bucket_is_full() const {
+    return !ready_.empty() && ready_bytes_ >= (first_bucket_ ? std::min(kFirstBucket, strategy_.bucket.count) : strategy_.bucket.count);
   }
 
   // In a pipeline only what one stage does in one phase runs in a row.

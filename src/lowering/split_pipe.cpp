@@ -88,7 +88,9 @@ class PipeSplit {
     if (old_.scalars.valid()) new_.scalars = newest_scalars_ = root(old_.scalars);
     for (const Node& node : old_.nodes) {
       if (node.phase >= Phase::norm) join_gradients();
-      if (node.phase == Phase::verdict) merge_scalars(true, Phase::norm);
+      if (node.phase == Phase::verdict) verdict_ = node.op;
+      if (node.phase == Phase::verdict && !pipe_.apart) merge_scalars(true, Phase::norm);
+      if (node.phase == Phase::finish) tell_norm();
       if (is_mine(node)) copy(node);
     }
     if (old_.scalars.valid()) merge_scalars(false, Phase::finish);
@@ -157,6 +159,13 @@ class PipeSplit {
     const ValueId all = new_.add_node(gather, {newest_scalars_}, BlockId{0}, phase, "scalars.places")[0];
     newest_scalars_ = new_.add_node(ops::MergeScalars{.members = pipe_.places, .norm = norm}, {newest_scalars_, all}, BlockId{0}, phase,
                                     "scalars.pipe")[0];
+  }
+
+  // Places that updated apart have yet to learn the norm of all gradients.
+  void tell_norm() {
+    if (merged_) return;
+    merge_scalars(true, Phase::finish);
+    newest_scalars_ = new_.add_node(verdict_, {newest_scalars_}, BlockId{0}, Phase::finish, "scalars.norm")[0];
   }
 
   // ---- nodes
@@ -243,6 +252,7 @@ class PipeSplit {
   std::map<std::size_t, ValueId> own_gradient_;  // parameter on two places -> the end of this place's part of its gradient; new once joined
   std::set<std::pair<std::int32_t, Phase>> received_;
   ValueId newest_scalars_;
+  ops::Op verdict_;
   bool joined_ = false;
   bool merged_ = false;
 };

@@ -15,6 +15,7 @@ namespace plimsoll::lowering {
 // Which place runs which block.
 struct Pipe {
   std::int32_t places = 1;
+  bool apart = false;  // every place updates its weights when it has their gradients; sums over places are for people alone
   std::vector<std::int32_t> stage_of_block;
   std::vector<std::int32_t> place_of_stage;
 

@@ -23,10 +23,11 @@ using ops::Spread;
 
 class TensorSplit {
  public:
-  TensorSplit(const Graph& old, const ops::Seat& seat, bool by_rows)
+  TensorSplit(const Graph& old, const ops::Seat& seat, const strategy::Strategy& strategy)
       : old_(old),
         seat_(seat),
-        by_rows_(by_rows),
+        by_rows_(strategy.sequence_parallel),
+        sends_rows_(strategy.sequence_parallel || strategy.scatter_boundaries),
         map_(old.values.size()),
         placement_(old.values.size()),
         leaves_block_(old.values.size()) {
@@ -100,6 +101,7 @@ class TensorSplit {
     if (std::holds_alternative<ops::CrossEntropy>(node.op) && is_split(node.inputs[0])) return add_cross_entropy(node);
     if (std::holds_alternative<ops::SquaredNorm>(node.op) && is_split(node.inputs[1])) return add_side_square(node);
     if (std::holds_alternative<ops::SquaredNorm>(node.op)) return add_square(node);
+    if (const auto* message = std::get_if<ops::Message>(&node.op)) return add_message(node, *message);
     // Places of the pipe axis have the same parts as each other.
     if (node.phase == Phase::join) return finish(node, node.op, {map_[node.inputs[0].index]}, {placement_[node.inputs[0].index]});
 
@@ -227,6 +229,34 @@ class TensorSplit {
     return found->second;
   }
 
+  // ---- messages: every rank of the axis has the same to send, so each sends its rows
+
+  void add_message(const Node& node, const ops::Message& whole) {
+    const std::int64_t rows = whole.shape.rows();
+    const bool in_rows = sends_rows_ && whole.shape.rank() > 1 && rows >= seat_.members;
+    if (!in_rows) {
+      if (whole.receive) return finish(node, whole, {}, {ops::whole()});
+      return finish(node, whole, {as_placed(node, node.inputs[0], ops::whole())}, {});
+    }
+    ops::Message mine = whole;
+    mine.shape = {seat_.units_here(rows), whole.shape[-1]};
+    if (whole.receive) {
+      finish(node, mine, {}, {ops::rows(rows)});
+      if (!by_rows_) keep_gathered(node, node.outputs[0]);
+      return;
+    }
+    const ValueId id = node.inputs[0];
+    if (by_rows_ && placement_[id.index].spread != Spread::whole) return finish(node, mine, {as_placed(node, id, ops::rows(rows))}, {});
+    mine.first = seat_.units_before(rows) * whole.shape[-1];
+    finish(node, mine, {as_placed(node, id, ops::whole())}, {});
+  }
+
+  // All rows of a value, for all that comes.
+  void keep_gathered(const Node& node, ValueId id) {
+    map_[id.index] = gathered(node, id);
+    placement_[id.index] = ops::whole();
+  }
+
   static std::string words(const Placement& placement) {
     switch (placement.spread) {
       case Spread::whole: return "whole";
@@ -315,6 +345,7 @@ class TensorSplit {
   const Graph& old_;
   ops::Seat seat_;
   bool by_rows_;
+  bool sends_rows_;
   Graph new_;
   std::vector<ValueId> map_;                        // old value -> new value
   std::vector<Placement> placement_;                // of old values, as they are now
@@ -329,9 +360,9 @@ class TensorSplit {
 
 }  // namespace
 
-Graph split_over_tensor(const Graph& graph, const ops::Seat& seat, bool by_rows) {
+Graph split_over_tensor(const Graph& graph, const ops::Seat& seat, const strategy::Strategy& strategy) {
   if (seat.members == 1) return graph;
-  return TensorSplit(graph, seat, by_rows).run();
+  return TensorSplit(graph, seat, strategy).run();
 }
 
 std::int64_t head_sharers(const Graph& graph, std::int64_t members) {

@@ -531,19 +531,22 @@ struct Collective {
   bool operator==(const Collective&) const = default;
 };
 
-// (x) -> (), to another place of the pipe axis; or () -> x from there. `tag` tells messages between the same two places apart.
+// (x) -> (), to another place of the pipe axis; or () -> x from there. `tag` tells messages between the same two places apart. What
+// is sent has the message's shape and may be a stretch of x that begins with its element `first`.
 struct Message {
   bool receive = false;
   std::int64_t peer = 0;
   std::int64_t tag = 0;
   base::DType dtype = base::DType::f32;
   base::Shape shape{1};
+  std::int64_t first = 0;
   PLIMSOLL_OP("message") {
     visit("receive", self.receive);
     visit("peer", self.peer);
     visit("tag", self.tag);
     visit("dtype", self.dtype);
     visit("shape", self.shape);
+    visit("first", self.first);
   }
   bool operator==(const Message&) const = default;
 };

@@ -54,7 +54,9 @@ std::vector<TensorType> infer_message(const Op& op, Types inputs) {
     expect(inputs.empty(), op, inputs, "no operands");
     return {type};
   }
-  expect(inputs.size() == 1 && inputs[0] == type, op, inputs, "one operand of the message's type");
+  expect(inputs.size() == 1 && inputs[0].dtype == type.dtype && message.first >= 0 &&
+             message.first <= inputs[0].shape.elements() - type.shape.elements(),
+         op, inputs, "one operand that holds what is sent");
   return {};
 }
 

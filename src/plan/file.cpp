@@ -295,7 +295,7 @@ ops::Part part_from(const Json& json) {
 
 Buffer buffer_from(const Json& json) {
   return {.name = json.at("name").as_string(),
-          .kind = enum_from<BufferKind>(json.at("kind"), 10),
+          .kind = enum_from<BufferKind>(json.at("kind"), 11),
           .tier = enum_from<Tier>(json.at("tier"), kTiers),
           .type = type_from(json.at("type")),
           .bytes = bytes_from(json.at("bytes")),

@@ -22,8 +22,8 @@ bool same_lists(const std::vector<T>& a, const std::vector<T>& b, SameButName sa
 constexpr std::array<std::string_view, 3> kAccessNames{"read", "write", "update"};
 constexpr std::array<std::string_view, 9> kStreamNames{"compute",  "communication", "send",     "receive",     "host-in",
                                                        "host-out", "disk-in",       "disk-out", "host-compute"};
-constexpr std::array<std::string_view, 10> kBufferNames{"parameter", "master",   "state",      "constant", "scalars",
-                                                        "input",     "gradient", "activation", "result",   "frame"};
+constexpr std::array<std::string_view, 11> kBufferNames{"parameter", "master",     "state",  "constant", "scalars", "input",
+                                                        "gradient",  "activation", "result", "frame",    "stash"};
 
 }  // namespace
 
@@ -108,7 +108,7 @@ Bytes wire_bytes(const Plan& plan, const Program& program, ops::Axis axis, std::
     for (const Call& call : stream.calls) {
       for (const Instruction& instruction : plan.procedures[call.procedure].instructions) {
         if (const auto* message = std::get_if<Message>(&instruction); message != nullptr && axis == ops::Axis::pipe) {
-          for (const Operand& sent : message->inputs) sum.count += sent.type.bytes();
+          if (!message->op.receive) sum.count += base::TensorType{message->op.dtype, message->op.shape}.bytes();
         }
         const auto* collective = std::get_if<Collective>(&instruction);
         if (collective == nullptr || collective->op.axis != axis) continue;

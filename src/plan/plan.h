@@ -99,7 +99,7 @@ struct Message {
   bool operator==(const Message&) const = default;
 };
 
-// A tensor from one tier to another; see ops::Move.
+// A tensor from one tier to another, or to other memory of the same one; see ops::Move.
 struct Copy {
   ops::Move op;
   Operand from;
@@ -158,7 +158,8 @@ struct Program {
 
 // ---- rank classes
 
-enum class BufferKind : std::uint8_t { parameter, master, state, constant, scalars, input, gradient, activation, result, frame };
+// A stash is a weight as it was before an update, for micro-batches that still compute with it.
+enum class BufferKind : std::uint8_t { parameter, master, state, constant, scalars, input, gradient, activation, result, frame, stash };
 
 struct Buffer {
   std::string name;

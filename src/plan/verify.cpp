@@ -96,8 +96,7 @@ class ProcedureVerifier {
 
   void check_copy(const Copy& copy) {
     const std::string name = ops::to_string(copy.op);
-    if (copy.op.from == copy.op.to || copy.from.type != copy.to.type)
-      report_("{}: {} does not move one tensor to another tier", procedure_.name, name);
+    if (copy.from.type != copy.to.type) report_("{}: {} makes another type of tensor", procedure_.name, name);
     for (const Operand* operand : {&copy.from, &copy.to}) {
       if (operand->kind != Operand::Kind::slot) report_("{}: {} moves a temporary", procedure_.name, name);
     }

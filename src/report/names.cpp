@@ -14,6 +14,7 @@ std::string_view plural_of(plan::BufferKind kind) {
     case plan::BufferKind::activation: return "activations";
     case plan::BufferKind::result: return "results";
     case plan::BufferKind::frame: return "working";
+    case plan::BufferKind::stash: return "stashed";
   }
   return "?";
 }

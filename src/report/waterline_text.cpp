@@ -35,6 +35,7 @@ std::string tinted(std::string_view text, std::string_view code, bool color) {
 std::string_view tint_of(plan::BufferKind kind) {
   switch (kind) {
     case plan::BufferKind::parameter:
+    case plan::BufferKind::stash:
     case plan::BufferKind::master:
     case plan::BufferKind::constant: return "34";
     case plan::BufferKind::state: return "36";

@@ -36,9 +36,14 @@ void add_schedule_reasons(const Strategy& strategy, std::vector<std::string>& re
   if (strategy.schedule.ends_with(schedules::kCsvSuffix)) return;
   const schedules::Kind& kind = schedules::find_kind(strategy.schedule);
   if (kind.name == "dualpipe") reasons.push_back("\"schedule\" is \"dualpipe\", which can be drawn, but not run; use \"zb-h1\"");
-  if (kind.asynchronous) {
-    reasons.push_back(fmt::format(
-        "\"schedule\" is \"{}\", which updates weights without a flush and can be drawn, but not run; use \"1f1b\"", strategy.schedule));
+  if (strategy.flush_every > 1 && !kind.asynchronous) {
+    reasons.push_back(fmt::format("\"flush_every\" is {}, but \"{}\" ends every step with a flush; use 1, or \"schedule\": \"2bw\"",
+                                  strategy.flush_every, strategy.schedule));
+  }
+  if (kind.asynchronous && strategy.zero == 3 && strategy.keep_params) {
+    reasons.push_back(
+        fmt::format("\"keep_params\" keeps gathered weights for a step, but with \"{}\" a step has several versions of them; use false",
+                    strategy.schedule));
   }
 }
 
@@ -51,6 +56,8 @@ std::vector<std::string> reasons_against(const Strategy& strategy) {
   };
   against(strategy.pipe == 1 && strategy.chunks != 1,
           fmt::format("\"chunks\" is {}, but the pipe axis has one rank; use \"chunks\": 1", strategy.chunks));
+  against(strategy.pipe == 1 && strategy.flush_every != 1,
+          fmt::format("\"flush_every\" is {}, but the pipe axis has one rank; use 1", strategy.flush_every));
   if (strategy.pipe > 1) add_schedule_reasons(strategy, reasons);
   against(
       strategy.zero > 0 && strategy.reduce == Reduce::main,
@@ -67,8 +74,6 @@ std::vector<std::string> reasons_against(const Strategy& strategy) {
       fmt::format("\"zero_group\" is {}, but with \"zero\": 0 nothing is shared out; use 0, or \"zero\": 1, 2 or 3", strategy.zero_group));
   against(strategy.sequence_parallel && strategy.tensor == 1,
           "\"sequence_parallel\" is true, but the tensor axis has one rank; use false, or a larger \"tensor\"");
-  against(strategy.sequence_parallel && strategy.pipe > 1,
-          "\"sequence_parallel\" is true, but pipeline stages exchange whole activations; use false, or \"pipe\": 1");
   against(strategy.pipe == 1 && strategy.partition != StagePartition::equal,
           "\"stages\" divides the blocks, but there is one stage; use \"equal\"");
   against(strategy.recompute_every > 1 && strategy.recompute != Recompute::full,

@@ -54,6 +54,7 @@ struct Strategy {
   std::int64_t zero = 0;
   std::int64_t zero_group = 0;  // neighbouring data ranks that share tensors out, the groups being alike; 0: all data ranks
   bool sequence_parallel = false;
+  bool scatter_boundaries = true;  // a tensor rank sends its rows of what all of them have to the next stage, where they are gathered
   Reduce reduce = Reduce::ring;
   StagePartition partition = StagePartition::equal;
   std::vector<Stage> stages;  // only with StagePartition::listed
@@ -67,6 +68,7 @@ struct Strategy {
   // when
   std::int64_t chunks = 1;  // pipeline stages per rank
   std::string schedule = "1f1b";
+  std::int64_t flush_every = 1;  // schedules without a flush: updates until all ranks wait for one another, to save or evaluate
   base::Bytes bucket{25'000'000};
   std::int64_t prefetch = 2;
   bool keep_params = false;

@@ -194,25 +194,47 @@ std::span<std::int32_t> Session::input(std::string_view program, std::string_vie
   return state_->buffers.view<std::int32_t>(name, plan::Access::write);
 }
 
-ops::StepScalars& Session::scalars() { return *reinterpret_cast<ops::StepScalars*>(state_->buffers.bytes("scalars")); }
+namespace {
 
-const ops::StepScalars& Session::scalars_now() const {
-  return *reinterpret_cast<const ops::StepScalars*>(state_->buffers.bytes("scalars", plan::Access::read));
+std::string scalars_name(std::size_t step) { return step == 0 ? "scalars" : fmt::format("scalars@{}", step); }
+
+}  // namespace
+
+ops::StepScalars& Session::scalars(std::size_t step) {
+  return *reinterpret_cast<ops::StepScalars*>(state_->buffers.bytes(scalars_name(step)));
 }
 
-StepResult Session::step(const StepInputs& inputs, executor::Timeline* timeline) {
-  ops::StepScalars& numbers = scalars();
-  numbers.seed = state_->options.seed;
-  numbers.step = inputs.step;
-  numbers.learning_rate = inputs.learning_rate;
-  numbers.inverse_tokens = static_cast<float>(1.0 / static_cast<double>(std::max<std::int64_t>(1, inputs.valid_targets)));
-  const float loss_scale = numbers.loss_scale;
+const ops::StepScalars& Session::scalars_now(std::size_t step) const {
+  return *reinterpret_cast<const ops::StepScalars*>(state_->buffers.bytes(scalars_name(step), plan::Access::read));
+}
+
+StepResult Session::step(const StepInputs& inputs, executor::Timeline* timeline) { return steps({&inputs, 1}, timeline).front(); }
+
+std::vector<StepResult> Session::steps(std::span<const StepInputs> inputs, executor::Timeline* timeline) {
+  PLIMSOLL_CHECK(inputs.size() == static_cast<std::size_t>(state_->options.strategy.flush_every), "{} steps in a program of {}",
+                 inputs.size(), state_->options.strategy.flush_every);
+  const ops::StepScalars start = scalars();
+  for (std::size_t step = 0; step < inputs.size(); ++step) {
+    ops::StepScalars& numbers = scalars(step);
+    numbers = start;
+    numbers.seed = state_->options.seed;
+    numbers.step = inputs[step].step;
+    numbers.learning_rate = inputs[step].learning_rate;
+    numbers.inverse_tokens = static_cast<float>(1.0 / static_cast<double>(std::max<std::int64_t>(1, inputs[step].valid_targets)));
+    // Where there are several, none is skipped: nothing then waits for a verdict.
+    numbers.updates = start.updates + static_cast<std::int64_t>(step);
+  }
   state_->executor->run("train", timeline);
-  const ops::StepScalars& after = scalars_now();
-  return {.loss = after.loss.value() / static_cast<double>(std::max<std::int64_t>(1, inputs.valid_targets)),
-          .gradient_norm = after.gradient_norm,
-          .loss_scale = loss_scale,
-          .skipped = after.skip != 0};
+  std::vector<StepResult> results;
+  for (std::size_t step = 0; step < inputs.size(); ++step) {
+    const ops::StepScalars& after = scalars_now(step);
+    results.push_back({.loss = after.loss.value() / static_cast<double>(std::max<std::int64_t>(1, inputs[step].valid_targets)),
+                       .gradient_norm = after.gradient_norm,
+                       .loss_scale = start.loss_scale,
+                       .skipped = after.skip != 0});
+  }
+  if (inputs.size() > 1) scalars() = scalars_now(inputs.size() - 1);
+  return results;
 }
 
 double Session::evaluate() {

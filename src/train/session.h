@@ -86,8 +86,9 @@ class Session {
   // Integer input `value` of a micro-batch: tokens, targets, positions, segments, token_types, samples. Empty when the
   // model does not read it.
   std::span<std::int32_t> input(std::string_view program, std::string_view value, std::int32_t micro_batch);
-  ops::StepScalars& scalars();                  // to change them
-  const ops::StepScalars& scalars_now() const;  // as the last program left them
+  // Those of a step of the program, to change them, and as the last program left them. What outlives a step is in the first.
+  ops::StepScalars& scalars(std::size_t step = 0);
+  const ops::StepScalars& scalars_now(std::size_t step = 0) const;
 
   // All ranks, and those of an axis, for what is done between programs; null when there is one. Those of shard_group share tensors
   // out in shards.
@@ -100,6 +101,8 @@ class Session {
   void refresh_weights();
 
   StepResult step(const StepInputs& inputs, executor::Timeline* timeline = nullptr);
+  // As many steps as the strategy has until a flush; the micro-batches of all of them have been filled.
+  std::vector<StepResult> steps(std::span<const StepInputs> inputs, executor::Timeline* timeline = nullptr);
   // Sum of the losses of the evaluation program's micro-batch; nothing that training keeps is changed.
   double evaluate();
   // Runs the inference program; logits (rows, vocab) in the compute type.

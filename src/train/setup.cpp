@@ -114,9 +114,9 @@ std::optional<strategy::schedules::Schedule> schedule_of(io::FileSystem& file_sy
   if (run.strategy_auto || strategy.pipe == 1 || !strategy.schedule.ends_with(strategy::schedules::kCsvSuffix)) return std::nullopt;
   strategy::schedules::Schedule schedule = open_schedule(
       file_system, strategy.schedule, {.ranks = strategy.pipe, .micro_batches = run.micro_batches(), .chunks = strategy.chunks});
-  if (schedule.shape.batches != 1) {
-    base::not_legal("{}: '{}' has {} updates, expected 1: a step is one batch", run.where("strategy.schedule"), strategy.schedule,
-                    schedule.shape.batches);
+  if (schedule.shape.batches != strategy.flush_every) {
+    base::not_legal("{}: '{}' has {} updates, expected {}; set \"strategy.flush_every\" to {}", run.where("strategy.schedule"),
+                    strategy.schedule, schedule.shape.batches, strategy.flush_every, schedule.shape.batches);
   }
   if (schedule.placement == strategy::schedules::Placement::both_ways) {
     base::not_legal("{}: '{}' has every stage on two ranks, expected each on one", run.where("strategy.schedule"), strategy.schedule);
@@ -141,6 +141,20 @@ const executor::Backend& backend_of(const config::Run& run) {
 
 namespace {
 
+// Between flushes ranks are at different steps: nothing can be saved, evaluated or ended there.
+void require_whole_rounds(const config::Run& run) {
+  const std::int64_t round = run.strategy.flush_every;
+  for (const auto& [key, every] : {std::pair<std::string_view, std::int64_t>{"steps", run.steps},
+                                   {"checkpoint.every", run.checkpoint.every},
+                                   {"eval.every", run.data.valid.empty() ? 0 : run.eval.every}}) {
+    if (every % round == 0) continue;
+    const std::int64_t below = every / round * round;
+    const std::string nearest = below > 0 ? fmt::format("{} or {}", below, below + round) : fmt::format("{}", round);
+    base::not_legal("{}: \"{}\" is {}, expected a multiple of \"strategy.flush_every\", which is {}; the nearest is {}", run.where(key),
+                    key, every, round, nearest);
+  }
+}
+
 // What a rank's arena may take where the plan is fitted to it. A share of the activation memory is a limit of its own.
 base::Bytes arena_limit(const config::Run& run) {
   const bool fitted = run.strategy.recompute == strategy::Recompute::optimal;
@@ -158,6 +172,7 @@ SessionOptions session_options(const config::Run& run, const Programs& programs)
     base::not_legal("{}: \"precision\" is \"fp8\", which needs a GPU with 8-bit matrix units; use \"bf16\"", run.where("precision"));
   }
   if (!run.strategy_auto) strategy::require_legal(run.strategy);
+  if (programs.train) require_whole_rounds(run);
   model::Training training = run.training();
   training.segmented = has_segments(run);
   return {.forward = forward_of(run.model),

@@ -49,6 +49,21 @@ struct Trainer::State {
     agree_on_data(session, *train_reader, given);
   }
 
+  // Counts the step, and says what it did.
+  observe::StepDone done(const StepResult& result, double seconds) {
+    const std::int64_t number = ++progress.steps_done;
+    progress.cursor += run.batch.global;
+    observe::StepDone done{
+        .step = number, .loss = result.loss, .grad_norm = result.gradient_norm, .lr = learning_rate(run, number), .seconds = seconds};
+    done.tokens_per_second = static_cast<double>(run.batch.global * run.batch.sequence) / seconds;
+    const auto& arenas = session.executor().rank_class().arena;
+    done.peak_bytes.device = arenas[static_cast<std::size_t>(plan::Tier::device)].count;
+    if (const base::Bytes host = arenas[static_cast<std::size_t>(plan::Tier::host)]; host.count > 0) done.peak_bytes.host = host.count;
+    done.skipped = result.skipped;
+    if (run.precision == model::Precision::fp16) done.loss_scale = result.loss_scale;
+    return done;
+  }
+
   config::Run run;
   TrainContext context;
   std::shared_ptr<const data::BatchReader> train_reader;
@@ -63,36 +78,33 @@ Trainer::~Trainer() = default;
 Session& Trainer::session() { return state_->session; }
 Progress& Trainer::progress() { return state_->progress; }
 
-observe::StepDone Trainer::step(executor::Timeline* timeline) {
+std::vector<observe::StepDone> Trainer::round(executor::Timeline* timeline) {
   State& state = *state_;
   const config::Run& run = state.run;
   const double start = state.context.clock.seconds();
   const plan::Mesh& mesh = state.session.plan().mesh;
   const data::BatchShare share{
       .global = run.batch.global, .micro = run.batch.micro, .ranks = mesh.data, .rank = mesh.place(ops::Axis::data, state.session.rank())};
-  std::int64_t valid_targets = 0;
-  for (std::int32_t micro_batch = 0; micro_batch < share.micro_batches(); ++micro_batch) {
-    const data::SampleRange range = data::range_of(share, state.progress.cursor, micro_batch);
-    valid_targets += state.train_reader->read(range, batch_view(state.session, "train", micro_batch, run));
+  std::vector<StepInputs> inputs;
+  for (std::int64_t step = 0; step < run.strategy.flush_every; ++step) {
+    std::int64_t valid_targets = 0;
+    for (std::int32_t micro_batch = 0; micro_batch < share.micro_batches(); ++micro_batch) {
+      const data::SampleRange range = data::range_of(share, state.progress.cursor + step * run.batch.global, micro_batch);
+      const auto number = static_cast<std::int32_t>(step * share.micro_batches()) + micro_batch;
+      valid_targets += state.train_reader->read(range, batch_view(state.session, "train", number, run));
+    }
+    const std::vector<std::int64_t> everybodys = tell_all(state.session.data_group(), valid_targets);
+    valid_targets = std::accumulate(everybodys.begin(), everybodys.end(), std::int64_t{0});
+    const std::int64_t number = state.progress.steps_done + step + 1;
+    inputs.push_back({.learning_rate = static_cast<float>(learning_rate(run, number)),
+                      .step = static_cast<std::uint32_t>(number),
+                      .valid_targets = valid_targets});
   }
-  const std::vector<std::int64_t> everybodys = tell_all(state.session.data_group(), valid_targets);
-  valid_targets = std::accumulate(everybodys.begin(), everybodys.end(), std::int64_t{0});
-  const std::int64_t number = state.progress.steps_done + 1;
-  const double rate = learning_rate(run, number);
-  const StepResult result = state.session.step(
-      {.learning_rate = static_cast<float>(rate), .step = static_cast<std::uint32_t>(number), .valid_targets = valid_targets}, timeline);
-  state.progress.steps_done = number;
-  state.progress.cursor += run.batch.global;
-
-  const double seconds = state.context.clock.seconds() - start;
-  observe::StepDone done{.step = number, .loss = result.loss, .grad_norm = result.gradient_norm, .lr = rate, .seconds = seconds};
-  done.tokens_per_second = static_cast<double>(run.batch.global * run.batch.sequence) / seconds;
-  const auto& arenas = state.session.executor().rank_class().arena;
-  done.peak_bytes.device = arenas[static_cast<std::size_t>(plan::Tier::device)].count;
-  if (const base::Bytes host = arenas[static_cast<std::size_t>(plan::Tier::host)]; host.count > 0) done.peak_bytes.host = host.count;
-  done.skipped = result.skipped;
-  if (run.precision == model::Precision::fp16) done.loss_scale = result.loss_scale;
-  return done;
+  const std::vector<StepResult> results = state.session.steps(inputs, timeline);
+  const double seconds = (state.context.clock.seconds() - start) / static_cast<double>(results.size());
+  std::vector<observe::StepDone> round;
+  for (const StepResult& result : results) round.push_back(state.done(result, seconds));
+  return round;
 }
 
 void Trainer::run(const Hooks& hooks) {
@@ -109,13 +121,14 @@ void Trainer::run(const Hooks& hooks) {
   };
   bool stopping = stop_wanted();
   while (state.progress.steps_done < run.steps && !stopping) {
-    const std::int64_t number = state.progress.steps_done - first + 1;
-    const bool traced = number == 2 || (number == 1 && state.progress.steps_done + 1 == run.steps);
-    observe::StepDone done = step(traced ? hooks.timeline : nullptr);
+    const std::int64_t round_number = (state.progress.steps_done - first) / run.strategy.flush_every + 1;
+    const bool only = round_number == 1 && state.progress.steps_done + run.strategy.flush_every == run.steps;
+    std::vector<observe::StepDone> steps = round(round_number == 2 || only ? hooks.timeline : nullptr);
+    observe::StepDone& done = steps.back();
     const bool last = done.step == run.steps;
     const bool evaluates = state.evaluator && run.eval.every > 0 && (last || done.step % run.eval.every == 0);
     if (evaluates) done.evaluation = state.evaluator->run(state.session, state.context.clock);
-    state.context.observer.on(done);
+    for (const observe::StepDone& step : steps) state.context.observer.on(step);
     stopping = stop_wanted();
     if (stopping) break;
     if (hooks.poll) hooks.poll(*this);

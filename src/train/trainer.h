@@ -52,7 +52,8 @@ class Trainer {
   // Trains until run.steps are done or a stop is wanted.
   void run(const Hooks& hooks);
 
-  observe::StepDone step(executor::Timeline* timeline = nullptr);
+  // The steps until ranks are at the same one again: one, or as many as the strategy has until a flush.
+  std::vector<observe::StepDone> round(executor::Timeline* timeline = nullptr);
 
  private:
   struct State;

@@ -73,7 +73,7 @@ double last_loss(const std::string& precision, std::vector<double>* all = nullpt
   start_as_pytorch(trainer.session(), run);
   double mean = 0.0;
   for (std::int64_t step = 1; step <= run.steps; ++step) {
-    const observe::StepDone done = trainer.step();
+    const observe::StepDone done = trainer.round().back();
     if (all != nullptr) all->push_back(done.loss);
     if (step > run.steps - 10) mean += done.loss / 10.0;
   }

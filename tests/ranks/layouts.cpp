@@ -55,7 +55,8 @@ train::SessionOptions options_for(const Task& task, const Layout& layout) {
   options.training.precision = task.precision;
   options.training.micro_batch = {.samples = layout.micro, .sequence = kSequence};
   options.training.optimizer.clip = task.clip;
-  options.training.optimizer.weight_decay = 0.1;
+  options.training.optimizer.kind = task.optimizer;
+  options.training.optimizer.weight_decay = task.optimizer == model::OptimizerKind::adamw ? 0.1 : 0.0;
   options.training.loss_scaling.initial = 64.0;
   options.micro_batches = static_cast<std::int32_t>(task.samples / (layout.micro * layout.strategy.data));
   options.training.accumulates = options.micro_batches > 1;
@@ -69,9 +70,6 @@ train::SessionOptions options_for(const Task& task, const Layout& layout) {
   return options;
 }
 
-namespace {
-
-// Samples are the same for every layout: they depend on their number in the step alone.
 void fill(train::Session& session, std::string_view program, std::int32_t micro_batch, std::int64_t first, std::int64_t vocab,
           std::uint32_t step) {
   const auto input = [&](std::string_view name) { return session.input(program, name, micro_batch); };
@@ -105,6 +103,8 @@ std::int64_t valid_targets(std::int64_t samples) {
   return valid;
 }
 
+namespace {
+
 std::string disagreement(const Outcome& one, const Outcome& other) {
   std::string text = fmt::format("ranks disagree about the state of the model: losses {} and {}, norms {} and {}, evaluations {} and {}",
                                  fmt::join(one.losses, " "), fmt::join(other.losses, " "), fmt::join(one.norms, " "),
@@ -131,15 +131,21 @@ void run_rank(const Task& task, const Layout& layout, Counting* transport, Outco
   std::int64_t sent = 0;
   std::vector<double> losses;
   std::vector<double> norms;
-  for (std::int32_t number = 1; number <= task.steps; ++number) {
-    for (std::int32_t micro_batch = 0; micro_batch < options.micro_batches; ++micro_batch)
-      fill(session, "train", micro_batch, data_place * own + micro_batch * layout.micro, task.model.vocab,
-           static_cast<std::uint32_t>(number));
+  const auto round = static_cast<std::int32_t>(layout.strategy.flush_every);
+  for (std::int32_t number = 1; number <= task.steps; number += round) {
+    std::vector<train::StepInputs> inputs;
+    for (std::int32_t step = 0; step < round; ++step) {
+      const auto step_number = static_cast<std::uint32_t>(number + step);
+      for (std::int32_t micro_batch = 0; micro_batch < options.micro_batches; ++micro_batch)
+        fill(session, "train", step * options.micro_batches + micro_batch, data_place * own + micro_batch * layout.micro, task.model.vocab,
+             step_number);
+      inputs.push_back({.learning_rate = task.learning_rate, .step = step_number, .valid_targets = valid_targets(task.samples)});
+    }
     const std::int64_t sent_before = sent_so_far();
-    const train::StepResult result =
-        session.step({.learning_rate = 1e-2f, .step = static_cast<std::uint32_t>(number), .valid_targets = valid_targets(task.samples)});
-    losses.push_back(result.loss);
-    norms.push_back(result.gradient_norm);
+    for (const train::StepResult& result : session.steps(inputs)) {
+      losses.push_back(result.loss);
+      norms.push_back(result.gradient_norm);
+    }
     sent = sent_so_far() - sent_before;
   }
   std::map<std::string, std::vector<std::byte>> gradients;

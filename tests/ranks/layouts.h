@@ -26,6 +26,8 @@ struct Task {
   double clip = 1.0;
   std::int64_t samples = 8;  // in a step, over all ranks
   std::int32_t steps = 3;
+  float learning_rate = 1e-2f;
+  model::OptimizerKind optimizer = model::OptimizerKind::adamw;
   bool gradients = false;                      // keep those of the last step
   const executor::Backend* backend = nullptr;  // where to run; null: the processor
 };
@@ -42,6 +44,11 @@ struct Outcome {
   std::int64_t host_arena = 0;                              // bytes of rank 0 in the host's memory
   std::int64_t activations = 0;                             // most bytes of them alive at once
 };
+
+// Samples are the same for every layout: they depend on their number in the step alone.
+void fill(train::Session& session, std::string_view program, std::int32_t micro_batch, std::int64_t first, std::int64_t vocab,
+          std::uint32_t step);
+std::int64_t valid_targets(std::int64_t samples);
 
 model::Model small_model(model::Family family);
 train::SessionOptions options_for(const Task& task, const Layout& layout);

@@ -123,6 +123,44 @@ INSTANTIATE_TEST_SUITE_P(Layouts, ThreeAxes,
                                          Mesh{"zb-h1", 2, 2, 1, 0, Family::gpt2, Precision::fp16},
                                          Mesh{"gpipe", 2, 2, 2, 2, Family::bert, Precision::bf16}));
 
+// Tensor ranks send their rows of what passes between stages. Without sequence parallelism all rows are gathered there, and no bit
+// changes; with it they stay rows.
+TEST(Pipeline, TensorRanksSendTheirRows) {
+  for (Family family : {Family::gpt2, Family::llama, Family::bert}) {
+    SCOPED_TRACE(fmt::format("family {}", static_cast<int>(family)));
+    const Task task = task_of(family);
+    Layout layout = pipeline("1f1b", 2);
+    layout.strategy.tensor = 2;
+    layout.strategy.scatter_boundaries = false;
+    const Outcome whole = train(task, layout);
+    layout.strategy.scatter_boundaries = true;
+    const Outcome rows = train(task, layout);
+    expect_same_bits(rows, whole);
+    EXPECT_EQ(rows.sent, rows.predicted);
+    EXPECT_EQ(whole.sent, whole.predicted);
+  }
+}
+
+TEST(Pipeline, StagesBySequenceAreOneRank) {
+  for (Family family : {Family::gpt2, Family::llama, Family::bert}) {
+    for (const Mesh& mesh : {Mesh{"1f1b", 2, 2, 1, 0, family}, Mesh{"interleaved", 2, 2, 2, 3, family}, Mesh{"zb-h1", 3, 2, 1, 0, family},
+                             Mesh{"gpipe", 2, 2, 2, 1, family, Precision::bf16}}) {
+      SCOPED_TRACE(fmt::format("family {}, {}", static_cast<int>(family), mesh.schedule));
+      const Task task = task_of(family, mesh.precision);
+      Layout layout = pipeline(mesh.schedule, mesh.pipe, mesh.schedule == "interleaved" ? 2 : 1);
+      layout.strategy.data = mesh.data;
+      layout.strategy.tensor = mesh.tensor;
+      layout.strategy.zero = mesh.zero;
+      layout.strategy.sequence_parallel = true;
+      const Outcome found = train(task, layout);
+      expect_close(found, alone_of(task), tolerance(task.precision));
+      EXPECT_EQ(found.sent, found.predicted);
+      layout.strategy.recompute = strategy::Recompute::full;
+      expect_same_bits(train(task, layout), found);
+    }
+  }
+}
+
 TEST(Pipeline, ShardsGivenUpBetweenMicroBatchesAreTheSameToRounding) {
   const Task task = task_of(Family::gpt2);
   const Outcome alone = alone_of(task);

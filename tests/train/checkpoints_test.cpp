@@ -234,10 +234,10 @@ TEST_F(CheckpointsTest, AStopDoesNotWaitForAnOlderSave) {
   Trainer trainer(given, {.file_system = disk_, .observer = recorder_, .clock = clock_, .stop_wanted = stop_});
   Checkpoints checkpoints(files_, given, (folder_ / "out").string());
   const SaveContext context{.observer = recorder_, .stop_wanted = stop_, .make_durable = {}};
-  trainer.step();
+  trainer.round();
   files_.held = true;
   checkpoints.save(trainer, context);
-  trainer.step();
+  trainer.round();
   std::thread letter([&] {
     std::this_thread::sleep_for(std::chrono::milliseconds(30));
     files_.held = false;

@@ -51,7 +51,7 @@ class TrainerTest : public testing::Test {
   void expect_refusal(const config::Run& given, base::ErrorKind kind, std::string_view part) {
     try {
       Trainer trainer(given, context());
-      trainer.step();
+      trainer.round();
       FAIL() << "expected a refusal about " << part;
     } catch (const base::Error& error) {
       EXPECT_EQ(error.kind(), kind) << error.what();
@@ -88,7 +88,7 @@ TEST_F(TrainerTest, ReportsEveryStep) {
 TEST_F(TrainerTest, StopsWhenAskedAndSaves) {
   stop_ = true;
   Trainer trainer(run(), context());
-  trainer.step();
+  trainer.round();
   int saves = 0;
   trainer.run({.save = [&](Trainer&) { ++saves; }});
   EXPECT_EQ(trainer.progress().steps_done, 1);
@@ -114,7 +114,7 @@ TEST_F(TrainerTest, RefusesWhatCannotRun) {
 TEST_F(TrainerTest, DocumentsStayApart) {
   Trainer trainer(run({"data.mask_documents=true", "data.document_end=10"}), context());
   EXPECT_FALSE(trainer.session().input("train", "segments", 0).empty());
-  trainer.step();
+  trainer.round();
   const auto segments = trainer.session().input("train", "segments", 0);
   EXPECT_NE(*std::max_element(segments.begin(), segments.end()), 0);
 }

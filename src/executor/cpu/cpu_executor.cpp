@@ -248,8 +248,9 @@ class CpuExecutor final : public Executor {
 
   void run_message(const plan::Procedure& procedure, const ResolvedCall& resolved, const plan::Message& message) {
     const plan::Operand& operand = message.op.receive ? message.outputs[0] : message.inputs[0];
-    peers_.run(message.op, resolved.call->micro_batch,
-               {address_of(procedure, resolved, operand), static_cast<std::size_t>(operand.type.bytes())});
+    const base::TensorType sent{message.op.dtype, message.op.shape};
+    std::byte* data = address_of(procedure, resolved, operand) + message.op.first * base::size_of(sent.dtype);
+    peers_.run(message.op, resolved.call->micro_batch, {data, static_cast<std::size_t>(sent.bytes())});
   }
 
   const plan::Plan& plan_;
