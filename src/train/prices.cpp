@@ -45,8 +45,9 @@ class Pricing {
     training.micro_batch.samples = key_.micro;
     training.accumulates = true;
     training.fused_head = key_.tensor == 1;
-    const Graph graph =
-        lowering::split_over_tensor(graph::training_graph(model, training), {.members = key_.tensor, .place = 0}, key_.sequence_parallel);
+    strategy::Strategy strategy;
+    strategy.sequence_parallel = key_.sequence_parallel;
+    const Graph graph = lowering::split_over_tensor(graph::training_graph(model, training), {.members = key_.tensor, .place = 0}, strategy);
     passes_ = lowering::passes_of(graph);
     chain_ = lowering::chain_of(graph, passes_, true);
     blocks_.assign(passes_.size(), {});
