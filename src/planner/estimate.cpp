@@ -21,13 +21,6 @@ schedules::Shape shape_of(const Problem& problem, const Choice& choice) {
   return {.ranks = choice.strategy.pipe, .micro_batches = choice.micro_batches(problem), .chunks = choice.strategy.chunks};
 }
 
-// When each rank of the pipe axis is done with its passes, and what it holds at most.
-struct Passes {
-  std::vector<double> ends;
-  std::vector<std::int64_t> live;
-  double makespan = 0.0;
-};
-
 Passes run_passes(const Sheet& sheet, std::string_view name, const schedules::Shape& shape) {
   Passes passes;
   if (shape.ranks == 1) {
@@ -116,14 +109,31 @@ Bounds Estimator::shape_bounds(const Choice& shape) {
   return bounds;
 }
 
+const Passes& Estimator::passes_of(const Sheet& sheet, const Choice& choice) {
+  const Strategy& strategy = choice.strategy;
+  const schedules::Shape shape = shape_of(problem_, choice);
+  const bool waits = std::any_of(sheet.stages().begin(), sheet.stages().end(), [](const StagePrice& stage) { return stage.wait > 0.0; });
+  const bool own = waits || strategy.partition == strategy::StagePartition::listed;
+  Passes& passes = own ? apart_
+                       : known_[{{.tensor = strategy.tensor, .micro = choice.micro, .sequence_parallel = strategy.sequence_parallel},
+                                 strategy.schedule,
+                                 strategy.pipe,
+                                 strategy.chunks,
+                                 strategy.recompute,
+                                 strategy.partition}];
+  if (!own && !passes.ends.empty()) return passes;
+  passes = run_passes(sheet, strategy.schedule, shape);
+  pieces_ += 2 * shape.stages() * shape.micro_batches;
+  return passes;
+}
+
 Estimate Estimator::evaluate(const Choice& choice) {
   Estimate estimate;
   estimate.reason = reason_against(choice);
   if (!estimate.fits()) return estimate;
   const Sheet sheet(problem_, choice, prices_);
   const schedules::Shape shape = shape_of(problem_, choice);
-  const Passes passes = run_passes(sheet, choice.strategy.schedule, shape);
-  pieces_ += 2 * shape.stages() * shape.micro_batches;
+  const Passes& passes = passes_of(sheet, choice);
 
   double reduced = 0.0;
   double work = 0.0;

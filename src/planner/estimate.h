@@ -5,14 +5,27 @@
 // cheaper. The search looks at choices in the order of their bounds and stops where no bound can win any more.
 #pragma once
 
+#include <map>
+#include <string>
+#include <tuple>
+#include <vector>
+
 #include "planner/price_table.h"
 #include "planner/problem.h"
+#include "planner/sheet.h"
 
 namespace plimsoll::planner {
 
 struct Bounds {
   double step_seconds = 0.0;
   Bytes device;
+};
+
+// When each rank of the pipe axis is done with its passes, and what it holds at most.
+struct Passes {
+  std::vector<double> ends;
+  std::vector<std::int64_t> live;
+  double makespan = 0.0;
 };
 
 class Estimator {
@@ -33,8 +46,15 @@ class Estimator {
   std::int64_t pieces() const { return pieces_; }
 
  private:
+  // What the data axis does with states and gradients does not change the passes, unless these wait for it: they are run once for each
+  // shape.
+  const Passes& passes_of(const Sheet& sheet, const Choice& choice);
+
+  using ShapeKey = std::tuple<PriceKey, std::string, std::int64_t, std::int64_t, strategy::Recompute, strategy::StagePartition>;
   const Problem& problem_;
   PriceTable prices_;
+  std::map<ShapeKey, Passes> known_;
+  Passes apart_;  // of a choice whose passes are its own
   std::int64_t pieces_ = 0;
 };
 
