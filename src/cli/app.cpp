@@ -64,8 +64,11 @@ void add_plan(CLI::App& app) {
                    "decide what the run leaves open for this cluster: a preset with a count of nodes (dgx-a100-80g:128), a .json file, or "
                    "this (docs/clusters.md)")
       ->type_name("NAME");
-  command->add_option("--planner", options->planner, "plimsoll, or brute: every strategy is evaluated")
-      ->check(CLI::IsMember({"plimsoll", "brute"}))
+  command
+      ->add_option("--planner", options->planner,
+                   "plimsoll; brute: every strategy is evaluated; or show beside ours what pipedream, 2bw, piper, flexflow or alpa-inter "
+                   "would choose")
+      ->check(CLI::IsMember({"plimsoll", "brute", "pipedream", "2bw", "piper", "flexflow", "alpa-inter"}))
       ->capture_default_str();
   command->add_option("--time-limit", options->time_limit, "seconds that the search may take")
       ->check(CLI::PositiveNumber)

@@ -11,6 +11,7 @@
 
 #include "base/error.h"
 #include "base/json.h"
+#include "cli/plan_named.h"
 #include "io/files.h"
 #include "observe/terminal.h"
 #include "planner/whole_run.h"
@@ -60,6 +61,7 @@ struct Outcome {
   Found found;
   std::vector<Candidate> rows;  // the best of each division of the ranks, best first
   std::vector<planner::Verdict> verdicts;
+  std::optional<NamedPlan> named = {};  // what another planner would choose
 };
 
 // The best candidate of each division of the ranks into axes.
@@ -93,6 +95,7 @@ Outcome search_for(const config::Run& run, cluster::Cluster cluster, std::int64_
   if (outcome.found.candidates.empty()) train::refuse(run, outcome.cluster, outcome.problem, outcome.found);
   outcome.rows = best_of_meshes(outcome.found.candidates);
   outcome.verdicts = planner::explain(estimator, outcome.space, outcome.rows[0]);
+  if (is_named(options.planner)) outcome.named = plan_named(options.planner, outcome.problem, outcome.cluster, outcome.rows[0].choice);
   return outcome;
 }
 
@@ -187,6 +190,7 @@ Json outcome_json(const Outcome& outcome, const PlanOptions& options) {
                             {"evaluated", outcome.found.progress.evaluated},
                             {"candidates", std::move(candidates)},
                             {"rejected", std::move(rejected)}});
+  if (outcome.named) json.set("named", to_json(*outcome.named));
   if (const auto whole = whole_run_of(outcome, options)) json.set("whole_run", whole_run_json(*whole));
   return json;
 }
@@ -217,6 +221,7 @@ std::string text_of(const Outcome& outcome, const PlanOptions& options) {
   }
   text += "\nbeside the best:\n";
   for (const planner::Verdict& verdict : outcome.verdicts) text += fmt::format("  {:<31} {}\n", verdict.what, verdict.reason);
+  if (outcome.named) text += text_of(*outcome.named);
   if (const auto whole = whole_run_of(outcome, options)) text += whole_run_text(*whole, options);
   if (!outcome.found.complete) text += "\nthe search was cut off: there may be a better one (--time-limit)\n";
   return text;

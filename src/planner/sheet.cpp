@@ -103,12 +103,18 @@ Memory Sheet::memory(const RankPrice& rank, std::int64_t live) const {
   memory.activations = Bytes{rank.kept * live};
   memory.working = Bytes{rank.temporary};
   if (strategy_.zero == 3 && shards > 1) {
-    const std::int64_t blocks = std::min<std::int64_t>(rank.layers, 1 + strategy_.prefetch);
+    const std::int64_t blocks = std::min(rank.layers, std::max<std::int64_t>(1, strategy_.prefetch));
     memory.weights =
         Bytes{rank.weights / shards + (strategy_.keep_params ? rank.weights : blocks * prices_.layer.weights + rank.end_weights)};
   }
-  if (strategy_.zero >= 2 && !strategy_.keep_grads && shards > 1)
-    memory.gradients = Bytes{rank.gradients / shards + 2 * prices_.layer.gradients + rank.end_gradients};
+  if (strategy_.zero >= 2 && !strategy_.keep_grads && shards > 1) {
+    // Whole gradients wait until a bucket of them leaves; while they gather, the activations of their micro-batch go.
+    const double bucket = as_double(std::min(rank.gradients, strategy_.bucket.count));
+    const double left = 1.0 - as_double(rank.kept) / std::max(1.0, as_double(rank.gradients));
+    const std::int64_t waiting =
+        std::max(2 * prices_.layer.gradients + rank.end_gradients, static_cast<std::int64_t>(bucket * std::max(0.0, left)));
+    memory.gradients = Bytes{rank.gradients / shards + std::min(rank.gradients, waiting)};
+  }
   if (strategy_.offload.optimizer.host > 0.0) {
     memory.host = memory.optimizer;
     memory.optimizer = Bytes{0};

@@ -50,6 +50,17 @@ TEST_F(PlanSearch, BruteForceFindsTheSame) {
   EXPECT_EQ(ours.at("candidates").at(0).at("step_seconds").as_double(), all.at("candidates").at(0).at("step_seconds").as_double());
 }
 
+TEST_F(PlanSearch, OtherPlannersStandBesideOurs) {
+  for (const char* name : {"pipedream", "2bw", "piper", "flexflow", "alpa-inter"}) {
+    const Ended ended = plan({"--cluster", "dgx-h100", "--planner", name, "--json", "--set", "model.layers=4", "--set", "batch.global=32"});
+    ASSERT_EQ(ended.exit_code, 0) << ended.err;
+    const base::Json json = base::parse_json(ended.out, "output");
+    EXPECT_EQ(json.at("named").at("planner").as_string(), name);
+    EXPECT_GT(json.at("named").at("batch_seconds").as_double(), 0.0);
+    EXPECT_NE(json.at("named").at("stages").as_string().find("layers 1-"), std::string::npos);
+  }
+}
+
 TEST_F(PlanSearch, SaysWhyNeighboursLost) {
   const Ended ended = plan({"--cluster", "dgx-h100:2", "--set", "model.layers=4", "--set", "batch.global=64"});
   ASSERT_EQ(ended.exit_code, 0) << ended.err;

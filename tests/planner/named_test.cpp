@@ -163,6 +163,18 @@ TEST(NamedPlanners, PipeDreamCutsWhereExchangeIsDear) {
   EXPECT_DOUBLE_EQ(whole.objective, 1.0);
 }
 
+TEST(NamedPlanners, ACoarseChainHasTheSameSums) {
+  const Chain fine = named::chain_of(small_problem({.layers = 11, .batch = 16, .ranks = 8, .per_node = 4, .memory = 5.0}), 1, 1e10, 1e9);
+  const Chain coarse = named::coarse(fine, 4);
+  ASSERT_EQ(coarse.size(), 4u);
+  double a = 0.0;
+  double b = 0.0;
+  for (const Layer& layer : fine.at(1)) a += layer.seconds;
+  for (const Layer& layer : coarse.at(1)) b += layer.seconds;
+  EXPECT_NEAR(a, b, 1e-12);
+  expect_cover(fine, named::refined(fine, coarse, named::alpa_inter(coarse).stages));
+}
+
 TEST(NamedPlanners, AChainOfAProblemHasItsPrices) {
   const planner::Problem problem = small_problem({.layers = 4, .batch = 16, .ranks = 8, .per_node = 4, .memory = 5.0});
   const Chain chain = named::chain_of(problem, 2, 1e10, 1e9);

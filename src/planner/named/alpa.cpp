@@ -17,6 +17,8 @@ namespace {
 
 constexpr double kNever = std::numeric_limits<double>::infinity();
 
+constexpr std::size_t kTriedExactly = 8;
+
 struct Choice {
   double seconds = kNever;
   std::int64_t data = 1;
@@ -80,8 +82,11 @@ class Program {
     }
     Answer best;
     const auto batch = static_cast<double>(chain_.micro_batches);
+    double tried = 0.0;
     for (const double bound : bounds) {
       if (batch * bound >= best.objective) break;
+      if (bound < tried * (1.0 + gap())) continue;
+      tried = bound;
       fill(bound);
       for (std::int64_t stages = 1; stages <= most_; ++stages) {
         const double seconds = at(stages, 0, chain_.devices).seconds + (batch - 1.0) * bound;
@@ -97,6 +102,9 @@ class Program {
     std::size_t last = 0;
     std::size_t mesh = 0;
   };
+
+  // Bounds on the slowest stage that lie close together are not all tried on long chains.
+  double gap() const { return chain_.size() > kTriedExactly ? 0.01 : 0.0; }
 
   Choice& stage(std::int64_t behind, std::size_t first, std::size_t last, std::size_t mesh) {
     const std::size_t layers = chain_.size();

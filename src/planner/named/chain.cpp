@@ -65,6 +65,44 @@ Chain chain_of(const Problem& problem, std::int64_t micro, double inside, double
   return chain;
 }
 
+namespace {
+
+// The first fine layer of the coarse one.
+std::size_t begin_of(std::size_t index, std::size_t fine, std::size_t coarse) { return index * fine / coarse; }
+
+}  // namespace
+
+Chain coarse(const Chain& chain, std::size_t most) {
+  Chain together = chain;
+  const std::size_t count = std::min(most, chain.size());
+  for (std::size_t degree = 0; degree < chain.layers.size(); ++degree) {
+    together.layers[degree].assign(count, {});
+    for (std::size_t index = 0; index < count; ++index) {
+      Layer& sum = together.layers[degree][index];
+      for (std::size_t layer = begin_of(index, chain.size(), count); layer < begin_of(index + 1, chain.size(), count); ++layer) {
+        const Layer& more = chain.layers[degree][layer];
+        sum.seconds += more.seconds;
+        sum.again += more.again;
+        sum.weights += more.weights;
+        sum.states += more.states;
+        sum.version += more.version;
+        sum.kept += more.kept;
+        sum.kept_again += more.kept_again;
+        sum.output = more.output;
+      }
+    }
+  }
+  return together;
+}
+
+std::vector<Stage> refined(const Chain& fine, const Chain& coarse, std::vector<Stage> stages) {
+  for (Stage& stage : stages) {
+    stage.first = begin_of(stage.first, fine.size(), coarse.size());
+    stage.last = begin_of(stage.last, fine.size(), coarse.size());
+  }
+  return stages;
+}
+
 double batch_seconds(const Chain& chain, const std::vector<Stage>& stages) {
   double through = 0.0;
   double slowest = 0.0;

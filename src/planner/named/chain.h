@@ -78,6 +78,11 @@ double batch_seconds(const Chain& chain, const std::vector<Stage>& stages);
 // "layers 1-6 on 4 x 2, 7-12 on 4 x 2" : data x tensor
 std::string describe(const std::vector<Stage>& stages);
 
+// The same with neighbouring layers put together until there are at most `most`, as Alpa and Piper do with long chains.
+Chain coarse(const Chain& chain, std::size_t most);
+// Stages of the coarse chain in layers of the fine one.
+std::vector<Stage> refined(const Chain& fine, const Chain& coarse, std::vector<Stage> stages);
+
 // The chain of a problem for micro-batches of `micro` samples: the embedding belongs to the first layer, the head to the last.
 Chain chain_of(const Problem& problem, std::int64_t micro, double inside, double across);
 
