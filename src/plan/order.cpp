@@ -46,10 +46,13 @@ class Order {
       for (std::size_t stream = 0; stream < program_.streams.size(); ++stream) {
         if (stream == stream_of_[later]) continue;
         // Calls of that stream that come earlier and may still run.
-        for (auto earlier = static_cast<std::size_t>(known_[stream][later] + 1); earlier < later; ++earlier) {
-          if (stream_of_[earlier] == stream && meet(*calls_[earlier], *calls_[later])) {
+        const std::vector<Call>& calls = program_.streams[stream].calls;
+        const auto by_moment = [](std::int32_t moment, const Call& call) { return moment < call.moment; };
+        auto earlier = std::upper_bound(calls.begin(), calls.end(), known_[stream][later], by_moment);
+        for (; earlier != calls.end() && at(earlier->moment) < later; ++earlier) {
+          if (meet(*earlier, *calls_[later])) {
             return fmt::format("{}: {} at moment {} does not wait for {} at moment {}, and they share memory", program_.name,
-                               calls_[later]->label, later, calls_[earlier]->label, earlier);
+                               calls_[later]->label, later, earlier->label, earlier->moment);
           }
         }
       }
@@ -67,28 +70,24 @@ class Order {
     own = std::max(own, finished);
   }
 
-  std::vector<Use> uses(const Call& call) const {
-    std::vector<Use> found;
-    const auto add = [&](BufferId id) {
+  template <typename Visit>
+  bool any_use(const Call& call, const Visit& visit) const {
+    const auto use_of = [&](BufferId id) {
       const Buffer& buffer = class_.buffers[id];
-      found.push_back({buffer.offset.count, (buffer.offset + buffer.bytes).count, buffer.tier});
+      return Use{buffer.offset.count, (buffer.offset + buffer.bytes).count, buffer.tier};
     };
-    for (BufferId id : call.bindings) add(id);
-    if (call.frame.valid()) add(call.frame);
-    return found;
+    for (BufferId id : call.bindings) {
+      if (visit(use_of(id))) return true;
+    }
+    return call.frame.valid() && visit(use_of(call.frame));
   }
 
   // Sharing a buffer that both only read would be harmless, but streams are there to overlap different work: what two of
   // them use at once is read by both only when it is a weight, which no call beside an update writes.
   bool meet(const Call& a, const Call& b) const {
-    const std::vector<Use> of_a = uses(a);
-    const std::vector<Use> of_b = uses(b);
-    for (const Use& x : of_a) {
-      for (const Use& y : of_b) {
-        if (x.tier == y.tier && x.begin < y.end && y.begin < x.end) return true;
-      }
-    }
-    return false;
+    return any_use(a, [&](const Use& x) {
+      return any_use(b, [&](const Use& y) { return x.tier == y.tier && x.begin < y.end && y.begin < x.end; });
+    });
   }
 
   const RankClass& class_;

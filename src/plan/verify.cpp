@@ -1,11 +1,15 @@
 #include "plan/verify.h"
 
 #include <algorithm>
+#include <array>
+#include <iterator>
 #include <optional>
 #include <set>
+#include <thread>
 
 #include <fmt/format.h>
 
+#include "base/parallel.h"
 #include "ops/definition.h"
 #include "plan/meetings.h"
 #include "plan/order.h"
@@ -25,7 +29,7 @@ class Report {
 
 // A stretch of memory that is in use from moment `first` to moment `last`.
 struct Extent {
-  std::string name;
+  std::string_view name;
   std::int64_t begin = 0;
   std::int64_t end = 0;
   std::int64_t first = 0;
@@ -76,7 +80,7 @@ class ProcedureVerifier {
       for (const Operand& operand : compute.inputs) check_operand(compute.kernel, operand, false);
       for (const Operand& operand : compute.outputs) check_operand(compute.kernel, operand, true);
       if (compute.workspace.count > 0)
-        add_extent(fmt::format("workspace of {}", compute.kernel), compute.workspace_offset, compute.workspace, moment_, moment_);
+        add_extent(compute.kernel, compute.workspace_offset, compute.workspace, moment_, moment_);
     }
     for (std::size_t index = 0; index < lifetimes_.size(); ++index) {
       const Temporary& temporary = procedure_.temporaries[index];
@@ -87,7 +91,7 @@ class ProcedureVerifier {
   }
 
  private:
-  void add_extent(const std::string& name, Bytes offset, Bytes bytes, std::int64_t first, std::int64_t last) {
+  void add_extent(std::string_view name, Bytes offset, Bytes bytes, std::int64_t first, std::int64_t last) {
     if (offset.count < 0 || offset.count % kAlignment.count != 0) report_("{}: {} starts at {}", procedure_.name, name, offset.count);
     if (offset + bytes > procedure_.frame)
       report_("{}: {} ends at {}, behind the frame of {} B", procedure_.name, name, (offset + bytes).count, procedure_.frame.count);
@@ -247,19 +251,19 @@ class ProgramVerifier {
         report_("{}: {} copies between other tiers than it says", program_.name, call.label);
       return;
     }
-    std::set<Tier> tiers;
+    std::array<bool, kTiers> tiers{};
     std::visit(
         [&](const auto& moved) {
           if constexpr (!std::is_same_v<std::decay_t<decltype(moved)>, Copy>) {
             for (const std::vector<Operand>* operands : {&moved.inputs, &moved.outputs}) {
               for (const Operand& operand : *operands) {
-                if (const std::optional<Tier> found = tier(operand)) tiers.insert(*found);
+                if (const std::optional<Tier> found = tier(operand)) tiers.at(static_cast<std::size_t>(*found)) = true;
               }
             }
           }
         },
         instruction);
-    if (tiers.size() > 1 || tiers.contains(Tier::disk)) report_("{}: {} works on several tiers at once", program_.name, call.label);
+    if (std::count(tiers.begin(), tiers.end(), true) > 1 || tiers[static_cast<std::size_t>(Tier::disk)]) report_("{}: {} works on several tiers at once", program_.name, call.label);
   }
 
   void check_binding(const Call& call, const Slot& slot, BufferId id, std::int32_t moment) {
@@ -348,6 +352,22 @@ void check_arenas(const RankClass& rank_class, Report& report) {
 
 }  // namespace
 
+namespace {
+
+std::vector<std::string> problems_of(const Plan& plan, const RankClass& rank_class) {
+  Report report;
+  check_arenas(rank_class, report);
+  for (std::size_t index = 0; index < rank_class.programs.size(); ++index) {
+    ProgramVerifier(plan, rank_class, static_cast<std::int32_t>(index), report).run();
+    if (!report.found.empty()) continue;
+    const std::optional<std::string> race = order_problem(rank_class, static_cast<std::int32_t>(index));
+    if (race) report("{}", *race);
+  }
+  return std::move(report.found);
+}
+
+}  // namespace
+
 std::vector<std::string> problems(const Plan& plan) {
   Report report;
   for (const Procedure& procedure : plan.procedures) ProcedureVerifier(plan, procedure, report).run();
@@ -356,14 +376,15 @@ std::vector<std::string> problems(const Plan& plan) {
     for (std::int32_t rank : rank_class.ranks) {
       if (!ranks.insert(rank).second) report("rank {} is in two classes", rank);
     }
-    check_arenas(rank_class, report);
-    for (std::size_t index = 0; index < rank_class.programs.size(); ++index) {
-      ProgramVerifier(plan, rank_class, static_cast<std::int32_t>(index), report).run();
-      if (!report.found.empty()) continue;
-      const std::optional<std::string> race = order_problem(rank_class, static_cast<std::int32_t>(index));
-      if (race) report("{}", *race);
-    }
   }
+  // Classes have nothing to do with each other until they meet, and hundreds of them take seconds.
+  std::vector<std::vector<std::string>> of_class(plan.classes.size());
+  const auto threads = std::min<std::int64_t>(std::thread::hardware_concurrency(), static_cast<std::int64_t>(plan.classes.size()));
+  base::in_parallel(std::max<std::int64_t>(1, threads), [&](std::int64_t thread) {
+    for (auto index = static_cast<std::size_t>(thread); index < plan.classes.size(); index += static_cast<std::size_t>(threads))
+      of_class[index] = problems_of(plan, plan.classes[index]);
+  });
+  for (std::vector<std::string>& found : of_class) std::move(found.begin(), found.end(), std::back_inserter(report.found));
   if (report.found.empty()) {
     for (std::string& problem : meeting_problems(plan)) report.found.push_back(std::move(problem));
   }
