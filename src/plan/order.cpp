@@ -85,9 +85,8 @@ class Order {
   // Sharing a buffer that both only read would be harmless, but streams are there to overlap different work: what two of
   // them use at once is read by both only when it is a weight, which no call beside an update writes.
   bool meet(const Call& a, const Call& b) const {
-    return any_use(a, [&](const Use& x) {
-      return any_use(b, [&](const Use& y) { return x.tier == y.tier && x.begin < y.end && y.begin < x.end; });
-    });
+    return any_use(
+        a, [&](const Use& x) { return any_use(b, [&](const Use& y) { return x.tier == y.tier && x.begin < y.end && y.begin < x.end; }); });
   }
 
   const RankClass& class_;

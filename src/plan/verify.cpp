@@ -79,8 +79,7 @@ class ProcedureVerifier {
       const auto& compute = std::get<Compute>(procedure_.instructions[index]);
       for (const Operand& operand : compute.inputs) check_operand(compute.kernel, operand, false);
       for (const Operand& operand : compute.outputs) check_operand(compute.kernel, operand, true);
-      if (compute.workspace.count > 0)
-        add_extent(compute.kernel, compute.workspace_offset, compute.workspace, moment_, moment_);
+      if (compute.workspace.count > 0) add_extent(compute.kernel, compute.workspace_offset, compute.workspace, moment_, moment_);
     }
     for (std::size_t index = 0; index < lifetimes_.size(); ++index) {
       const Temporary& temporary = procedure_.temporaries[index];
@@ -263,7 +262,8 @@ class ProgramVerifier {
           }
         },
         instruction);
-    if (std::count(tiers.begin(), tiers.end(), true) > 1 || tiers[static_cast<std::size_t>(Tier::disk)]) report_("{}: {} works on several tiers at once", program_.name, call.label);
+    if (std::count(tiers.begin(), tiers.end(), true) > 1 || tiers[static_cast<std::size_t>(Tier::disk)])
+      report_("{}: {} works on several tiers at once", program_.name, call.label);
   }
 
   void check_binding(const Call& call, const Slot& slot, BufferId id, std::int32_t moment) {

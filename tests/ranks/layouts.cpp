@@ -62,6 +62,7 @@ train::SessionOptions options_for(const Task& task, const Layout& layout) {
   options.training.accumulates = options.micro_batches > 1;
   options.training.segmented = task.model.family == model::Family::bert;
   options.strategy = layout.strategy;
+  options.schedule = layout.schedule;
   options.backend = task.backend;
   options.device_limit = layout.device_limit;
   options.keep_gradients = task.gradients;

@@ -3,6 +3,7 @@
 
 #include <cstdint>
 #include <map>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -18,6 +19,7 @@ struct Layout {
   strategy::Strategy strategy;
   std::int64_t micro = 1;         // samples per micro-batch of a rank
   base::Bytes device_limit = {};  // of a rank's arena, where the strategy is fitted to it
+  std::optional<strategy::schedules::Schedule> schedule = {};
 };
 
 struct Task {

@@ -2,9 +2,13 @@
 // to the bit.
 #include <gtest/gtest.h>
 
+#include <random>
+#include <set>
+
 #include "base/error.h"
 #include "ranks/compare.h"
 #include "ranks/layouts.h"
+#include "strategy/schedules/verify.h"
 
 namespace plimsoll::ranks {
 namespace {
@@ -197,6 +201,84 @@ TEST(Pipeline, RecomputeChangesNoBit) {
 TEST(Pipeline, FewerForwardsInFlightNeedLessMemory) {
   const Task task{.model = task_of(Family::gpt2).model, .samples = 16};
   EXPECT_LT(train(task, pipeline("1f1b", 4)).arena, train(task, pipeline("gpipe", 4)).arena);
+}
+
+// A schedule drawn at random: whatever can run next, somewhere, on some rank. It cannot wait for ever, and backward passes of one stage
+// come in any order.
+strategy::schedules::Schedule random_schedule(std::uint32_t seed, const strategy::schedules::Shape& shape, bool splits) {
+  using strategy::schedules::Item;
+  using strategy::schedules::Work;
+  std::minstd_rand draw(seed);
+  strategy::schedules::Schedule schedule{.name = fmt::format("random {}", seed), .shape = shape, .ranks = {}};
+  schedule.ranks.resize(static_cast<std::size_t>(shape.ranks));
+  const auto stages = static_cast<std::int32_t>(shape.stages());
+  std::set<std::tuple<Work, std::int32_t, std::int32_t>> done;
+  const auto is_done = [&](Work work, std::int32_t stage, std::int32_t micro_batch) { return done.contains({work, stage, micro_batch}); };
+  const Work back = splits ? Work::backward_input : Work::backward;
+  while (true) {
+    std::vector<Item> ready;
+    for (std::int32_t stage = 0; stage < stages; ++stage) {
+      for (std::int32_t micro = 0; micro < shape.micro_batches; ++micro) {
+        const auto offer = [&](Work work, bool can) {
+          if (can && !is_done(work, stage, micro)) ready.push_back({.work = work, .stage = stage, .micro_batch = micro});
+        };
+        offer(Work::forward, stage == 0 || is_done(Work::forward, stage - 1, micro));
+        offer(back, is_done(Work::forward, stage, micro) && (stage + 1 == stages || is_done(back, stage + 1, micro)));
+        if (splits) offer(Work::backward_weight, is_done(back, stage, micro));
+      }
+    }
+    if (ready.empty()) break;
+    const Item next = ready[draw() % ready.size()];
+    done.insert({next.work, next.stage, next.micro_batch});
+    schedule.ranks[static_cast<std::size_t>(schedule.rank_of(next.stage, next.micro_batch))].push_back(next);
+  }
+  for (std::vector<Item>& items : schedule.ranks) items.push_back({.work = Work::update, .version = 1});
+  return schedule;
+}
+
+TEST(Pipeline, SchedulesDrawnAtRandomAreOneRank) {
+  const Task task = task_of(Family::gpt2);
+  const Outcome alone = alone_of(task);
+  for (std::uint32_t seed = 1; seed <= 24; ++seed) {
+    SCOPED_TRACE(seed);
+    const std::int64_t pipe = 2 + seed % 3;
+    const std::int64_t chunks = pipe == 2 && seed % 2 == 0 ? 2 : 1;
+    Layout layout = pipeline("1f1b", pipe, chunks);
+    layout.schedule = random_schedule(seed, {.ranks = pipe, .micro_batches = 8, .chunks = chunks}, seed % 4 == 1);
+    strategy::schedules::require_valid(*layout.schedule);
+    const Outcome found = train(task, layout);
+    expect_close(found, alone, tolerance(task.precision));
+    EXPECT_EQ(found.sent, found.predicted);
+  }
+}
+
+// Two items of a rank that have changed places: either the verifier names what is wrong, or the ranks still meet.
+TEST(Pipeline, SchedulesOutOfOrderAreRefusedOrRun) {
+  Task task = task_of(Family::gpt2);
+  task.samples = 4;
+  task.steps = 1;
+  const Outcome alone = alone_of(task);
+  int refused = 0;
+  int ran = 0;
+  for (std::uint32_t seed = 1; seed <= 40; ++seed) {
+    SCOPED_TRACE(seed);
+    Layout layout = pipeline("1f1b", 3);
+    layout.schedule = random_schedule(seed, {.ranks = 3, .micro_batches = 4}, false);
+    std::minstd_rand draw(seed * 7 + 1);
+    std::vector<strategy::schedules::Item>& items = layout.schedule->ranks[draw() % 3];
+    std::swap(items[draw() % items.size()], items[draw() % items.size()]);
+    try {
+      strategy::schedules::require_valid(*layout.schedule);
+    } catch (const base::Error& error) {
+      EXPECT_EQ(error.kind(), base::ErrorKind::not_legal) << error.what();
+      ++refused;
+      continue;
+    }
+    expect_close(train(task, layout), alone, tolerance(task.precision));
+    ++ran;
+  }
+  EXPECT_GT(refused, 5);
+  EXPECT_GT(ran, 5);
 }
 
 TEST(Pipeline, RefusesWhatCannotBe) {
