@@ -11,10 +11,9 @@
 
 #include "base/error.h"
 #include "base/json.h"
-#include "cli/plan_named.h"
+#include "cli/plan_outcome.h"
 #include "io/files.h"
 #include "observe/terminal.h"
-#include "planner/whole_run.h"
 #include "train/planning.h"
 #include "train/setup.h"
 #include "train/this_machine.h"
@@ -33,36 +32,6 @@ constexpr std::size_t kReasonsInWords = 3;
 constexpr std::size_t kMostPlans = 16;  // that are made to see whether they fit to the byte
 constexpr double kTera = 1e12;
 constexpr double kDay = 86400.0;
-
-double tokens_per_step(const Problem& problem) { return static_cast<double>(problem.global_batch * problem.sequence); }
-
-double model_tflops(const Problem& problem, double seconds) {
-  return problem.model_flops * static_cast<double>(problem.global_batch) / seconds / static_cast<double>(problem.ranks) / kTera;
-}
-
-std::string seconds_text(double seconds) {
-  if (seconds >= 1.0) return fmt::format("{:.4g} s", seconds);
-  return seconds >= 1e-3 ? fmt::format("{:.4g} ms", seconds * 1e3) : fmt::format("{:.4g} us", seconds * 1e6);
-}
-
-std::string count_text(double count) {
-  if (count >= 1e12) return fmt::format("{:.4g} T", count / 1e12);
-  if (count >= 1e9) return fmt::format("{:.4g} G", count / 1e9);
-  if (count >= 1e6) return fmt::format("{:.4g} M", count / 1e6);
-  return count >= 1e3 ? fmt::format("{:.4g} k", count / 1e3) : fmt::format("{:.3g}", count);
-}
-
-// What was searched and what came of it.
-struct Outcome {
-  const config::Run& run;
-  cluster::Cluster cluster;
-  Problem problem;
-  planner::Space space;
-  Found found;
-  std::vector<Candidate> rows;  // the best of each division of the ranks, best first
-  std::vector<planner::Verdict> verdicts;
-  std::optional<NamedPlan> named = {};  // what another planner would choose
-};
 
 // The best candidate of each division of the ranks into axes.
 std::vector<Candidate> best_of_meshes(const std::vector<Candidate>& candidates) {
@@ -141,25 +110,6 @@ Json candidate_json(const Outcome& outcome, const Candidate& candidate) {
   return json;
 }
 
-// What training on `tokens` takes with the best candidate.
-std::optional<planner::WholeRun> whole_run_of(const Outcome& outcome, const PlanOptions& options) {
-  if (options.tokens <= 0.0) return std::nullopt;
-  const Candidate& best = outcome.rows[0];
-  planner::RunPrices prices{.device_hour = options.price > 0.0 ? options.price : outcome.cluster.price,
-                            .watts = outcome.cluster.device.watts,
-                            .kg_per_kwh = options.co2,
-                            .device_mtbf = options.mtbf};
-  // A checkpoint holds what training cannot make again; every node writes its part.
-  const planner::Prices whole = outcome.problem.prices({});
-  const auto bytes_of = [](const planner::BlockPrice& block) { return static_cast<double>(block.weights + block.optimizer); };
-  const double bytes =
-      bytes_of(whole.embedding) + static_cast<double>(outcome.problem.layers) * bytes_of(whole.layer) + bytes_of(whole.head);
-  const cluster::Link* disk = outcome.cluster.find(cluster::Reach::disk);
-  const double rate = (disk == nullptr ? 1e9 : disk->bandwidth) * static_cast<double>(outcome.cluster.nodes);
-  prices.save_seconds = bytes / rate;
-  return planner::whole_run(options.tokens, tokens_per_step(outcome.problem), best.estimate.step_seconds, outcome.problem.ranks, prices);
-}
-
 Json whole_run_json(const planner::WholeRun& whole) {
   return Json::object({{"steps", whole.steps},
                        {"days", whole.wall_seconds / kDay},
@@ -234,6 +184,7 @@ void plan_search(io::FileSystem& file_system, const config::Run& run, const Plan
                                                      : train::open_cluster(file_system, options.cluster, run);
   const std::int64_t ranks = options.run.ranks > 0 ? options.run.ranks : cluster.devices();
   const Outcome outcome = search_for(run, std::move(cluster), ranks, options);
+  if (!options.html.empty()) write_page(file_system, outcome, options);
   if (options.run.json) {
     fmt::print("{}\n", base::write_json(outcome_json(outcome, options), base::JsonLayout::pretty));
   } else {

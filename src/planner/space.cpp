@@ -207,8 +207,6 @@ std::vector<std::string> contradictions(const Problem& problem, const Pins& pins
           fmt::format("\"tensor\": {} and a model of {} heads: each rank needs one", pins.tensor.value_or(1), problem.heads));
   against(pins.tensor == 1 && pins.sequence_parallel.value_or(false),
           "\"tensor\": 1 and \"sequence_parallel\": true: rows are shared out between tensor ranks");
-  against(pins.pipe.value_or(1) > 1 && pins.sequence_parallel.value_or(false),
-          fmt::format("\"pipe\": {} and \"sequence_parallel\": true: stages exchange whole activations", pins.pipe.value_or(1)));
   against(pins.schedule == "interleaved" && pins.chunks == 1, "\"schedule\": \"interleaved\" and \"chunks\": 1: it needs 2 or more");
   against(pins.schedule && *pins.schedule != "interleaved" && pins.chunks.value_or(1) > 1,
           fmt::format("\"schedule\": \"{}\" and \"chunks\": {}: only \"interleaved\" has several", pins.schedule.value_or(""),

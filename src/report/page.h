@@ -39,7 +39,7 @@ struct PageTable {
 };
 
 struct Page {
-  const plan::Plan& plan;
+  const plan::Plan& plan;  // without classes, where it would be too large: the page then has its tables alone
   std::string program = "train";
   base::Bytes capacity;           // of the device tier; zero: unknown
   base::Bytes reserve;            // what a process needs beside its arenas

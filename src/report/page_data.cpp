@@ -125,6 +125,7 @@ class Writer {
   Json tier_json(const Sheet& sheet, plan::Tier tier) const;
   Json peak_json(const Sheet& sheet, plan::Tier tier, const plan::Waterline& line) const;
   Json tables_json() const;
+  std::int64_t fullest_class() const;
 
   const Page& page_;
   Labels labels_;
@@ -337,6 +338,10 @@ Json traffic_json(const Page& page) {
   return list;
 }
 
+std::int64_t Writer::fullest_class() const {
+  return page_.plan.classes.empty() ? -1 : static_cast<std::int64_t>(&plan::fullest_class(page_.plan) - page_.plan.classes.data());
+}
+
 Json Writer::write() {
   Json classes = Json::array();
   for (std::size_t index = 0; index < page_.plan.classes.size(); ++index) classes.push(class_json(index));
@@ -356,7 +361,7 @@ Json Writer::write() {
                        {"works", std::move(works)},
                        {"labels", labels_.names()},
                        {"label_works", labels_.works()},
-                       {"fullest", static_cast<std::int64_t>(&plan::fullest_class(page_.plan) - page_.plan.classes.data())},
+                       {"fullest", fullest_class()},
                        {"classes", std::move(classes)},
                        {"traffic", traffic_json(page_)}});
 }

@@ -1,5 +1,5 @@
 // The timeline: a row for each stream of each class of ranks, on a canvas that shows the span of time in `view`.
-(function gantt() {
+if (drawn) (function gantt() {
   const canvas = element('gantt'), rowHeight = 16, axisHeight = 22;
   const wanted = element('gantt-rows');
   let rows = [];

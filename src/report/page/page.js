@@ -149,7 +149,14 @@ element('figures').append(...data.figures.map(([name, value]) => {
 }));
 element('tables').append(...data.tables.map(sortable));
 
-(function traffic() {
+// A plan too large to be drawn has its tables alone.
+const drawn = data.classes.length > 0;
+if (!drawn) {
+  for (const name of ['timeline', 'memory', 'traffic']) element(name).remove();
+  document.documentElement.dataset.ready = Math.round(performance.now());
+}
+
+if (drawn) (function traffic() {
   const table = element('traffic-table'), most = Math.max(1, ...data.traffic.map((entry) => entry.bytes));
   if (!data.traffic.length) return element('traffic').replaceChildren(make('h2', 'Communication'), make('p', 'One rank: nothing is sent.', 'about'));
   const head = make('tr');

@@ -1,5 +1,5 @@
 // Bytes in use over the step, by kind, of one class of ranks and one tier, under the line of what the tier holds.
-(function waterline() {
+if (drawn) (function waterline() {
   const canvas = element('water'), height = 260, chooseClass = element('memory-class'), chooseTier = element('memory-tier');
   data.classes.forEach((ranks, index) => chooseClass.append(new Option(ranks.name + ': ' + ranks.rank_text + ' (' + bytesText(ranks.tiers[0].arena) + ')', index)));
   chooseClass.value = String(data.fullest);

@@ -1,0 +1,88 @@
+// The page of a search: strategies compared, the best one drawn.
+#include <fmt/format.h>
+
+#include "base/json.h"
+#include "cli/plan_outcome.h"
+#include "io/files.h"
+#include "report/page.h"
+#include "train/planning.h"
+#include "train/setup.h"
+
+namespace plimsoll::cli {
+
+namespace {
+
+using base::Json;
+
+constexpr std::int64_t kMostDrawn = 64;  // ranks
+
+report::PageTable strategies_table(const Outcome& outcome) {
+  using Format = report::PageTable::Format;
+  report::PageTable table{.title = "Strategies",
+                          .about = "The best of each division of the ranks, then what lies beside the best and why it lost.",
+                          .columns = {{"strategy", Format::text},
+                                      {"step", Format::seconds},
+                                      {"tokens/s", Format::count},
+                                      {"TFLOP/s", Format::count},
+                                      {"bubble", Format::percent},
+                                      {"device", Format::bytes},
+                                      {"verdict", Format::text}},
+                          .rows = {},
+                          .chosen = 0,
+                          .refused = {}};
+  const auto add = [&](const std::string& name, const planner::Estimate& estimate, const std::string& verdict) {
+    const double seconds = estimate.step_seconds;
+    if (!estimate.fits()) table.refused.push_back(static_cast<std::int32_t>(table.rows.size()));
+    const bool known = seconds > 0.0;
+    table.rows.push_back({Json(name), known ? Json(seconds) : Json(), known ? Json(tokens_per_step(outcome.problem) / seconds) : Json(),
+                          known ? Json(model_tflops(outcome.problem, seconds)) : Json(), known ? Json(estimate.bubble) : Json(),
+                          known ? Json(estimate.memory.device().count) : Json(), Json(verdict)});
+  };
+  for (const Candidate& row : outcome.rows) add(planner::describe(row.choice), row.estimate, &row == outcome.rows.data() ? "best" : "");
+  for (const planner::Verdict& verdict : outcome.verdicts)
+    add(fmt::format("best with {}", verdict.what), verdict.candidate.estimate, verdict.reason);
+  return table;
+}
+
+report::PageTable whole_run_table(const planner::WholeRun& whole) {
+  using Format = report::PageTable::Format;
+  return {.title = "The whole training",
+          .about = "",
+          .columns = {{"steps", Format::count},
+                      {"wall time", Format::seconds},
+                      {"device-hours", Format::count},
+                      {"kWh", Format::count},
+                      {"kg CO2", Format::count},
+                      {"money", Format::count},
+                      {"time that is training", Format::percent}},
+          .rows = {{Json(whole.steps), Json(whole.wall_seconds), Json(whole.device_hours), Json(whole.kwh), Json(whole.kg_co2),
+                    whole.money > 0.0 ? Json(whole.money) : Json(), Json(whole.effective_share)}},
+          .chosen = -1,
+          .refused = {}};
+}
+
+}  // namespace
+
+void write_page(io::FileSystem& file_system, const Outcome& outcome, const PlanOptions& options) {
+  const Candidate& best = outcome.rows[0];
+  const config::Run run = train::decided(outcome.run, best.choice);
+  plan::Plan plan;
+  plan.model = train::describe(run);
+  plan.strategy = planner::describe(best.choice);
+  if (outcome.problem.ranks <= kMostDrawn) plan = train::plan_session(train::session_options(run, {}));
+  report::Page page{.plan = plan,
+                    .capacity = outcome.problem.device,
+                    .reserve = {},
+                    .times = {},
+                    .figures = {{"cluster", outcome.cluster.name},
+                                {"ranks", fmt::format("{}", outcome.problem.ranks)},
+                                {"step", seconds_text(best.estimate.step_seconds)},
+                                {"tokens/s", count_text(tokens_per_step(outcome.problem) / best.estimate.step_seconds)},
+                                {"TFLOP/s a device", fmt::format("{:.1f}", model_tflops(outcome.problem, best.estimate.step_seconds))},
+                                {"device memory", base::to_string(best.estimate.memory.device())}},
+                    .tables = {strategies_table(outcome)}};
+  if (const auto whole = whole_run_of(outcome, options)) page.tables.push_back(whole_run_table(*whole));
+  io::replace_file(file_system, options.html, io::as_bytes(report::page_html(page)));
+}
+
+}  // namespace plimsoll::cli
