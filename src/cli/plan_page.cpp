@@ -38,7 +38,10 @@ report::PageTable strategies_table(const Outcome& outcome) {
                           known ? Json(model_tflops(outcome.problem, seconds)) : Json(), known ? Json(estimate.bubble) : Json(),
                           known ? Json(estimate.memory.device().count) : Json(), Json(verdict)});
   };
-  for (const Candidate& row : outcome.rows) add(planner::describe(row.choice), row.estimate, &row == outcome.rows.data() ? "best" : "");
+  for (const Candidate& row : outcome.rows) {
+    const bool best = &row == outcome.rows.data();
+    add(planner::describe(row.choice), row.estimate, best ? "best" : planner::why_slower(row.estimate, outcome.rows[0].estimate));
+  }
   for (const planner::Verdict& verdict : outcome.verdicts)
     add(fmt::format("best with {}", verdict.what), verdict.candidate.estimate, verdict.reason);
   return table;

@@ -119,8 +119,11 @@ class Search {
   Found found_;
 };
 
-// Where the slower of two loses most, in words.
-std::string loss_of(const Estimate& slower, const Estimate& best) {
+}  // namespace
+
+Found search(Estimator& estimator, const Space& space, const SearchOptions& options) { return Search(estimator, space, options).run(); }
+
+std::string why_slower(const Estimate& slower, const Estimate& best) {
   const double difference = slower.step_seconds - best.step_seconds;
   const auto waited = [](const Estimate& estimate) {
     return estimate.bubble * (estimate.step_seconds - estimate.exposed - estimate.update_seconds);
@@ -154,15 +157,11 @@ std::string loss_of(const Estimate& slower, const Estimate& best) {
   return fmt::format("{:.1f}% slower: {}", share, why);
 }
 
-}  // namespace
-
-Found search(Estimator& estimator, const Space& space, const SearchOptions& options) { return Search(estimator, space, options).run(); }
-
 std::vector<Verdict> explain(Estimator& estimator, const Space& space, const Candidate& best) {
   std::vector<Verdict> verdicts;
   for (Neighbour& neighbour : neighbours(estimator.problem(), space, best.choice)) {
     const Estimate estimate = estimator.evaluate(neighbour.choice);
-    const std::string reason = estimate.fits() ? loss_of(estimate, best.estimate) : estimate.reason;
+    const std::string reason = estimate.fits() ? why_slower(estimate, best.estimate) : estimate.reason;
     verdicts.push_back({.what = std::move(neighbour.what), .reason = reason, .candidate = {std::move(neighbour.choice), estimate}});
   }
   return verdicts;

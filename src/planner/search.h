@@ -42,6 +42,9 @@ struct Found {
 
 Found search(Estimator& estimator, const Space& space, const SearchOptions& options = {});
 
+// Where the slower of two loses most, in words.
+std::string why_slower(const Estimate& slower, const Estimate& best);
+
 // Why each neighbour of the best choice is not better: it does not fit, cannot be run, or takes longer and where.
 struct Verdict {
   std::string what;
