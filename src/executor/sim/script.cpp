@@ -48,7 +48,12 @@ class Pricing {
       } else if (const auto* message = std::get_if<plan::Message>(&instruction)) {
         routine.steps.push_back(message_step(*message));
       } else {
-        routine.steps.push_back(copy_step(std::get<plan::Copy>(instruction)));
+        const auto& copy = std::get<plan::Copy>(instruction);
+        if (copy.op.from == copy.op.to) {
+          add_work(routine, copy_inside_seconds(copy));
+        } else {
+          routine.steps.push_back(copy_step(copy));
+        }
       }
     }
     return routine;
@@ -102,6 +107,13 @@ class Pricing {
     step.peer = static_cast<std::int32_t>(message.op.peer);
     step.message = message.op;
     return step;
+  }
+
+  // Read and written in one tier.
+  double copy_inside_seconds(const plan::Copy& copy) const {
+    const double bandwidth = copy.op.from == ops::Tier::device ? cluster_.device.bandwidth * cluster_.device.bandwidth_share
+                                                               : cluster_.host.bandwidth / static_cast<double>(users_);
+    return cluster_.device.launch + 2.0 * static_cast<double>(copy.from.type.bytes()) / bandwidth;
   }
 
   Step copy_step(const plan::Copy& copy) const {
