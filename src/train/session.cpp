@@ -5,6 +5,7 @@
 #include "executor/cpu/cpu_backend.h"
 #include "graph/models/models.h"
 #include "lowering/lower.h"
+#include "lowering/outline.h"
 #include "plan/verify.h"
 #include "strategy/legality.h"
 #include "train/initialise.h"
@@ -71,7 +72,7 @@ ops::ChooseKernel chooser_of(const SessionOptions& options) {
   };
 }
 
-plan::Plan lower_graphs(const SessionOptions& options, const Graphs& graphs) {
+lowering::LoweringInputs lowering_inputs(const SessionOptions& options, const Graphs& graphs) {
   lowering::LoweringInputs inputs{.model = options.name,
                                   .programs = {},
                                   .strategy = options.strategy,
@@ -84,7 +85,11 @@ plan::Plan lower_graphs(const SessionOptions& options, const Graphs& graphs) {
   if (graphs.infer) inputs.programs.push_back({"infer", *graphs.infer, 1});
   if (graphs.decode) inputs.programs.push_back({"decode", *graphs.decode, 1});
   if (graphs.prefill) inputs.programs.push_back({"prefill", *graphs.prefill, 1});
-  plan::Plan plan = lowering::lower(inputs);
+  return inputs;
+}
+
+plan::Plan lower_graphs(const SessionOptions& options, const Graphs& graphs) {
+  plan::Plan plan = lowering::lower(lowering_inputs(options, graphs));
 #ifdef PLIMSOLL_VERIFY
   plan::verify(plan, "lowering");
 #endif
@@ -169,6 +174,12 @@ graph::WriteForward forward_of(const model::Model& model) {
 plan::Plan plan_session(const SessionOptions& options) {
   const SessionOptions settled = settle(options);
   return lower_graphs(settled, graphs_of(settled));
+}
+
+plan::Plan outline_session(const SessionOptions& options) {
+  const SessionOptions settled = settle(options);
+  const Graphs graphs = graphs_of(settled);
+  return lowering::outline(lowering_inputs(settled, graphs));
 }
 
 Session::Session(SessionOptions options) : state_(std::make_unique<State>(std::move(options))) {}

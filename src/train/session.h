@@ -54,6 +54,8 @@ graph::WriteForward forward_of(const model::Model& model);
 
 // The plan alone, without memory: what `plimsoll plan` shows.
 plan::Plan plan_session(const SessionOptions& options);
+// Its outline, for a cluster on which the plan would be too large (lowering/outline.h).
+plan::Plan outline_session(const SessionOptions& options);
 
 struct StepInputs {
   float learning_rate = 0.0f;

@@ -5,8 +5,9 @@
 
 #include "cluster/file.h"
 #include "cluster/presets.h"
-#include "executor/core/backend.h"
+#include "executor/cpu/cpu_backend.h"
 #include "io/files.h"
+#include "train/calibrate.h"
 #include "train/setup.h"
 
 namespace plimsoll::train {
@@ -59,7 +60,13 @@ cluster::Cluster machine_at_a_guess(const config::Run& run, std::int64_t ranks) 
 
 cluster::Cluster open_cluster(io::FileSystem& file_system, const std::string& name, const config::Run& run) {
   if (name.ends_with(".json")) return cluster::parse_cluster(io::read_text(file_system, name, kLargestFile), name);
-  if (name == "this") return machine_at_a_guess(run, run.strategy_auto ? 1 : run.strategy.ranks());
+  if (name == "this") {
+    const std::int64_t ranks = run.strategy_auto ? 1 : run.strategy.ranks();
+    std::optional<cluster::Cluster> measured = calibrated_machine(file_system);
+    if (!measured || backend_of(run).name() != executor::cpu_backend().name()) return machine_at_a_guess(run, ranks);
+    measured->devices_per_node = ranks;
+    return *measured;
+  }
   return cluster::preset(name);
 }
 

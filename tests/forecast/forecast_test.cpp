@@ -1,0 +1,86 @@
+// A run's step on clusters that are not here: both forms agree, what cannot be is refused, and large ones are quick.
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <chrono>
+
+#include "cluster/presets.h"
+#include "config/config.h"
+#include "train/forecast.h"
+
+namespace plimsoll::train {
+namespace {
+
+using testing::HasSubstr;
+
+config::Run run_of(const std::string& strategy, const std::string& model, std::int64_t batch) {
+  const std::string text =
+      fmt::format(R"({{"model": {}, "batch": {{"global": {}, "micro": 1, "sequence": 64}}, "precision": "bf16", "strategy": {}}})", model,
+                  batch, strategy);
+  return config::parse_run(text, "run.json", {});
+}
+
+const char* const kSmall = R"({"family": "gpt2", "layers": 8, "width": 128, "heads": 8, "context": 64, "vocab": 512})";
+
+std::string failure_of(const std::function<void()>& action) {
+  try {
+    action();
+  } catch (const base::Error& error) {
+    return fmt::format("{}: {}", error.exit_code(), error.what());
+  }
+  return "(no error)";
+}
+
+TEST(Forecast, IsTheSameFromAPlanAndAnOutline) {
+  const config::Run run = run_of(R"({"data": 2, "tensor": 2, "pipe": 4, "zero": 1, "recompute": "full"})", kSmall, 16);
+  const cluster::Cluster cluster = cluster::preset("dgx-h100:2");
+  const Forecast whole = forecast(run, cluster, {.spans = true, .outline = false});
+  const Forecast outlined = forecast(run, cluster, {.outline = true});
+  EXPECT_NEAR(outlined.result.seconds, whole.result.seconds, 1e-3 * whole.result.seconds);
+  EXPECT_TRUE(whole.fits());
+  EXPECT_DOUBLE_EQ(whole.tokens_per_second, 16 * 64 / whole.result.seconds);
+  // The waterline is the plan's, over time.
+  const auto line = waterline_over_time(whole, 0, plan::Tier::device, 50);
+  ASSERT_LE(line.size(), 50u);
+  base::Bytes most{0};
+  for (std::size_t point = 0; point < line.size(); ++point) {
+    most = std::max(most, line[point].second);
+    EXPECT_LE(line[point].first, whole.result.seconds);
+  }
+  EXPECT_LE(most, whole.plan.classes[whole.result.times[0].rank_class].arena[0]);
+  EXPECT_GT(most.count, 0);
+}
+
+TEST(Forecast, SaysWhatDoesNotFit) {
+  cluster::Cluster cluster = cluster::preset("dgx-h100");
+  cluster.device.memory = base::Bytes{2 << 20};
+  cluster.device.reserve = base::Bytes{0};
+  const Forecast result = forecast(run_of(R"({"data": 2})", kSmall, 16), cluster, {});
+  EXPECT_FALSE(result.fits());
+  EXPECT_THAT(result.reason, HasSubstr("too much"));
+}
+
+TEST(Forecast, RefusesWhatCannotBe) {
+  const cluster::Cluster cluster = cluster::preset("dgx-h100");
+  EXPECT_THAT(failure_of([&] { forecast(run_of(R"({"data": 16})", kSmall, 16), cluster); }), HasSubstr("3: the strategy has 16 ranks"));
+  EXPECT_THAT(failure_of([&] { forecast(run_of(R"("auto")", kSmall, 16), cluster); }), HasSubstr("2: run.json"));
+}
+
+// 10 trillion parameters, every axis in use.
+TEST(Forecast, OfAHundredThousandRanksIsQuick) {
+  config::Run run = run_of(
+      R"({"data": 195, "tensor": 8, "pipe": 64, "chunks": 5, "zero": 1, "schedule": "interleaved", "sequence_parallel": true, "recompute": "full"})",
+      R"({"family": "gpt2", "layers": 320, "width": 51200, "heads": 320, "context": 2048, "vocab": 51200})", 195 * 64);
+  run.batch.sequence = 2048;
+  const auto begin = std::chrono::steady_clock::now();
+  const Forecast result = forecast(run, cluster::preset("dgx-h100:12480"));
+  const double took = std::chrono::duration<double>(std::chrono::steady_clock::now() - begin).count();
+  fmt::print("{} ranks: step {:.1f} s, {:.0f} TFLOP/s, bubble {:.1f}%, in {:.2f} s\n", result.result.ranks, result.result.seconds,
+             result.result.model_tflops_per_device(), 100.0 * result.result.bubble_fraction(), took);
+  EXPECT_EQ(result.result.ranks, 99840);
+  EXPECT_LT(took, 30.0);
+  EXPECT_GT(result.result.model_tflops_per_device(), 100.0);
+}
+
+}  // namespace
+}  // namespace plimsoll::train
