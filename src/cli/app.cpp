@@ -82,6 +82,36 @@ void add_plan(CLI::App& app) {
   command->callback([options] { plan_command(*options); });
 }
 
+void add_simulate(CLI::App& app) {
+  auto options = std::make_shared<SimulateOptions>();
+  CLI::App* command =
+      app.add_subcommand("simulate", "run a step of a given strategy on a virtual clock, for a cluster that need not be here");
+  add_run_options(*command, options->run);
+  add_ranks(*command, options->run);
+  add_json(*command, options->run.json);
+  command
+      ->add_option("--cluster", options->cluster,
+                   "a preset with a count of nodes (dgx-a100-80g:128), a .json file, or this machine as calibrated (docs/clusters.md)")
+      ->type_name("NAME")
+      ->capture_default_str();
+  command->add_option("--trace", options->trace, "write the step as a Chrome trace to this file")->type_name("FILE");
+  command->add_option("--html", options->html, "write the step as one page for a browser to this file")->type_name("FILE");
+  command->add_option("--jitter", options->jitter, "standard deviation of computing times, as a share of them")
+      ->check(CLI::Range(0.0, 1.0));
+  command->add_option("--slow", options->slow, "a rank that takes longer: 3:1.5 (repeatable)")->type_name("RANK:FACTOR");
+  command->add_option("--seed", options->seed, "of the jitter")->capture_default_str();
+  command->callback([options] { simulate_command(*options); });
+}
+
+void add_calibrate(CLI::App& app) {
+  auto options = std::make_shared<CalibrateOptions>();
+  CLI::App* command = app.add_subcommand("calibrate", "measure this machine (under two minutes), for simulate and plan --cluster this");
+  command->add_option("--out", options->out, "store the measurements in this file; else where \"this\" is looked for")->type_name("FILE");
+  command->add_option("--scratch", options->scratch, "a folder on the disk to measure")->type_name("FOLDER")->capture_default_str();
+  add_json(*command, options->json);
+  command->callback([options] { calibrate_command(*options); });
+}
+
 void add_explain(CLI::App& app) {
   auto options = std::make_shared<RunOptions>();
   CLI::App* command = app.add_subcommand("explain", "every setting with its value and where it came from");
@@ -210,6 +240,8 @@ std::unique_ptr<CLI::App> make_app() {
   app->footer("Exit codes: 0 done, 2 bad input, 3 does not fit or is not legal, 4 a peer or device was lost, 1 anything else.");
   add_train(*app);
   add_plan(*app);
+  add_simulate(*app);
+  add_calibrate(*app);
   add_explain(*app);
   add_eval(*app);
   add_generate(*app);

@@ -40,6 +40,22 @@ struct PlanOptions {
   double mtbf = 0.0;                   // hours between failures of a device
 };
 
+struct SimulateOptions {
+  RunOptions run;
+  std::string cluster = "this";
+  std::string trace;  // a Chrome trace
+  std::string html;
+  double jitter = 0.0;
+  std::uint64_t seed = 1;
+  std::vector<std::string> slow;  // "3:1.5": rank 3 takes half as long again
+};
+
+struct CalibrateOptions {
+  std::string out;  // empty: where "this" is looked for
+  std::string scratch = ".";
+  bool json = false;
+};
+
 struct GenerateOptions {
   RunOptions run;
   std::string prompt;
@@ -80,6 +96,8 @@ struct DataOptions {
 
 void train_command(const TrainOptions& options);
 void plan_command(const PlanOptions& options);
+void simulate_command(const SimulateOptions& options);
+void calibrate_command(const CalibrateOptions& options);
 void explain_command(const RunOptions& options);
 void eval_command(const RunOptions& options);
 void generate_command(const GenerateOptions& options);

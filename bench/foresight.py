@@ -1,0 +1,151 @@
+#!/usr/bin/env python3
+"""Predicted against measured step times on this machine's processor.
+
+Calibrates, then for each configuration simulates a step (`plimsoll simulate --cluster`) and trains a few dozen (`plimsoll train`), and
+compares the prediction with the median of the measured steps. The table goes to bench/results/foresight.md.
+
+    ./dev bench foresight                       # all configurations: a quarter of an hour on two quiet cores
+    ./dev bench foresight --only 3 --calibration FILE   # the first three, with measurements made before
+"""
+
+import argparse
+import itertools
+import json
+import pathlib
+import statistics
+import subprocess
+import sys
+import tempfile
+import time
+
+ROOT = pathlib.Path(__file__).resolve().parent.parent
+BINARY = ROOT / "build/release/src/cli/plimsoll"
+UNCOUNTED = 3
+
+
+def gpt(layers, width, heads, vocab=512, context=256):
+    return {"family": "gpt2", "layers": layers, "width": width, "heads": heads, "context": context, "vocab": vocab}
+
+
+def llama(layers, width, heads, vocab=512, context=256):
+    return {"family": "llama", "layers": layers, "width": width, "heads": heads, "context": context, "vocab": vocab}
+
+
+def case(name, model, batch, precision="f32", **strategy):
+    return {"name": name, "model": model, "batch": dict(zip(("global", "micro", "sequence"), batch)), "precision": precision,
+            "strategy": strategy}
+
+
+CASES = [
+    case("gpt 4 x 128", gpt(4, 128, 4), (8, 8, 64)),
+    case("gpt 4 x 256", gpt(4, 256, 8), (8, 4, 128)),
+    case("gpt 4 x 256, bf16", gpt(4, 256, 8), (8, 4, 128), "bf16"),
+    case("gpt 6 x 384", gpt(6, 384, 6), (4, 4, 128)),
+    case("gpt 6 x 384, 4 micro-batches", gpt(6, 384, 6), (8, 2, 128)),
+    case("gpt 3 x 512, vocabulary 8192", gpt(3, 512, 8, 8192), (4, 2, 128)),
+    case("gpt 3 x 512, vocabulary 8192, bf16", gpt(3, 512, 8, 8192), (4, 2, 128), "bf16"),
+    case("gpt 4 x 256, sequence 256", gpt(4, 256, 4), (4, 4, 256)),
+    case("llama 4 x 256", llama(4, 256, 8), (8, 4, 128)),
+    case("llama 4 x 256, bf16", llama(4, 256, 8), (8, 4, 128), "bf16"),
+    case("llama 3 x 512", llama(3, 512, 8, 2048), (4, 2, 128)),
+    case("gpt 6 x 256, recompute full", gpt(6, 256, 8), (8, 4, 128), recompute="full"),
+    case("gpt 6 x 256, recompute selective", gpt(6, 256, 8), (8, 4, 128), recompute="selective"),
+    case("gpt 6 x 256, optimizer on the host", gpt(6, 256, 8), (8, 4, 128), offload={"optimizer": "host"}),
+    case("gpt 4 x 256, data 2", gpt(4, 256, 8), (8, 4, 128), data=2),
+    case("gpt 4 x 256, data 2, ZeRO 1", gpt(4, 256, 8), (8, 4, 128), data=2, zero=1),
+    case("gpt 4 x 256, data 2, ZeRO 3", gpt(4, 256, 8), (8, 4, 128), data=2, zero=3),
+    case("gpt 4 x 256, tensor 2", gpt(4, 256, 8), (8, 4, 128), tensor=2),
+    case("gpt 4 x 256, pipe 2, 1f1b", gpt(4, 256, 8), (8, 2, 128), pipe=2),
+    case("gpt 4 x 256, pipe 2, gpipe", gpt(4, 256, 8), (8, 2, 128), pipe=2, schedule="gpipe"),
+    case("gpt 8 x 256, pipe 2, interleaved", gpt(8, 256, 8), (8, 2, 128), pipe=2, chunks=2, schedule="interleaved"),
+    case("gpt 6 x 256, optimizer on the disk", gpt(6, 256, 8), (8, 4, 128), offload={"optimizer": "disk"}),
+]
+
+
+def plimsoll(*words):
+    done = subprocess.run([BINARY, *map(str, words)], capture_output=True, text=True)
+    if done.returncode != 0:
+        raise RuntimeError(done.stderr.strip().splitlines()[-1] if done.stderr.strip() else f"exit code {done.returncode}")
+    return done.stdout
+
+
+def write_run(folder, config, steps):
+    text = folder / "text.txt"
+    if not text.exists():
+        text.write_text("".join(chr(32 + (i * 7919 + i // 13) % 90) for i in range(300_000)))
+    out = folder / "out"
+    run = {"model": config["model"], "data": {"train": str(text)}, "batch": config["batch"], "precision": config["precision"],
+           "strategy": config["strategy"], "device": "cpu", "steps": steps, "out": str(out), "checkpoint": {"every": 0},
+           "limits": {"disk_path": str(folder)}}
+    path = folder / "run.json"
+    path.write_text(json.dumps(run))
+    return path, out
+
+
+def measure(path, out, ranks):
+    subprocess.run(["rm", "-rf", out], check=True)
+    plimsoll("train", path, "--ranks", ranks, "--fresh")
+    seconds = [json.loads(line)["seconds"] for line in (out / "metrics.jsonl").read_text().splitlines()][UNCOUNTED:]
+    return statistics.median(seconds), seconds
+
+
+def spread_of(medians, seconds):
+    """How far repeated runs, or the quarters of one, are apart, as a share of the median."""
+    values = medians if len(medians) > 1 else statistics.quantiles(seconds, n=4)
+    return (max(values) - min(values)) / statistics.median(values)
+
+
+def main():
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--only", type=int, default=len(CASES), help="so many configurations")
+    parser.add_argument("--steps", type=int, default=30)
+    parser.add_argument("--repeats", type=int, default=2)
+    parser.add_argument("--calibration", help="a cluster file made by `plimsoll calibrate --out`; else it is made now")
+    parser.add_argument("--out", default=str(ROOT / "bench/results/foresight.md"))
+    options = parser.parse_args()
+    rows, refused = [], []
+    with tempfile.TemporaryDirectory(dir=ROOT / "build") as name:
+        folder = pathlib.Path(name)
+        cluster = options.calibration or folder / "this.json"
+        begin = time.time()
+        if not options.calibration:
+            plimsoll("calibrate", "--out", cluster, "--scratch", folder)
+        calibrated = time.time() - begin
+        for config in CASES[: options.only]:
+            strategy = config["strategy"]
+            ranks = strategy.get("data", 1) * strategy.get("tensor", 1) * strategy.get("pipe", 1)
+            path, out = write_run(folder, config, options.steps + UNCOUNTED)
+            try:
+                predicted = json.loads(plimsoll("simulate", path, "--cluster", cluster, "--json"))["step_seconds"]
+                runs = [measure(path, out, ranks) for _ in range(options.repeats)]
+            except RuntimeError as error:
+                refused.append((config["name"], str(error)))
+                print(f"{config['name']:<40} {error}", file=sys.stderr)
+                continue
+            medians = [median for median, _ in runs]
+            measured = statistics.median(medians)
+            rows.append({"name": config["name"], "predicted": predicted, "measured": measured, "error": predicted / measured - 1,
+                         "spread": spread_of(medians, runs[0][1])})
+            print(f"{config['name']:<40} {1e3 * predicted:9.1f} ms {1e3 * measured:9.1f} ms {100 * rows[-1]['error']:+6.1f}%")
+    write_table(options.out, rows, refused, calibrated)
+
+
+def write_table(path, rows, refused, calibrated):
+    errors = [abs(row["error"]) for row in rows]
+    pairs = [(a, b) for a, b in itertools.combinations(rows, 2) if abs(a["measured"] / b["measured"] - 1) > max(a["spread"], b["spread"])]
+    right = sum((a["predicted"] < b["predicted"]) == (a["measured"] < b["measured"]) for a, b in pairs)
+    worst = max(rows, key=lambda row: abs(row["error"]))
+    lines = ["# Predicted and measured step times on this processor", "",
+             f"Made by `./dev bench foresight`; calibration took {calibrated:.0f} s.", "",
+             f"Median error {100 * statistics.median(errors):.1f}%, worst {100 * abs(worst['error']):.1f}% ({worst['name']}, where repeated runs "
+             f"differ by {100 * worst['spread']:.1f}%); {right} of {len(pairs)} pairs of configurations in the right order.", "",
+             "| configuration | predicted ms | measured ms | error | repeat spread |", "|---|---|---|---|---|"]
+    lines += [f"| {row['name']} | {1e3 * row['predicted']:.1f} | {1e3 * row['measured']:.1f} | {100 * row['error']:+.1f}% | "
+              f"{100 * row['spread']:.1f}% |" for row in rows]
+    lines += ["", *(f"Not run: {name}: {reason}" for name, reason in refused)] if refused else []
+    pathlib.Path(path).write_text("\n".join(lines) + "\n")
+    print("\n".join(lines[4:5]))
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,38 @@
+#include <unistd.h>
+
+#include <chrono>
+
+#include <fmt/format.h>
+
+#include "base/json.h"
+#include "cli/commands.h"
+#include "cluster/file.h"
+#include "io/posix_file_system.h"
+#include "train/calibrate.h"
+
+namespace plimsoll::cli {
+
+void calibrate_command(const CalibrateOptions& options) {
+  io::PosixFileSystem file_system;
+  const auto begin = std::chrono::steady_clock::now();
+  const bool talks = !options.json && isatty(STDERR_FILENO) != 0;
+  train::CalibrationOptions asked{.scratch = options.scratch};
+  if (talks) asked.progress = [](std::string_view what) { fmt::print(stderr, "measuring {}\n", what); };
+  const cluster::Cluster cluster = train::calibrate(file_system, asked);
+  const io::Path path = options.out.empty() ? train::calibration_path() : io::Path(options.out);
+  train::store_calibration(file_system, path, cluster);
+  if (options.json) {
+    fmt::print("{}\n", base::write_json(cluster::to_json(cluster), base::JsonLayout::pretty));
+    return;
+  }
+  const double seconds = std::chrono::duration<double>(std::chrono::steady_clock::now() - begin).count();
+  fmt::print("{}, {} of memory\n", cluster.device.name, base::to_string(cluster.device.memory));
+  for (const auto& [dtype, rate] : cluster.device.rates)
+    fmt::print("  {:<12} {:.4g} GFLOP/s at best in matrix products\n", base::name_of(dtype), rate / 1e9);
+  fmt::print("  {:<12} {:.3g} GB/s\n", "memory", cluster.device.bandwidth / 1e9);
+  for (const cluster::Link& link : cluster.links)
+    fmt::print("  {:<12} {:.3g} GB/s, {:.3g} us\n", cluster::name_of(link.reach), link.bandwidth / 1e9, link.latency * 1e6);
+  fmt::print("  {} samples of operators, measured in {:.0f} s, stored in {}\n", cluster.device.samples.size(), seconds, path.string());
+}
+
+}  // namespace plimsoll::cli
