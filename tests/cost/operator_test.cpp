@@ -39,7 +39,8 @@ TEST(Operator, IsNeverFasterThanTheDevice) {
 TEST(Operator, LargeProductsReachTheShareOfTheRate) {
   const cluster::Device device = cluster::preset("hgx-h200").device;
   const double tflops = 2.0 * 8192.0 * 8192 * 8192 / linear_seconds(device, 8192, 8192, 8192) / 1e12;
-  EXPECT_NEAR(tflops, 796, 40);  // as measured on one
+  EXPECT_GT(tflops, 650);  // what products of training steps reached on one
+  EXPECT_LT(tflops, 796);  // and this product alone
   EXPECT_LT(2.0 * 128.0 * 128 * 128 / linear_seconds(device, 128, 128, 128) / 1e12, 20);
 }
 
