@@ -73,6 +73,8 @@ void add_plan(CLI::App& app) {
   command->add_option("--time-limit", options->time_limit, "seconds that the search may take")
       ->check(CLI::PositiveNumber)
       ->capture_default_str();
+  command->add_flag("--largest", options->largest, "say how large a model of the run's proportions the cluster can train");
+  command->add_flag("--smallest", options->smallest, "say how many nodes of the cluster the model needs");
   command->add_option("--tokens", options->tokens, "say what a training on so many tokens takes: days, energy, money")
       ->check(CLI::PositiveNumber);
   command->add_option("--price", options->price, "of a device for an hour; the cluster's unless given")->check(CLI::PositiveNumber);

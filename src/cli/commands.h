@@ -34,6 +34,8 @@ struct PlanOptions {
   std::string cluster;                 // plan for this one, with what the run leaves open decided
   std::string planner = "plimsoll";    // how
   double time_limit = 60.0;            // seconds for the search
+  bool largest = false;                // say the largest model that fits instead
+  bool smallest = false;               // say the smallest cluster that holds the model instead
   double tokens = 0.0;                 // of a whole training; 0: not asked
   double price = 0.0;                  // of a device for an hour; 0: the cluster's
   double co2 = 0.48;                   // kg for a kWh

@@ -28,6 +28,7 @@ using planner::Found;
 using planner::Problem;
 
 constexpr std::int64_t kRows = 8;
+constexpr std::int64_t kMostNodes = 1 << 20;
 constexpr std::size_t kReasonsInWords = 3;
 constexpr std::size_t kMostPlans = 16;  // that are made to see whether they fit to the byte
 constexpr double kTera = 1e12;
@@ -179,10 +180,45 @@ std::string text_of(const Outcome& outcome, const PlanOptions& options) {
 
 }  // namespace
 
+namespace {
+
+void say_largest(const config::Run& run, const cluster::Cluster& cluster, std::int64_t ranks, bool json) {
+  const std::optional<model::Model> largest = train::largest_model(run, cluster, ranks);
+  if (!largest) base::not_legal("{}: not even one head of one layer fits {} ranks of \"{}\"", run.name, ranks, cluster.name);
+  const std::int64_t parameters = model::parameter_count(*largest);
+  if (json) {
+    fmt::print("{}\n", base::write_json(Json::object({{"parameters", parameters},
+                                                      {"layers", largest->layers},
+                                                      {"width", largest->width},
+                                                      {"heads", largest->heads},
+                                                      {"ffn", largest->ffn}}),
+                                        base::JsonLayout::pretty));
+    return;
+  }
+  fmt::print("{} ranks of \"{}\" can train a model of these proportions with up to {} parameters: {} layers, width {}, {} heads\n", ranks,
+             cluster.name, count_text(static_cast<double>(parameters)), largest->layers, largest->width, largest->heads);
+}
+
+void say_smallest(const config::Run& run, const cluster::Cluster& cluster, bool json) {
+  const std::int64_t nodes = train::fewest_nodes(run, cluster, kMostNodes);
+  if (nodes == 0) base::not_legal("{}: no number of nodes of \"{}\" up to {} holds the model", run.name, cluster.name, kMostNodes);
+  const std::int64_t devices = nodes * cluster.devices_per_node;
+  if (json) {
+    fmt::print("{}\n", base::write_json(Json::object({{"nodes", nodes}, {"devices", devices}}), base::JsonLayout::pretty));
+    return;
+  }
+  fmt::print("the model needs {} node{} of \"{}\", {} device{}\n", nodes, nodes == 1 ? "" : "s", cluster.name, devices,
+             devices == 1 ? "" : "s");
+}
+
+}  // namespace
+
 void plan_search(io::FileSystem& file_system, const config::Run& run, const PlanOptions& options) {
   cluster::Cluster cluster = options.cluster.empty() ? train::machine_at_a_guess(run, std::max<std::int64_t>(1, options.run.ranks))
                                                      : train::open_cluster(file_system, options.cluster, run);
   const std::int64_t ranks = options.run.ranks > 0 ? options.run.ranks : cluster.devices();
+  if (options.largest) return say_largest(run, cluster, ranks, options.run.json);
+  if (options.smallest) return say_smallest(run, cluster, options.run.json);
   const Outcome outcome = search_for(run, std::move(cluster), ranks, options);
   if (!options.html.empty()) write_page(file_system, outcome, options);
   if (options.run.json) {

@@ -78,7 +78,13 @@ class Search {
         return;
       }
       const Bounds bounds = estimator_.shape_bounds(shape);
-      if (too_large(bounds.device)) return remember_least(shape, bounds.device);
+      if (too_large(bounds.device)) {
+        // The bound is that of everything in shards.
+        Choice leanest = shape;
+        if (shape.strategy.data > 1) leanest.strategy.zero = 3;
+        leanest.strategy.keep_grads = shape.strategy.data == 1;
+        return remember_least(leanest, bounds.device);
+      }
       open_.push({.bound = bounds.step_seconds, .order = order_++, .is_shape = true, .choice = shape});
     });
   }

@@ -136,6 +136,8 @@ std::int64_t Sheet::least_live(std::int64_t rank) const {
   if (strategy_.schedule == "1f1b") return std::min(pipe - rank, micro_batches_);
   if (strategy_.schedule == "interleaved")
     return std::min(2 * (pipe - rank - 1) + (strategy_.chunks - 1) * pipe + 1, micro_batches_ * strategy_.chunks);
+  if (strategy_.schedule == "zb-h1") return std::min(pipe, micro_batches_);
+  if (strategy_.schedule == "zb-h2") return std::min(2 * pipe - 1, micro_batches_);
   return 1;
 }
 

@@ -170,6 +170,17 @@ Space whole_space(const Problem& problem, const Pins& pins, const Strategy& rest
           .rest = rest};
 }
 
+Space lean_space(const Problem& problem, const Pins& pins, const Strategy& rest) {
+  Space space = whole_space(problem, pins, rest);
+  space.micro = {space.micro.front()};
+  if (!pins.schedule) space.schedule = {"1f1b"};
+  if (!pins.recompute) space.recompute = {Recompute::full};
+  if (!pins.keep_params) space.keep_params = {false};
+  if (!pins.keep_grads) space.keep_grads = {true, false};
+  if (!pins.zero) space.zero = {0, 3};
+  return space;
+}
+
 std::vector<std::string> contradictions(const Problem& problem, const Pins& pins) {
   std::vector<std::string> found;
   const auto against = [&](bool holds, std::string text) {

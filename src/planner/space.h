@@ -47,6 +47,9 @@ struct Space {
 // Everything that is not pinned, as far as it can pay: schedules that others beat everywhere are left out.
 Space whole_space(const Problem& problem, const Pins& pins, const strategy::Strategy& rest);
 
+// Of the same, what holds least: whether anything fits is decided there.
+Space lean_space(const Problem& problem, const Pins& pins, const strategy::Strategy& rest);
+
 // Pairs of pins that contradict each other or the problem, each in words that name both.
 std::vector<std::string> contradictions(const Problem& problem, const Pins& pins);
 

@@ -2,6 +2,8 @@
 
 #include <algorithm>
 #include <memory>
+#include <numeric>
+#include <utility>
 
 #include <fmt/format.h>
 #include <fmt/ranges.h>
@@ -15,14 +17,26 @@ namespace {
 
 constexpr std::int64_t kMostNodes = 1 << 20;
 
-bool anything_fits(const config::Run& run, cluster::Cluster cluster, std::int64_t nodes) {
-  cluster.nodes = nodes;
-  const planner::Problem problem = planning_problem(run, cluster, cluster.devices());
+bool anything_fits(const config::Run& run, const cluster::Cluster& cluster, std::int64_t ranks) {
+  const planner::Problem problem = planning_problem(run, cluster, ranks);
   planner::Estimator estimator(problem);
   planner::SearchOptions options;
   options.first_that_fits = true;
-  return !planner::search(estimator, planner::whole_space(problem, pins_of(run), run.strategy), options).candidates.empty();
+  return !planner::search(estimator, planner::lean_space(problem, pins_of(run), run.strategy), options).candidates.empty();
 }
+
+bool fits_on_nodes(const config::Run& run, cluster::Cluster cluster, std::int64_t nodes) {
+  cluster.nodes = nodes;
+  if (anything_fits(run, cluster, cluster.devices())) return true;
+  // A small run need not use all of one node.
+  const std::vector<std::int64_t> fewer = nodes == 1 ? planner::divisors(cluster.devices_per_node) : std::vector<std::int64_t>{};
+  return std::any_of(fewer.begin(), fewer.end(), [&](std::int64_t ranks) { return anything_fits(run, cluster, ranks); });
+}
+
+// Heads come in eights where there are many, so that tensor ranks can share them out.
+std::int64_t heads_at(std::int64_t step) { return step < 8 ? step : 8 * (step - 7); }
+
+constexpr std::int64_t kMostSteps = 1 << 16;
 
 }  // namespace
 
@@ -95,15 +109,43 @@ config::Run decided(config::Run run, const planner::Choice& choice) {
 
 std::int64_t fewest_nodes(const config::Run& run, const cluster::Cluster& cluster, std::int64_t most) {
   std::int64_t enough = 1;
-  while (enough <= most && !anything_fits(run, cluster, enough)) enough *= 2;
+  while (enough <= most && !fits_on_nodes(run, cluster, enough)) enough *= 2;
   if (enough > most) return 0;
   // Between two powers of two more nodes do not always hold more, since they must divide the layers or the batch: each is tried, of
   // large clusters every 32nd part.
   const std::int64_t step = std::max<std::int64_t>(1, enough / 64);
   for (std::int64_t nodes = enough / 2 + step; nodes < enough; nodes += step) {
-    if (anything_fits(run, cluster, nodes)) return nodes;
+    if (fits_on_nodes(run, cluster, nodes)) return nodes;
   }
   return enough;
+}
+
+model::Model scaled_model(const model::Model& model, std::int64_t heads) {
+  model::Model scaled = model;
+  const auto share = [&](std::int64_t count) { return std::max<std::int64_t>(1, (count * heads + model.heads / 2) / model.heads); };
+  scaled.heads = heads;
+  scaled.kv_heads = model.kv_heads == model.heads ? heads : std::gcd(heads, model.kv_heads);
+  scaled.width = heads * model.head_dim;
+  scaled.ffn = share(model.ffn);
+  scaled.layers = share(model.layers);
+  return scaled;
+}
+
+std::optional<model::Model> largest_model(const config::Run& run, const cluster::Cluster& cluster, std::int64_t ranks) {
+  const auto fits = [&](std::int64_t step) {
+    config::Run other = run;
+    other.model = scaled_model(run.model, heads_at(step));
+    return anything_fits(other, cluster, ranks);
+  };
+  if (!fits(1)) return std::nullopt;
+  std::int64_t low = 1;
+  std::int64_t high = 2;
+  while (high < kMostSteps && fits(high)) low = std::exchange(high, 2 * high);
+  while (high - low > 1) {
+    const std::int64_t middle = (low + high) / 2;
+    (fits(middle) ? low : high) = middle;
+  }
+  return scaled_model(run.model, heads_at(low));
 }
 
 void refuse(const config::Run& run, const cluster::Cluster& cluster, const planner::Problem& problem, const planner::Found& found) {

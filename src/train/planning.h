@@ -1,6 +1,7 @@
 // From a run and a cluster to what the planner searches, and back to a run that it decided.
 #pragma once
 
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -28,5 +29,11 @@ config::Run decided(config::Run run, const planner::Choice& choice);
 
 // The fewest nodes of such a cluster on which anything fits; 0 where `most` are not enough.
 std::int64_t fewest_nodes(const config::Run& run, const cluster::Cluster& cluster, std::int64_t most);
+
+// The run's model with another number of heads, layers and widths growing with them.
+model::Model scaled_model(const model::Model& model, std::int64_t heads);
+
+// The largest of these for which any strategy fits `ranks` of the cluster's devices; nullopt where the smallest does not.
+std::optional<model::Model> largest_model(const config::Run& run, const cluster::Cluster& cluster, std::int64_t ranks);
 
 }  // namespace plimsoll::train

@@ -68,6 +68,15 @@ TEST_F(PlanSearch, SaysWhyNeighboursLost) {
     EXPECT_NE(ended.out.find(part), std::string::npos) << part << "\n" << ended.out;
 }
 
+TEST_F(PlanSearch, LargestModelAndSmallestCluster) {
+  const Ended largest = plan({"--cluster", "dgx-h100", "--ranks", "2", "--largest", "--json", "--set", "limits.device=8MiB"});
+  ASSERT_EQ(largest.exit_code, 0) << largest.err;
+  EXPECT_GT(base::parse_json(largest.out, "largest").at("parameters").as_integer(), 10'000);
+  const Ended smallest = plan({"--cluster", "dgx-h100", "--smallest", "--json"});
+  ASSERT_EQ(smallest.exit_code, 0) << smallest.err;
+  EXPECT_EQ(base::parse_json(smallest.out, "smallest").at("nodes").as_integer(), 1);
+}
+
 TEST_F(PlanSearch, ARunMayLeaveItsStrategyOpen) {
   const Ended ended = folder_.plimsoll({"train", "run.json", "--set", "strategy=\"auto\"", "--ranks", "2"});
   ASSERT_EQ(ended.exit_code, 0) << ended.err;

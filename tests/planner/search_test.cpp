@@ -131,6 +131,25 @@ TEST(PlannerSearch, BoundsAreNeverAboveWhatIsFound) {
   }
 }
 
+TEST(PlannerSearch, TheLeanestFitsWhereAnythingDoes) {
+  int fits = 0;
+  for (const ProblemSizes& sizes : small_cases()) {
+    for (const double memory : {0.3, 0.6, 1.0}) {
+      ProblemSizes tight = sizes;
+      tight.memory = memory * sizes.memory;
+      const Problem problem = small_problem(tight);
+      Estimator whole(problem);
+      Estimator lean(problem);
+      const bool any = !planner::search(whole, planner::whole_space(problem, {}, {}), {.first_that_fits = true}).candidates.empty();
+      EXPECT_EQ(!planner::search(lean, planner::lean_space(problem, {}, {}), {.first_that_fits = true}).candidates.empty(), any)
+          << tight.ranks << " ranks, " << tight.layers << " layers, memory " << tight.memory;
+      fits += any ? 1 : 0;
+    }
+  }
+  EXPECT_GT(fits, 20);
+  EXPECT_LT(fits, 3 * static_cast<int>(small_cases().size()));
+}
+
 TEST(PlannerSearch, IsTheSameEveryTime) {
   const Problem problem = small_problem({.layers = 6, .ranks = 8, .memory = 0.1});
   const Space space = planner::whole_space(problem, {}, {});

@@ -100,6 +100,22 @@ TEST(Planning, NamesTheSmallestClusterThatHoldsTheModel) {
   }
 }
 
+TEST(Planning, TheLargestModelFitsAndTheNextDoesNot) {
+  config::Run run = run_with(R"("auto")", 1);
+  run.limits.device = base::Bytes{1ll << 30};
+  const cluster::Cluster cluster = cluster::preset("dgx-h100");
+  const std::optional<model::Model> largest = train::largest_model(run, cluster, 8);
+  ASSERT_TRUE(largest);
+  EXPECT_GT(model::parameter_count(*largest), model::parameter_count(run.model));
+  EXPECT_EQ(largest->width, largest->heads * largest->head_dim);
+  for (const std::int64_t heads : {largest->heads, largest->heads + 8}) {
+    run.model = train::scaled_model(run.model, heads);
+    const planner::Problem problem = train::planning_problem(run, cluster, 8);
+    planner::Estimator estimator(problem);
+    EXPECT_EQ(planner::search(estimator, train::planning_space(run, problem)).candidates.empty(), heads > largest->heads) << heads;
+  }
+}
+
 TEST(Planning, PinsAreKept) {
   const config::Run run = run_with(R"({"tensor": 2, "recompute": "full"})", 2);
   const planner::Problem problem = train::planning_problem(run, cluster::preset("dgx-h100"), 8);
