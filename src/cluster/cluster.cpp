@@ -10,6 +10,9 @@ namespace plimsoll::cluster {
 
 namespace {
 
+constexpr std::int64_t kMostNodes = 10'000'000;
+constexpr std::int64_t kMostDevices = 100'000;  // of a node
+
 bool positive(double rate) { return std::isfinite(rate) && rate > 0.0; }
 bool not_negative(double rate) { return std::isfinite(rate) && rate >= 0.0; }
 
@@ -107,8 +110,11 @@ std::string_view name_of(AttentionForm form) { return form == AttentionForm::til
 
 std::vector<std::string> problems_of(const Cluster& cluster) {
   std::vector<std::string> problems;
-  if (cluster.nodes < 1) problems.push_back(fmt::format("nodes is {}, expected 1 or more", cluster.nodes));
-  if (cluster.devices_per_node < 1) problems.push_back(fmt::format("devices_per_node is {}, expected 1 or more", cluster.devices_per_node));
+  const auto need_count = [&](std::string_view key, std::int64_t found, std::int64_t most) {
+    if (found < 1 || found > most) problems.push_back(fmt::format("{} is {}, expected 1 to {}", key, found, most));
+  };
+  need_count("nodes", cluster.nodes, kMostNodes);
+  need_count("devices_per_node", cluster.devices_per_node, kMostDevices);
   if (!not_negative(cluster.price)) problems.push_back(fmt::format("price is {}, expected 0 or more", cluster.price));
   if (cluster.host.memory.count < 0 || cluster.host.disk.count < 0 || !not_negative(cluster.host.bandwidth))
     problems.emplace_back("host has a negative size or rate, expected 0 or more");

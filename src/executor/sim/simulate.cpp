@@ -1,9 +1,11 @@
 #include "executor/sim/simulate.h"
 
 #include <algorithm>
+#include <map>
 #include <queue>
 #include <set>
 #include <unordered_map>
+#include <unordered_set>
 
 #include "base/error.h"
 #include "base/random.h"
@@ -35,7 +37,7 @@ struct Actor {
   std::vector<std::uint8_t> given{};     // tokens
   std::vector<std::uint16_t> awaited{};  // by token: lanes that wait for it
   std::array<Flows::ResourceId, kWires> wires{};
-  std::array<std::vector<std::uint32_t>, ops::kAxes> groups{};  // actors that it meets, in order
+  std::array<std::uint32_t, ops::kAxes> groups{};  // whom it meets on each axis
   // What it does now, and since when.
   int computing = 0;
   int moving = 0;
@@ -48,6 +50,20 @@ struct Place {
   std::uint32_t lane = 0;
 };
 
+// Actors that meet each other on an axis, and who of them has come to the meeting that is next.
+struct Group {
+  std::vector<std::uint32_t> members{};
+  std::vector<Place> arrived{};
+};
+
+// Spreads numbers over all 64 bits, so that what is made of several hardly ever meets another.
+std::uint64_t mixed(std::uint64_t value) {
+  value += 0x9E3779B97F4A7C15ull;
+  value = (value ^ (value >> 30)) * 0xBF58476D1CE4E5B9ull;
+  value = (value ^ (value >> 27)) * 0x94D049BB133111EBull;
+  return value ^ (value >> 31);
+}
+
 class Clock {
  public:
   Clock(const Script& script, const cluster::Cluster& cluster, const Options& options)
@@ -56,8 +72,7 @@ class Clock {
     for (std::size_t part = 0; part < script.parts.size(); ++part) {
       for (std::int32_t data = 0; data < static_cast<std::int32_t>(data_parts_.size()); ++data) add_actor(part, data);
     }
-    for (std::uint32_t actor = 0; actor < actors_.size(); ++actor) find_groups(actor);
-    meetings_.resize(actors_.size() * ops::kAxes);
+    find_groups();
     if (cluster.device.cores > 0)
       cores_ = flows_.add_resource(static_cast<double>(cluster.device.cores) * static_cast<double>(cluster.nodes));
     shares_cores_ = cluster.device.cores > 0;
@@ -134,36 +149,40 @@ class Clock {
     actors_.push_back(std::move(actor));
   }
 
-  bool meet(ops::Axis axis, const Actor& a, const Actor& b) const {
-    const bool same_pipe = a.part->pipe == b.part->pipe;
-    const bool same_tensor = options_.tensor_folded || a.part->tensor == b.part->tensor;
-    const bool same_data = a.data_part == b.data_part;
+  // Actors that meet on an axis have the same key there.
+  std::array<std::int64_t, 4> key_of(ops::Axis axis, std::uint32_t index) const {
+    const Actor& actor = actors_[index];
+    const auto number = static_cast<std::int64_t>(axis);
+    const std::int64_t pipe = actor.part->pipe;
+    const std::int64_t tensor = options_.tensor_folded ? 0 : actor.part->tensor;
     switch (axis) {
-      case ops::Axis::tensor: return same_pipe && same_data;
-      case ops::Axis::tensor_inner:
-        return same_pipe && same_data && a.part->tensor / plan_.mesh.tensor_inner == b.part->tensor / plan_.mesh.tensor_inner;
+      case ops::Axis::tensor: return {number, pipe, actor.data_part, 0};
+      case ops::Axis::tensor_inner: return {number, pipe, actor.data_part, tensor / plan_.mesh.tensor_inner};
       case ops::Axis::data:
       case ops::Axis::data_inner:
-      case ops::Axis::data_outer: return same_pipe && same_tensor;
-      case ops::Axis::pipe: return same_tensor && same_data;
-      case ops::Axis::tied:
-        return same_tensor && same_data && (a.part->pipe == 0 || a.part->pipe == plan_.mesh.tied) &&
-               (b.part->pipe == 0 || b.part->pipe == plan_.mesh.tied);
+      case ops::Axis::data_outer: return {number, pipe, tensor, 0};
+      case ops::Axis::pipe: return {number, tensor, actor.data_part, 0};
+      case ops::Axis::tied: break;
     }
-    return false;
+    const bool tied = pipe == 0 || pipe == plan_.mesh.tied;
+    return {number, tensor, actor.data_part, tied ? -1 : pipe};
   }
 
-  void find_groups(std::uint32_t actor) {
-    for (std::size_t axis = 0; axis < ops::kAxes; ++axis) {
-      for (std::uint32_t other = 0; other < actors_.size(); ++other) {
-        if (other == actor || meet(static_cast<ops::Axis>(axis), actors_[actor], actors_[other]))
-          actors_[actor].groups[axis].push_back(other);
+  void find_groups() {
+    std::map<std::array<std::int64_t, 4>, std::uint32_t> known;
+    for (std::uint32_t actor = 0; actor < actors_.size(); ++actor) {
+      for (std::size_t axis = 0; axis < ops::kAxes; ++axis) {
+        const auto [found, fresh] =
+            known.try_emplace(key_of(static_cast<ops::Axis>(axis), actor), static_cast<std::uint32_t>(groups_.size()));
+        if (fresh) groups_.emplace_back();
+        groups_[found->second].members.push_back(actor);
+        actors_[actor].groups[axis] = found->second;
       }
     }
   }
 
   std::uint32_t actor_at(std::int32_t pipe, const Actor& beside) const {
-    const std::vector<std::uint32_t>& line = beside.groups[static_cast<std::size_t>(ops::Axis::pipe)];
+    const std::vector<std::uint32_t>& line = groups_[beside.groups[static_cast<std::size_t>(ops::Axis::pipe)]].members;
     const auto found = std::find_if(line.begin(), line.end(), [&](std::uint32_t each) { return actors_[each].part->pipe == pipe; });
     if (found == line.end()) base::bad_input("a message goes to place {} of the pipe axis, which has {} places", pipe, plan_.mesh.pipe);
     return *found;
@@ -339,9 +358,10 @@ class Clock {
     owners_[flow] = {std::move(places), message, works};
   }
 
-  std::uint64_t message_key(std::uint32_t from, std::uint32_t to, const Step& step, std::int32_t micro_batch) const {
-    const std::uint64_t pair = static_cast<std::uint64_t>(from) * actors_.size() + to;
-    return (pair << 32) | static_cast<std::uint32_t>(plan::tag_of(step.message, micro_batch));
+  static std::uint64_t message_key(std::uint32_t from, std::uint32_t to, const Step& step, std::int32_t micro_batch) {
+    const std::uint64_t pair = (static_cast<std::uint64_t>(from) << 32) | to;
+    const std::uint64_t message = (static_cast<std::uint64_t>(step.message.tag) << 32) | static_cast<std::uint32_t>(micro_batch);
+    return mixed(mixed(pair) ^ message);
   }
 
   // All members have come: the transfer holds the same wire of each.
@@ -388,15 +408,9 @@ class Clock {
   }
 
   bool arrive(const Place& place, const Actor& actor, const Step& step) {
-    const auto axis = static_cast<std::size_t>(step.axis);
-    const std::vector<std::uint32_t>& group = actor.groups[axis];
-    if (group.size() == 1) {
-      begin_transfer({place}, step, kNoMessage);
-      return false;
-    }
-    std::vector<Place>& meeting = meetings_[group.front() * ops::kAxes + axis];
-    meeting.push_back(place);
-    if (meeting.size() == group.size()) begin_transfer(std::exchange(meeting, {}), step, kNoMessage);
+    Group& group = groups_[actor.groups[static_cast<std::size_t>(step.axis)]];
+    group.arrived.push_back(place);
+    if (group.arrived.size() == group.members.size()) begin_transfer(std::exchange(group.arrived, {}), step, kNoMessage);
     return false;
   }
 
@@ -430,9 +444,9 @@ class Clock {
   const Options& options_;
   std::vector<std::vector<std::int32_t>> data_parts_;
   std::vector<Actor> actors_;
-  std::vector<std::vector<Place>> meetings_;  // by the group's first actor and axis: who has come
+  std::vector<Group> groups_;
   std::unordered_map<std::uint64_t, Place> receivers_;
-  std::set<std::uint64_t> arrived_;
+  std::unordered_set<std::uint64_t> arrived_;
   Flows flows_;
   std::vector<Owner> owners_;  // by flow
   Flows::ResourceId cores_ = 0;
