@@ -2,10 +2,10 @@
 // version that ever was and computes each gradient by one rank whose stages are set to the versions that the definition names.
 #include <gtest/gtest.h>
 
-#include "base/error.h"
 #include "ranks/compare.h"
 #include "ranks/layouts.h"
 #include "strategy/stages.h"
+#include "support/refusal.h"
 #include "train/weights.h"
 
 namespace plimsoll::ranks {
@@ -176,13 +176,8 @@ TEST(Versions, AreAsManyAsTheScheduleNeeds) {
 
 TEST(Versions, AreRefusedWhereTheyCannotBe) {
   const auto refused = [](const Task& task, const Layout& layout, std::string_view words) {
-    try {
-      train(task, layout);
-      FAIL() << "not refused";
-    } catch (const base::Error& error) {
-      EXPECT_EQ(error.kind(), base::ErrorKind::not_legal) << error.what();
-      EXPECT_NE(std::string_view(error.what()).find(words), std::string_view::npos) << error.what();
-    }
+    const std::string said = tests::refusal([&] { train(task, layout); }, base::ErrorKind::not_legal);
+    EXPECT_NE(said.find(words), std::string::npos) << said;
   };
   const Kind kind{"pipedream", 2, 1, 4, false, stashed(2)};
   Task clipped = task_of(kind);

@@ -1,4 +1,4 @@
-// What bad input is answered with.
+// What bad input, or what is not legal, is answered with.
 #pragma once
 
 #include <string>
@@ -7,13 +7,13 @@
 
 namespace plimsoll::tests {
 
-// The message of the bad_input error that `action` must throw.
+// The message of the error that `action` must throw.
 template <typename Action>
-std::string refusal(Action&& action) {
+std::string refusal(Action&& action, base::ErrorKind kind = base::ErrorKind::bad_input) {
   try {
     action();
   } catch (const base::Error& error) {
-    return error.kind() == base::ErrorKind::bad_input ? error.what() : "(another kind) " + std::string(error.what());
+    return error.kind() == kind ? error.what() : "(another kind) " + std::string(error.what());
   }
   return "(no error)";
 }
