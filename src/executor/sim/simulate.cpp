@@ -1,14 +1,13 @@
 #include "executor/sim/simulate.h"
 
 #include <algorithm>
-#include <map>
 #include <queue>
-#include <set>
 #include <unordered_map>
 #include <unordered_set>
 
 #include "base/error.h"
 #include "base/random.h"
+#include "executor/sim/crew.h"
 #include "executor/sim/flows.h"
 
 namespace plimsoll::executor::sim {
@@ -16,45 +15,6 @@ namespace plimsoll::executor::sim {
 namespace {
 
 constexpr double kLeastShareOfTime = 0.05;  // jitter does not make a computation faster than this
-
-// One stream of an actor.
-struct LaneState {
-  std::uint32_t turn = 0;
-  std::uint32_t step = 0;
-  bool entered = false;
-  double began = 0.0;
-};
-
-// Ranks that behave alike: a class, and some of its data places.
-struct Actor {
-  const Part* part = nullptr;
-  std::size_t part_index = 0;
-  std::int32_t data_part = 0;
-  std::int64_t ranks = 1;
-  std::int32_t first_rank = 0;
-  double slowness = 1.0;
-  std::vector<LaneState> lanes{};
-  std::vector<std::uint8_t> given{};     // tokens
-  std::vector<std::uint16_t> awaited{};  // by token: lanes that wait for it
-  std::array<Flows::ResourceId, kWires> wires{};
-  std::array<std::uint32_t, ops::kAxes> groups{};  // whom it meets on each axis
-  // What it does now, and since when.
-  int computing = 0;
-  int moving = 0;
-  double since = 0.0;
-  RankTimes times{};
-};
-
-struct Place {
-  std::uint32_t actor = 0;
-  std::uint32_t lane = 0;
-};
-
-// Actors that meet each other on an axis, and who of them has come to the meeting that is next.
-struct Group {
-  std::vector<std::uint32_t> members{};
-  std::vector<Place> arrived{};
-};
 
 // Spreads numbers over all 64 bits, so that what is made of several hardly ever meets another.
 std::uint64_t mixed(std::uint64_t value) {
@@ -67,20 +27,15 @@ std::uint64_t mixed(std::uint64_t value) {
 class Clock {
  public:
   Clock(const Script& script, const cluster::Cluster& cluster, const Options& options)
-      : script_(script), plan_(*script.plan), options_(options) {
-    part_data();
-    for (std::size_t part = 0; part < script.parts.size(); ++part) {
-      for (std::int32_t data = 0; data < static_cast<std::int32_t>(data_parts_.size()); ++data) add_actor(part, data);
-    }
-    find_groups();
+      : script_(script), plan_(*script.plan), options_(options), crew_(crew_of(script, options, flows_)) {
     if (cluster.device.cores > 0)
       cores_ = flows_.add_resource(static_cast<double>(cluster.device.cores) * static_cast<double>(cluster.nodes));
     shares_cores_ = cluster.device.cores > 0;
   }
 
   Result run() {
-    for (std::uint32_t actor = 0; actor < actors_.size(); ++actor) {
-      for (std::uint32_t lane = 0; lane < actors_[actor].lanes.size(); ++lane) advance({actor, lane});
+    for (std::uint32_t actor = 0; actor < crew_.actors.size(); ++actor) {
+      for (std::uint32_t lane = 0; lane < crew_.actors[actor].lanes.size(); ++lane) advance({actor, lane});
     }
     while (!events_.empty()) {
       const Event event = events_.top();
@@ -99,95 +54,6 @@ class Clock {
   }
 
  private:
-  // ---- who there is
-
-  // Data places that somebody makes different are each a part of the axis; the others are one.
-  void part_data() {
-    const std::int32_t data = plan_.mesh.data;
-    std::set<std::int32_t> alone;
-    for (const Straggler& straggler : options_.stragglers) {
-      if (straggler.rank < 0 || straggler.rank >= plan_.mesh.ranks() || !(straggler.factor > 0.0))
-        base::bad_input("found rank {} to be {} times as slow, expected one of {} ranks and more than 0", straggler.rank, straggler.factor,
-                        plan_.mesh.ranks());
-      alone.insert(plan_.mesh.place(ops::Axis::data, straggler.rank));
-    }
-    for (std::int32_t place = 0; options_.jitter > 0.0 && place < data; ++place) alone.insert(place);
-    std::vector<std::int32_t> rest;
-    for (std::int32_t place = 0; place < data; ++place) {
-      if (!alone.contains(place)) rest.push_back(place);
-    }
-    if (!rest.empty()) data_parts_.push_back(rest);
-    for (const std::int32_t place : alone) data_parts_.push_back({place});
-  }
-
-  std::int32_t rank_at(std::int32_t pipe, std::int32_t data, std::int32_t tensor) const {
-    return (pipe * plan_.mesh.data + data) * plan_.mesh.tensor + tensor;
-  }
-
-  void add_actor(std::size_t part_index, std::int32_t data_part) {
-    const Part& part = script_.parts[part_index];
-    const std::vector<std::int32_t>& places = data_parts_[static_cast<std::size_t>(data_part)];
-    Actor actor{.part = &part, .part_index = part_index, .data_part = data_part};
-    actor.ranks = static_cast<std::int64_t>(places.size()) * (options_.tensor_folded ? plan_.mesh.tensor : 1);
-    actor.first_rank = rank_at(part.pipe, places.front(), part.tensor);
-    for (const Straggler& straggler : options_.stragglers) {
-      const bool same_tensor = options_.tensor_folded || plan_.mesh.place(ops::Axis::tensor, straggler.rank) == part.tensor;
-      if (same_tensor && plan_.mesh.place(ops::Axis::pipe, straggler.rank) == part.pipe && places.size() == 1 &&
-          plan_.mesh.place(ops::Axis::data, straggler.rank) == places.front())
-        actor.slowness *= straggler.factor;
-    }
-    actor.lanes.resize(part.lanes.size());
-    actor.given.assign(part.tokens, 0);
-    actor.awaited.assign(part.tokens, 0);
-    for (Flows::ResourceId& wire : actor.wires) wire = flows_.add_resource(1.0);
-    actor.times.name = part.rank_class->name;
-    if (data_parts_.size() > 1 && places.size() == 1) actor.times.name += fmt::format(", data {}", places.front());
-    actor.times.rank_class = part_index;
-    actor.times.ranks = actor.ranks;
-    actor.times.first_rank = actor.first_rank;
-    for (const Lane& lane : part.lanes) actor.times.lanes.push_back(lane.kind);
-    actors_.push_back(std::move(actor));
-  }
-
-  // Actors that meet on an axis have the same key there.
-  std::array<std::int64_t, 4> key_of(ops::Axis axis, std::uint32_t index) const {
-    const Actor& actor = actors_[index];
-    const auto number = static_cast<std::int64_t>(axis);
-    const std::int64_t pipe = actor.part->pipe;
-    const std::int64_t tensor = options_.tensor_folded ? 0 : actor.part->tensor;
-    switch (axis) {
-      case ops::Axis::tensor: return {number, pipe, actor.data_part, 0};
-      case ops::Axis::tensor_inner: return {number, pipe, actor.data_part, tensor / plan_.mesh.tensor_inner};
-      case ops::Axis::data:
-      case ops::Axis::data_inner:
-      case ops::Axis::data_outer: return {number, pipe, tensor, 0};
-      case ops::Axis::pipe: return {number, tensor, actor.data_part, 0};
-      case ops::Axis::tied: break;
-    }
-    const bool tied = pipe == 0 || pipe == plan_.mesh.tied;
-    return {number, tensor, actor.data_part, tied ? -1 : pipe};
-  }
-
-  void find_groups() {
-    std::map<std::array<std::int64_t, 4>, std::uint32_t> known;
-    for (std::uint32_t actor = 0; actor < actors_.size(); ++actor) {
-      for (std::size_t axis = 0; axis < ops::kAxes; ++axis) {
-        const auto [found, fresh] =
-            known.try_emplace(key_of(static_cast<ops::Axis>(axis), actor), static_cast<std::uint32_t>(groups_.size()));
-        if (fresh) groups_.emplace_back();
-        groups_[found->second].members.push_back(actor);
-        actors_[actor].groups[axis] = found->second;
-      }
-    }
-  }
-
-  std::uint32_t actor_at(std::int32_t pipe, const Actor& beside) const {
-    const std::vector<std::uint32_t>& line = groups_[beside.groups[static_cast<std::size_t>(ops::Axis::pipe)]].members;
-    const auto found = std::find_if(line.begin(), line.end(), [&](std::uint32_t each) { return actors_[each].part->pipe == pipe; });
-    if (found == line.end()) base::bad_input("a message goes to place {} of the pipe axis, which has {} places", pipe, plan_.mesh.pipe);
-    return *found;
-  }
-
   // ---- time
 
   struct Event {
@@ -221,7 +87,7 @@ class Clock {
 
   // Runs the lane until it has to wait.
   void advance(const Place& place) {
-    Actor& actor = actors_[place.actor];
+    Actor& actor = crew_.actors[place.actor];
     LaneState& lane = actor.lanes[place.lane];
     const std::vector<Turn>& turns = actor.part->lanes[place.lane].turns;
     while (lane.turn < turns.size()) {
@@ -284,12 +150,12 @@ class Clock {
       case Step::Kind::work: return begin_work(place, actor, step);
       case Step::Kind::meet: return arrive(place, actor, step);
       case Step::Kind::send: {
-        const std::uint32_t to = actor_at(step.peer, actor);
+        const std::uint32_t to = crew_.actor_at(step.peer, actor);
         begin_transfer({place}, step, message_key(place.actor, to, step, turn.micro_batch));
         return false;
       }
       case Step::Kind::receive: {
-        const std::uint64_t key = message_key(actor_at(step.peer, actor), place.actor, step, turn.micro_batch);
+        const std::uint64_t key = message_key(crew_.actor_at(step.peer, actor), place.actor, step, turn.micro_batch);
         if (arrived_.erase(key) > 0) return true;
         receivers_[key] = place;
         return false;
@@ -301,7 +167,7 @@ class Clock {
 
   // A step that waited is over.
   void go_on(const Place& place) {
-    ++actors_[place.actor].lanes[place.lane].step;
+    ++crew_.actors[place.actor].lanes[place.lane].step;
     advance(place);
   }
 
@@ -337,7 +203,7 @@ class Clock {
   }
 
   void end_work(const Place& place) {
-    Actor& actor = actors_[place.actor];
+    Actor& actor = crew_.actors[place.actor];
     account(actor);
     --actor.computing;
     go_on(place);
@@ -369,7 +235,7 @@ class Clock {
     std::vector<Flows::ResourceId> resources;
     double ranks = 0.0;
     for (const Place& place : places) {
-      Actor& actor = actors_[place.actor];
+      Actor& actor = crew_.actors[place.actor];
       account(actor);
       ++actor.moving;
       ranks += static_cast<double>(actor.ranks);
@@ -388,7 +254,7 @@ class Clock {
     const Owner owner = std::move(owners_[flow]);
     flows_.finish(now_, flow, ends());
     for (const Place& place : owner.places) {
-      Actor& actor = actors_[place.actor];
+      Actor& actor = crew_.actors[place.actor];
       account(actor);
       --(owner.works ? actor.computing : actor.moving);
     }
@@ -408,7 +274,7 @@ class Clock {
   }
 
   bool arrive(const Place& place, const Actor& actor, const Step& step) {
-    Group& group = groups_[actor.groups[static_cast<std::size_t>(step.axis)]];
+    Group& group = crew_.groups[actor.groups[static_cast<std::size_t>(step.axis)]];
     group.arrived.push_back(place);
     if (group.arrived.size() == group.members.size()) begin_transfer(std::exchange(group.arrived, {}), step, kNoMessage);
     return false;
@@ -417,7 +283,7 @@ class Clock {
   // ---- the end
 
   void require_end() const {
-    for (const Actor& actor : actors_) {
+    for (const Actor& actor : crew_.actors) {
       for (std::size_t lane = 0; lane < actor.lanes.size(); ++lane) {
         const std::vector<Turn>& turns = actor.part->lanes[lane].turns;
         if (actor.lanes[lane].turn == turns.size()) continue;
@@ -431,7 +297,7 @@ class Clock {
     Result result{.seconds = now_, .ranks = plan_.mesh.ranks(), .times = {}, .routines = {}, .bytes = bytes_};
     result.model_flops = model_flops_;
     result.hardware_flops = hardware_flops_;
-    for (Actor& actor : actors_) {
+    for (Actor& actor : crew_.actors) {
       actor.times.waiting = now_ - actor.times.computing - actor.times.exposed;
       result.times.push_back(std::move(actor.times));
     }
@@ -442,12 +308,10 @@ class Clock {
   const Script& script_;
   const plan::Plan& plan_;
   const Options& options_;
-  std::vector<std::vector<std::int32_t>> data_parts_;
-  std::vector<Actor> actors_;
-  std::vector<Group> groups_;
+  Flows flows_;
+  Crew crew_;
   std::unordered_map<std::uint64_t, Place> receivers_;
   std::unordered_set<std::uint64_t> arrived_;
-  Flows flows_;
   std::vector<Owner> owners_;  // by flow
   Flows::ResourceId cores_ = 0;
   bool shares_cores_ = false;

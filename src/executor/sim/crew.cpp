@@ -1,0 +1,127 @@
+#include "executor/sim/crew.h"
+
+#include <algorithm>
+#include <map>
+#include <set>
+
+#include "base/error.h"
+
+namespace plimsoll::executor::sim {
+
+namespace {
+
+class Mustering {
+ public:
+  Mustering(const Script& script, const Options& options, Flows& flows)
+      : script_(script), plan_(*script.plan), options_(options), flows_(flows) {}
+
+  Crew run() {
+    part_data();
+    for (std::size_t part = 0; part < script_.parts.size(); ++part) {
+      for (std::int32_t data = 0; data < static_cast<std::int32_t>(data_parts_.size()); ++data) add_actor(part, data);
+    }
+    find_groups();
+    return std::move(crew_);
+  }
+
+ private:
+  // Data places that somebody makes different are each a part of the axis; the others are one.
+  void part_data() {
+    const std::int32_t data = plan_.mesh.data;
+    std::set<std::int32_t> alone;
+    for (const Straggler& straggler : options_.stragglers) {
+      if (straggler.rank < 0 || straggler.rank >= plan_.mesh.ranks() || !(straggler.factor > 0.0))
+        base::bad_input("found rank {} to be {} times as slow, expected one of {} ranks and more than 0", straggler.rank, straggler.factor,
+                        plan_.mesh.ranks());
+      alone.insert(plan_.mesh.place(ops::Axis::data, straggler.rank));
+    }
+    for (std::int32_t place = 0; options_.jitter > 0.0 && place < data; ++place) alone.insert(place);
+    std::vector<std::int32_t> rest;
+    for (std::int32_t place = 0; place < data; ++place) {
+      if (!alone.contains(place)) rest.push_back(place);
+    }
+    if (!rest.empty()) data_parts_.push_back(rest);
+    for (const std::int32_t place : alone) data_parts_.push_back({place});
+  }
+
+  std::int32_t rank_at(std::int32_t pipe, std::int32_t data, std::int32_t tensor) const {
+    return (pipe * plan_.mesh.data + data) * plan_.mesh.tensor + tensor;
+  }
+
+  void add_actor(std::size_t part_index, std::int32_t data_part) {
+    const Part& part = script_.parts[part_index];
+    const std::vector<std::int32_t>& places = data_parts_[static_cast<std::size_t>(data_part)];
+    Actor actor{.part = &part, .part_index = part_index, .data_part = data_part};
+    actor.ranks = static_cast<std::int64_t>(places.size()) * (options_.tensor_folded ? plan_.mesh.tensor : 1);
+    actor.first_rank = rank_at(part.pipe, places.front(), part.tensor);
+    for (const Straggler& straggler : options_.stragglers) {
+      const bool same_tensor = options_.tensor_folded || plan_.mesh.place(ops::Axis::tensor, straggler.rank) == part.tensor;
+      if (same_tensor && plan_.mesh.place(ops::Axis::pipe, straggler.rank) == part.pipe && places.size() == 1 &&
+          plan_.mesh.place(ops::Axis::data, straggler.rank) == places.front())
+        actor.slowness *= straggler.factor;
+    }
+    actor.lanes.resize(part.lanes.size());
+    actor.given.assign(part.tokens, 0);
+    actor.awaited.assign(part.tokens, 0);
+    for (Flows::ResourceId& wire : actor.wires) wire = flows_.add_resource(1.0);
+    actor.times.name = part.rank_class->name;
+    if (data_parts_.size() > 1 && places.size() == 1) actor.times.name += fmt::format(", data {}", places.front());
+    actor.times.rank_class = part_index;
+    actor.times.ranks = actor.ranks;
+    actor.times.first_rank = actor.first_rank;
+    for (const Lane& lane : part.lanes) actor.times.lanes.push_back(lane.kind);
+    crew_.actors.push_back(std::move(actor));
+  }
+
+  // Actors that meet on an axis have the same key there.
+  std::array<std::int64_t, 4> key_of(ops::Axis axis, std::uint32_t index) const {
+    const Actor& actor = crew_.actors[index];
+    const auto number = static_cast<std::int64_t>(axis);
+    const std::int64_t pipe = actor.part->pipe;
+    const std::int64_t tensor = options_.tensor_folded ? 0 : actor.part->tensor;
+    switch (axis) {
+      case ops::Axis::tensor: return {number, pipe, actor.data_part, 0};
+      case ops::Axis::tensor_inner: return {number, pipe, actor.data_part, tensor / plan_.mesh.tensor_inner};
+      case ops::Axis::data:
+      case ops::Axis::data_inner:
+      case ops::Axis::data_outer: return {number, pipe, tensor, 0};
+      case ops::Axis::pipe: return {number, tensor, actor.data_part, 0};
+      case ops::Axis::tied: break;
+    }
+    const bool tied = pipe == 0 || pipe == plan_.mesh.tied;
+    return {number, tensor, actor.data_part, tied ? -1 : pipe};
+  }
+
+  void find_groups() {
+    std::map<std::array<std::int64_t, 4>, std::uint32_t> known;
+    for (std::uint32_t actor = 0; actor < crew_.actors.size(); ++actor) {
+      for (std::size_t axis = 0; axis < ops::kAxes; ++axis) {
+        const auto [found, fresh] =
+            known.try_emplace(key_of(static_cast<ops::Axis>(axis), actor), static_cast<std::uint32_t>(crew_.groups.size()));
+        if (fresh) crew_.groups.emplace_back();
+        crew_.groups[found->second].members.push_back(actor);
+        crew_.actors[actor].groups[axis] = found->second;
+      }
+    }
+  }
+
+  const Script& script_;
+  const plan::Plan& plan_;
+  const Options& options_;
+  Flows& flows_;
+  std::vector<std::vector<std::int32_t>> data_parts_;
+  Crew crew_;
+};
+
+}  // namespace
+
+std::uint32_t Crew::actor_at(std::int32_t pipe, const Actor& beside) const {
+  const std::vector<std::uint32_t>& line = groups[beside.groups[static_cast<std::size_t>(ops::Axis::pipe)]].members;
+  const auto found = std::find_if(line.begin(), line.end(), [&](std::uint32_t each) { return actors[each].part->pipe == pipe; });
+  if (found == line.end()) base::bad_input("a message goes to place {} of the pipe axis, which is not there", pipe);
+  return *found;
+}
+
+Crew crew_of(const Script& script, const Options& options, Flows& flows) { return Mustering(script, options, flows).run(); }
+
+}  // namespace plimsoll::executor::sim

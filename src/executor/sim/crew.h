@@ -1,0 +1,63 @@
+// Who takes part in a simulation: ranks that behave alike as one actor each, and whom each meets.
+#pragma once
+
+#include <array>
+#include <cstdint>
+#include <vector>
+
+#include "executor/sim/flows.h"
+#include "executor/sim/simulate.h"
+
+namespace plimsoll::executor::sim {
+
+// One stream of an actor.
+struct LaneState {
+  std::uint32_t turn = 0;
+  std::uint32_t step = 0;
+  bool entered = false;
+  double began = 0.0;
+};
+
+// Ranks that behave alike: a class, and some of its data places.
+struct Actor {
+  const Part* part = nullptr;
+  std::size_t part_index = 0;
+  std::int32_t data_part = 0;
+  std::int64_t ranks = 1;
+  std::int32_t first_rank = 0;
+  double slowness = 1.0;
+  std::vector<LaneState> lanes{};
+  std::vector<std::uint8_t> given{};     // tokens
+  std::vector<std::uint16_t> awaited{};  // by token: lanes that wait for it
+  std::array<Flows::ResourceId, kWires> wires{};
+  std::array<std::uint32_t, ops::kAxes> groups{};  // whom it meets on each axis
+  // What it does now, and since when.
+  int computing = 0;
+  int moving = 0;
+  double since = 0.0;
+  RankTimes times{};
+};
+
+struct Place {
+  std::uint32_t actor = 0;
+  std::uint32_t lane = 0;
+};
+
+// Actors that meet each other on an axis, and who of them has come to the meeting that is next.
+struct Group {
+  std::vector<std::uint32_t> members{};
+  std::vector<Place> arrived{};
+};
+
+struct Crew {
+  std::vector<Actor> actors;
+  std::vector<Group> groups;
+
+  // At another place of the pipe axis, in line with `beside`; bad_input when there is no such place.
+  std::uint32_t actor_at(std::int32_t pipe, const Actor& beside) const;
+};
+
+// bad_input when a straggler is none of the ranks. Every actor gets wires of its own in `flows`. `script` must outlive the crew.
+Crew crew_of(const Script& script, const Options& options, Flows& flows);
+
+}  // namespace plimsoll::executor::sim
