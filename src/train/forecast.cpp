@@ -51,6 +51,16 @@ bool wants_outline(const config::Run& run, const ForecastOptions& options) {
   return calls > kCallsOfAPlan || strategy.pipe * strategy.tensor > 64;
 }
 
+// A run's own limits count where they are tighter.
+void keep_limits(const strategy::Limits& limits, cluster::Cluster& cluster) {
+  if (limits.device.count > 0 && limits.device < cluster.device.memory) {
+    cluster.device.memory = limits.device;
+    cluster.device.reserve = {};
+  }
+  if (limits.host.count > 0) cluster.host.memory = std::min(cluster.host.memory, limits.host);
+  if (limits.disk.count > 0) cluster.host.disk = std::min(cluster.host.disk, limits.disk);
+}
+
 // Ranks of a processor share its memory; a device is a rank's own. What hosts and disks hold is for all ranks of a node.
 std::string reason_against(const plan::Plan& plan, const cluster::Cluster& cluster) {
   const plan::RankClass& fullest = plan::fullest_class(plan);
@@ -76,8 +86,7 @@ std::string reason_against(const plan::Plan& plan, const cluster::Cluster& clust
 SessionOptions described_session(const config::Run& run, const cluster::Cluster& cluster, const ForecastOptions& options) {
   config::Run here = run;
   here.device = config::Device::cpu;  // what can be planned does not depend on what this machine has
-  here.limits = {};
-  if (here.strategy.recompute == strategy::Recompute::optimal) here.limits.device = cluster.device.memory;
+  here.limits.device = here.strategy.recompute == strategy::Recompute::optimal ? cluster.device.memory : Bytes{};
   SessionOptions session = session_options(here, {.train = true, .schedule = options.schedule});
   session.name = describe(run);
   if (cluster.device.cores > 0) {
@@ -96,6 +105,7 @@ Forecast forecast(const config::Run& run, const cluster::Cluster& given, const F
   }
   cluster::Cluster cluster = given;
   if (cluster.device.cores > 0) cluster.devices_per_node = run.strategy.ranks();
+  keep_limits(run.limits, cluster);
   require_devices(run, cluster);
   const SessionOptions session = described_session(run, cluster, options);
   Forecast forecast;

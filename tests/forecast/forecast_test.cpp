@@ -58,6 +58,9 @@ TEST(Forecast, SaysWhatDoesNotFit) {
   const Forecast result = forecast(run_of(R"({"data": 2})", kSmall, 16), cluster, {});
   EXPECT_FALSE(result.fits());
   EXPECT_THAT(result.reason, HasSubstr("too much"));
+  config::Run limited = run_of(R"({"data": 2})", kSmall, 16);
+  limited.limits.device = base::Bytes{1 << 20};
+  EXPECT_THAT(forecast(limited, cluster::preset("dgx-h100")).reason, HasSubstr("1.00 MiB"));
 }
 
 TEST(Forecast, RefusesWhatCannotBe) {

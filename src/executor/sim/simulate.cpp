@@ -298,7 +298,7 @@ class Clock {
     result.model_flops = model_flops_;
     result.hardware_flops = hardware_flops_;
     for (Actor& actor : crew_.actors) {
-      actor.times.waiting = now_ - actor.times.computing - actor.times.exposed;
+      actor.times.waiting = std::max(0.0, now_ - actor.times.computing - actor.times.exposed);
       result.times.push_back(std::move(actor.times));
     }
     for (const Routine& routine : script_.routines) result.routines.push_back(routine.name);
