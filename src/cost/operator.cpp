@@ -139,7 +139,10 @@ double operator_seconds(const Device& device, const ops::Op& op, Types inputs, T
         .op = ops::name_of(op), .dtype = type_of(inputs), .threads = threads, .extents = extents_of(op, inputs, outputs)};
     if (const std::optional<double> seconds = seconds_between(device.samples, query)) return *seconds;
   }
-  return modelled_seconds(device, op, inputs, outputs);
+  // A processor's rates are those of all its cores.
+  const double share =
+      device.cores > 0 && threads > 0 ? std::min(1.0, static_cast<double>(threads) / static_cast<double>(device.cores)) : 1.0;
+  return modelled_seconds(device, op, inputs, outputs) / share;
 }
 
 double host_operator_seconds(const cluster::Cluster& cluster, const ops::Op& op, Types inputs, Types outputs, std::int64_t users,

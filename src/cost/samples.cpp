@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <cmath>
+#include <limits>
 #include <vector>
 
 namespace plimsoll::cost {
@@ -58,13 +59,29 @@ double pace_nearby(std::vector<Known>& known, const Point& at) {
   return pace / weights;
 }
 
+// The count of threads, among those that were measured, whose ratio to the wanted one is smallest.
+std::int64_t nearest_threads(const std::vector<cluster::Sample>& samples, const SampleQuery& query) {
+  std::int64_t nearest = query.threads;
+  double least = std::numeric_limits<double>::infinity();
+  for (const cluster::Sample& sample : samples) {
+    if (sample.op != query.op || sample.dtype != query.dtype) continue;
+    const auto logarithm = [](std::int64_t threads) { return std::log2(static_cast<double>(std::max<std::int64_t>(threads, 1))); };
+    const double apart = std::abs(logarithm(sample.threads) - logarithm(query.threads));
+    if (apart >= least) continue;
+    least = apart;
+    nearest = sample.threads;
+  }
+  return nearest;
+}
+
 }  // namespace
 
 std::optional<double> seconds_between(const std::vector<cluster::Sample>& samples, const SampleQuery& query) {
   std::vector<Known> known;
   bool line = true;
+  const std::int64_t threads = nearest_threads(samples, query);
   for (const cluster::Sample& sample : samples) {
-    if (sample.op != query.op || sample.dtype != query.dtype || sample.threads != query.threads) continue;
+    if (sample.op != query.op || sample.dtype != query.dtype || sample.threads != threads) continue;
     const Point at = place_of(sample.extents);
     line = line && sample.extents[1] == 1 && sample.extents[2] == 1;
     known.push_back({.at = at, .pace = std::log2(sample.seconds) - sum(at), .seconds = sample.seconds});
@@ -74,7 +91,9 @@ std::optional<double> seconds_between(const std::vector<cluster::Sample>& sample
   double least = known.front().seconds;
   for (const Known& each : known) least = std::min(least, each.seconds);
   const double seconds = std::exp2(sum(at) + (line ? pace_on_line(known, at[0]) : pace_nearby(known, at)));
-  return line ? std::max(seconds, least) : seconds;
+  const double scale =
+      threads == query.threads || query.threads <= 0 ? 1.0 : static_cast<double>(threads) / static_cast<double>(query.threads);
+  return scale * (line ? std::max(seconds, least) : seconds);
 }
 
 }  // namespace plimsoll::cost

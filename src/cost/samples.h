@@ -17,7 +17,8 @@ struct SampleQuery {
   std::array<std::int64_t, 3> extents{1, 1, 1};
 };
 
-// nullopt where the device has no sample of the operator with that element type and as many threads.
+// nullopt where the device has no sample of the operator with that element type. Where none has as many threads, those with the nearest
+// count are taken, and their times scaled as if threads divided the work.
 //
 // What is interpolated is the time for a unit of work (the product of the extents), over the logarithms of the extents: along one
 // extent by straight lines, over several by the nearest samples, each weighing less the further away it is. Outside of what was

@@ -37,10 +37,14 @@ TEST(Samples, RiseBetween) {
   }
 }
 
-TEST(Samples, AreOfOneOperatorTypeAndThreadCount) {
+TEST(Samples, AreOfOneOperatorAndType) {
   EXPECT_FALSE(seconds_between(line(), {.op = "mul", .threads = 2}));
   EXPECT_FALSE(seconds_between(line(), {.op = "add", .dtype = DType::bf16, .threads = 2}));
-  EXPECT_FALSE(seconds_between(line(), {.op = "add", .threads = 3}));
+}
+
+TEST(Samples, AreScaledFromTheNearestThreadCount) {
+  EXPECT_DOUBLE_EQ(*seconds_between(line(), {.op = "add", .threads = 1, .extents = {1000, 1, 1}}), 2e-6);
+  EXPECT_DOUBLE_EQ(*seconds_between(line(), {.op = "add", .threads = 4, .extents = {1000, 1, 1}}), 0.5e-6);
 }
 
 TEST(Samples, OfProductsAreWeighedByDistance) {
