@@ -21,11 +21,28 @@ schedules::Shape shape_of(const Problem& problem, const Choice& choice) {
   return {.ranks = choice.strategy.pipe, .micro_batches = choice.micro_batches(problem), .chunks = choice.strategy.chunks};
 }
 
+// Along a rank's order: bytes of micro-batches between their forward and the end of their backward.
+std::int64_t most_kept(const std::vector<schedules::Item>& items, const std::vector<StagePrice>& stages) {
+  std::int64_t kept = 0;
+  std::int64_t most = 0;
+  for (const schedules::Item& item : items) {
+    if (item.work == schedules::Work::update) continue;
+    const StagePrice& stage = stages[static_cast<std::size_t>(item.stage)];
+    if (item.work == schedules::Work::forward) kept += stage.kept;
+    most = std::max(most, kept);
+    if (item.work == schedules::Work::backward) kept -= stage.kept;
+    if (item.work == schedules::Work::backward_input) kept += stage.kept_for_weights - stage.kept;
+    if (item.work == schedules::Work::backward_weight) kept -= stage.kept_for_weights;
+    most = std::max(most, kept);
+  }
+  return most;
+}
+
 Passes run_passes(const Sheet& sheet, std::string_view name, const schedules::Shape& shape) {
   Passes passes;
   if (shape.ranks == 1) {
     passes.ends = {as_double(shape.micro_batches) * sheet.ranks()[0].work};
-    passes.live = {1};
+    passes.kept = {sheet.ranks()[0].kept};
     passes.makespan = passes.ends[0];
     return passes;
   }
@@ -41,7 +58,7 @@ Passes run_passes(const Sheet& sheet, std::string_view name, const schedules::Sh
   const schedules::Schedule schedule = schedules::build(name, shape);
   const schedules::Timeline timeline = schedules::simulate(schedule, costs);
   for (const std::vector<schedules::Span>& spans : timeline.ranks) passes.ends.push_back(spans.back().end);
-  passes.live = schedules::figures(schedule, timeline).peak_live;
+  for (const std::vector<schedules::Item>& items : schedule.ranks) passes.kept.push_back(most_kept(items, sheet.stages()));
   passes.makespan = timeline.makespan;
   return passes;
 }
@@ -86,7 +103,7 @@ Bounds Estimator::bounds(const Choice& choice) {
   const Sheet sheet(problem_, choice, prices_);
   Bounds bounds{.step_seconds = sheet.least_seconds() + sheet.most_update(), .device = {}};
   for (std::size_t rank = 0; rank < sheet.ranks().size(); ++rank)
-    bounds.device = std::max(bounds.device, sheet.memory(sheet.ranks()[rank], sheet.least_live(static_cast<std::int64_t>(rank))).device());
+    bounds.device = std::max(bounds.device, sheet.memory(sheet.ranks()[rank], sheet.least_kept(rank)).device());
   return bounds;
 }
 
@@ -100,7 +117,7 @@ Bounds Estimator::shape_bounds(const Choice& shape) {
   for (std::size_t rank = 0; rank < sheet.ranks().size(); ++rank) {
     const RankPrice& price = sheet.ranks()[rank];
     const std::int64_t states = (price.weights + price.gradients) / data;
-    const std::int64_t kept = price.kept * sheet.least_live(static_cast<std::int64_t>(rank));
+    const std::int64_t kept = sheet.least_kept(rank);
     // Without other micro-batches, activations and gradients are never there together.
     const bool alone = shape.micro_batches(problem_) == 1 && shape.strategy.pipe == 1;
     const std::int64_t least = alone ? std::max(price.weights / data + kept, states) : states + kept;
@@ -140,7 +157,7 @@ Estimate Estimator::evaluate(const Choice& choice) {
   for (std::size_t rank = 0; rank < sheet.ranks().size(); ++rank) {
     reduced = std::max(reduced, passes.ends[rank] + sheet.exposed_reduction(sheet.ranks()[rank]));
     work += as_double(shape.micro_batches) * sheet.ranks()[rank].work;
-    const Memory memory = sheet.memory(sheet.ranks()[rank], passes.live[rank]);
+    const Memory memory = sheet.memory(sheet.ranks()[rank], passes.kept[rank]);
     if (rank == 0 || memory.device() > estimate.memory.device()) estimate.memory = memory;
     if (estimate.reason.empty()) estimate.reason = too_large(memory, problem_, rank);
   }

@@ -24,7 +24,7 @@ struct Bounds {
 // When each rank of the pipe axis is done with its passes, and what it holds at most.
 struct Passes {
   std::vector<double> ends;
-  std::vector<std::int64_t> live;
+  std::vector<std::int64_t> kept;  // bytes for backward passes
   double makespan = 0.0;
 };
 

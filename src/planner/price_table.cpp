@@ -37,6 +37,7 @@ void add(StagePrice& stage, const BlockPrice& block, const Keeping& keeping, std
   stage.tensor_seconds += times * block.tensor_seconds;
   stage.flops += times * (block.flops + keeping.flops);
   stage.kept += count * keeping.bytes;
+  stage.kept_for_weights += count * keeping.weight_bytes;
   // What is made again is there for one block at a time.
   const std::int64_t made_again = std::max<std::int64_t>(0, block.everything.bytes - keeping.bytes);
   stage.temporary = std::max({stage.temporary, block.temporary_forward, block.temporary_backward + made_again});
@@ -98,8 +99,9 @@ const std::vector<StagePrice>& PriceTable::stages_of(const Problem& problem, con
       stage.gradients += prices.tied_gradients;
       stage.optimizer += prices.tied_optimizer;
     }
-    // A stage that gets its input from another rank keeps that, which the block before would have kept otherwise.
+    // What passes between two stages is kept by the one that gets it.
     if (!stage.first) stage.kept += prices.layer.output;
+    if (!stage.last) stage.kept -= prices.layer.output;
     stage.kept += prices.inputs;
   }
   return stages;

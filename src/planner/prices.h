@@ -20,9 +20,10 @@ struct PriceKey {
 
 // How a block's backward pass gets what it reads: kept, or made again with less kept.
 struct Keeping {
-  std::int64_t bytes = 0;  // of a micro-batch between forward and backward, the block's output included
-  double again = 0.0;      // seconds before the backward pass
-  double flops = 0.0;      // of that
+  std::int64_t bytes = 0;         // of a micro-batch between forward and backward, the block's output included
+  std::int64_t weight_bytes = 0;  // of a micro-batch between the backward of inputs and that of weights, where the two are apart
+  double again = 0.0;             // seconds before the backward pass
+  double flops = 0.0;             // of that
 };
 
 // Seconds and bytes of one block; tensor collectives are in the seconds.

@@ -36,7 +36,10 @@ void Sheet::add_ranks() {
     RankPrice& rank = ranks_[index % ranks_.size()];
     rank.work += stage.work();
     rank.backward += stage.backward();
-    rank.kept = std::max(rank.kept, stage.kept);
+    rank.kept += stage.kept;
+    const bool apart = strategy_.schedule == "zb-h1" || strategy_.schedule == "zb-h2";
+    const std::int64_t least = apart && strategy_.pipe > 1 ? std::min(stage.kept, stage.kept_for_weights) : stage.kept;
+    rank.kept_least = index < ranks_.size() ? least : std::min(rank.kept_least, least);
     rank.temporary = std::max(rank.temporary, stage.temporary);
     rank.layers += stage.layers;
     rank.weights += stage.weights;
@@ -94,13 +97,13 @@ double Sheet::gather(const RankPrice& rank) const {
   return whole_again ? collective(Wires::Kind::all_gather, rank.weights) : 0.0;
 }
 
-Memory Sheet::memory(const RankPrice& rank, std::int64_t live) const {
+Memory Sheet::memory(const RankPrice& rank, std::int64_t activations) const {
   const std::int64_t shards = strategy_.shards();
   Memory memory;
   memory.weights = Bytes{rank.weights};
   memory.gradients = Bytes{rank.gradients};
   memory.optimizer = Bytes{strategy_.zero >= 1 ? rank.optimizer / shards : rank.optimizer};
-  memory.activations = Bytes{rank.kept * live};
+  memory.activations = Bytes{activations};
   memory.working = Bytes{rank.temporary};
   if (strategy_.zero == 3 && shards > 1) {
     const std::int64_t blocks = std::min(rank.layers, std::max<std::int64_t>(1, strategy_.prefetch));
@@ -121,12 +124,14 @@ Memory Sheet::memory(const RankPrice& rank, std::int64_t live) const {
   }
   // Without other micro-batches a gradient begins where activations end, so both are never there in full.
   if (micro_batches_ == 1 && strategy_.pipe == 1) {
-    const std::int64_t begun = std::min(memory.gradients.count, prices_.head.gradients);
+    const std::int64_t begun = std::min(memory.gradients.count, prices_.head.gradients + prices_.tied_gradients);
     const std::int64_t most = std::max(memory.activations.count + begun, memory.gradients.count);
     memory.activations = Bytes{most - memory.gradients.count};
   }
   return memory;
 }
+
+std::int64_t Sheet::least_kept(std::size_t rank) const { return ranks_[rank].kept_least * least_live(static_cast<std::int64_t>(rank)); }
 
 // Micro-batches' worth of stages that a rank holds at least, by the closed forms of the schedules.
 std::int64_t Sheet::least_live(std::int64_t rank) const {

@@ -13,9 +13,10 @@ inline double as_double(std::int64_t count) { return static_cast<double>(count);
 
 // What a rank of the pipe axis has of all its stages; of what stages differ in, the most.
 struct RankPrice {
-  double work = 0.0;      // of a micro-batch
-  double backward = 0.0;  // of a micro-batch
-  std::int64_t kept = 0;  // by a stage for a micro-batch
+  double work = 0.0;            // of a micro-batch
+  double backward = 0.0;        // of a micro-batch
+  std::int64_t kept = 0;        // by all its stages for a micro-batch
+  std::int64_t kept_least = 0;  // by one of its stages at least, with either part of its backward pass to come
   std::int64_t temporary = 0;
   std::int64_t layers = 0;
   std::int64_t weights = 0;
@@ -39,16 +40,17 @@ class Sheet {
   double exposed_reduction(const RankPrice& rank) const;
   // Behind the last reduction, which all ranks wait for: the update, and where only shards of weights were updated, their gather.
   double most_update() const;
-  // Of a rank that holds `live` micro-batches' worth of stages.
-  Memory memory(const RankPrice& rank, std::int64_t live) const;
+  // Of a rank that keeps `activations` bytes for backward passes.
+  Memory memory(const RankPrice& rank, std::int64_t activations) const;
 
-  // Closed forms, never above what running the schedule finds: what a rank holds; the passes; the passes and their reductions.
-  std::int64_t least_live(std::int64_t rank) const;
+  // Closed forms, never above what running the schedule finds: bytes that a rank keeps; the passes; the passes and their reductions.
+  std::int64_t least_kept(std::size_t rank) const;
   double least_passes() const;
   double least_seconds() const;
 
  private:
   void wait_for_weights();
+  std::int64_t least_live(std::int64_t rank) const;
   void add_ranks();
   double collective(Wires::Kind kind, std::int64_t bytes) const;
   double update(const RankPrice& rank) const;

@@ -57,7 +57,7 @@ class Pricing {
       const strategy::ChainStage& stage = chain_.stages[index];
       blocks_[index].output = stage.output;
       blocks_[index].temporary_forward = stage.temporary;
-      blocks_[index].temporary_backward = stage.forms[0].temporary + stage.gradient;
+      blocks_[index].temporary_backward = std::max<std::int64_t>(0, stage.forms[0].temporary + stage.gradient - overwritten(graph, index));
     }
     add_keeping(graph, Recompute::none, &BlockPrice::everything);
     add_keeping(graph, Recompute::selective, &BlockPrice::selective);
@@ -76,6 +76,22 @@ class Pricing {
       if (passes_[index].block == block) return &blocks_[index];
     }
     return nullptr;
+  }
+
+  // The largest kept value in whose place a backward pass puts its result: both are never there.
+  static std::int64_t overwritten_by(const Graph& graph, const Node& node, const std::vector<ValueId>& saved) {
+    std::int64_t most = 0;
+    for (const ops::Alias& alias : ops::aliases_of(node.op)) {
+      const ValueId input = node.inputs[static_cast<std::size_t>(alias.input)];
+      if (!alias.required && std::find(saved.begin(), saved.end(), input) != saved.end())
+        most = std::max(most, graph.values[input].type.bytes());
+    }
+    return most;
+  }
+  std::int64_t overwritten(const Graph& graph, std::size_t block) const {
+    std::int64_t most = 0;
+    for (graph::NodeId id : passes_[block].backward) most = std::max(most, overwritten_by(graph, graph.nodes[id], passes_[block].saved));
+    return most;
   }
 
   double seconds_of(const Graph& graph, const Node& node) const {
@@ -145,12 +161,28 @@ class Pricing {
       (price->*form).flops += flops_of(after, node);
     }
     const std::set<ValueId> gradients = lowering::weight_gradients(after);
+    add_weight_bytes(lowering::split_backward(after), gradients, form);
     for (std::uint32_t index = 0; index < after.values.size(); ++index) {
       const graph::Value& value = after.values[ValueId{index}];
       if (!read[index] || !value.producer.valid() || gradients.contains(ValueId{index})) continue;
       const Node& producer = after.nodes[value.producer];
       BlockPrice* price = price_of(producer.block);
       if (producer.phase == Phase::forward && price != nullptr) (price->*form).bytes += value.type.bytes();
+    }
+  }
+
+  // What the gradients of weights read, where they come later than those of inputs.
+  void add_weight_bytes(const Graph& graph, const std::set<ValueId>& gradients, Keeping BlockPrice::* form) {
+    std::set<std::pair<std::uint32_t, ValueId>> seen;
+    for (const Node& node : graph.nodes) {
+      BlockPrice* price = price_of(node.block);
+      if (price == nullptr || node.phase != Phase::backward_weight) continue;
+      for (ValueId id : node.inputs) {
+        const graph::Value& value = graph.values[id];
+        const bool made_before = value.producer.valid() && graph.nodes[value.producer].phase != Phase::backward_weight;
+        if (made_before && !gradients.contains(id) && seen.insert({node.block.index, id}).second)
+          (price->*form).weight_bytes += value.type.bytes();
+      }
     }
   }
 
