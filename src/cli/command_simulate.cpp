@@ -7,6 +7,7 @@
 #include "base/json.h"
 #include "cli/commands.h"
 #include "cli/common.h"
+#include "cli/plan_outcome.h"
 #include "cluster/presets.h"
 #include "io/files.h"
 #include "io/posix_file_system.h"
@@ -177,18 +178,6 @@ void write_trace(io::FileSystem& file_system, const std::string& path, const exe
   }
   trace.finish();
   io::replace_file(file_system, path, io::as_bytes(text));
-}
-
-// Calls of each class by stream, as the page wants them.
-std::vector<report::ClassTimes> class_times(const Forecast& forecast) {
-  std::vector<report::ClassTimes> all(forecast.plan.classes.size());
-  for (const RankTimes& times : forecast.result.times) {
-    report::ClassTimes& lanes = all[times.rank_class];
-    if (!lanes.empty()) continue;  // the first data places stand for the class
-    lanes.resize(times.lanes.size());
-    for (const executor::sim::Span& span : times.spans) lanes[span.lane].push_back({span.begin, span.end});
-  }
-  return all;
 }
 
 void write_page(io::FileSystem& file_system, const std::string& path, const Forecast& forecast, const cluster::Cluster& cluster) {

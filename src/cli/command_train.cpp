@@ -159,7 +159,7 @@ void train_rank(const TrainOptions& options, const Decided& decided, collectives
 void train_command(const TrainOptions& options) {
   io::PosixFileSystem file_system;
   const config::Run wanted = read_run(file_system, options.run);
-  const Decided decided = decide_here(wanted, options.run.ranks > 0 ? options.run.ranks : ranks_started());
+  const Decided decided = decide_here(file_system, wanted, options.run.ranks > 0 ? options.run.ranks : ranks_started());
   if (!options.trace.empty()) write_trace(file_system, options.trace, {});  // a bad path is told now, not after the run
   std::signal(SIGTERM, on_stop_signal);
   std::signal(SIGINT, on_stop_signal);

@@ -3,6 +3,7 @@
 
 #include <optional>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "cli/commands.h"
@@ -12,6 +13,8 @@
 #include "io/file_system.h"
 #include "planner/search.h"
 #include "planner/whole_run.h"
+#include "report/page.h"
+#include "train/forecast.h"
 
 namespace plimsoll::cli {
 
@@ -19,13 +22,20 @@ using planner::Candidate;
 using planner::Found;
 using planner::Problem;
 
+// What the simulator found of the plan that a candidate becomes.
+struct Simulated {
+  double exposed = 0.0;                               // share of the step in which ranks only move data
+  std::vector<std::pair<std::string, double>> moved;  // bytes over each kind of link in a step, all ranks
+};
+
 struct Outcome {
   const config::Run& run;
   cluster::Cluster cluster;
   Problem problem;
   planner::Space space;
   Found found;
-  std::vector<Candidate> rows;  // the best of each division of the ranks, best first
+  std::vector<Candidate> rows;                           // the best of each division of the ranks, best first
+  std::vector<std::optional<Simulated>> simulated = {};  // by row: the first few are, and their seconds and bytes are the simulator's
   std::vector<planner::Verdict> verdicts;
   std::optional<NamedPlan> named = {};  // what another planner would choose
 };
@@ -37,6 +47,9 @@ std::string count_text(double count);
 
 // What training on --tokens takes with the best candidate; nullopt where nobody asked.
 std::optional<planner::WholeRun> whole_run_of(const Outcome& outcome, const PlanOptions& options);
+
+// When each call ran, as the page wants it.
+std::vector<report::ClassTimes> class_times(const train::Forecast& forecast);
 
 // The best strategy drawn, where its plan is small enough, and all of them compared.
 void write_page(io::FileSystem& file_system, const Outcome& outcome, const PlanOptions& options);

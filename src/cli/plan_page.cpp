@@ -69,14 +69,14 @@ report::PageTable whole_run_table(const planner::WholeRun& whole) {
 void write_page(io::FileSystem& file_system, const Outcome& outcome, const PlanOptions& options) {
   const Candidate& best = outcome.rows[0];
   const config::Run run = train::decided(outcome.run, best.choice);
-  plan::Plan plan;
-  plan.model = train::describe(run);
-  plan.strategy = planner::describe(best.choice);
-  if (outcome.problem.ranks <= kMostDrawn) plan = train::plan_session(train::session_options(run, {}));
-  report::Page page{.plan = plan,
+  train::Forecast drawn;
+  drawn.plan.model = train::describe(run);
+  drawn.plan.strategy = planner::describe(best.choice);
+  if (outcome.problem.ranks <= kMostDrawn) drawn = train::forecast(run, outcome.cluster, {.spans = true, .outline = false});
+  report::Page page{.plan = drawn.plan,
                     .capacity = outcome.problem.device,
                     .reserve = {},
-                    .times = {},
+                    .times = class_times(drawn),
                     .figures = {{"cluster", outcome.cluster.name},
                                 {"ranks", fmt::format("{}", outcome.problem.ranks)},
                                 {"step", seconds_text(best.estimate.step_seconds)},

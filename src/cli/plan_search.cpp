@@ -22,12 +22,11 @@ namespace plimsoll::cli {
 
 namespace {
 
+using base::Bytes;
 using base::Json;
-using planner::Candidate;
-using planner::Found;
-using planner::Problem;
 
 constexpr std::int64_t kRows = 8;
+constexpr std::size_t kSimulated = 3;  // of them, to the instruction
 constexpr std::int64_t kMostNodes = 1 << 20;
 constexpr std::size_t kReasonsInWords = 3;
 constexpr std::size_t kMostPlans = 16;  // that are made to see whether they fit to the byte
@@ -48,6 +47,55 @@ std::vector<Candidate> best_of_meshes(const std::vector<Candidate>& candidates) 
   return rows;
 }
 
+// The simulator's word on one row; nullopt where its plan does not fit after all.
+std::optional<Simulated> simulate_row(const Outcome& outcome, Candidate& row) {
+  const train::Forecast forecast = train::forecast(train::decided(outcome.run, row.choice), outcome.cluster);
+  const Bytes device = plan::fullest_class(forecast.plan).arena[static_cast<std::size_t>(plan::Tier::device)];
+  if (!forecast.fits() || device > outcome.problem.device) return std::nullopt;
+  row.estimate.step_seconds = forecast.step_seconds;
+  row.estimate.bubble = forecast.result.bubble_fraction();
+  Simulated simulated{.exposed = forecast.result.exposed_fraction(), .moved = {}};
+  constexpr std::array<std::string_view, executor::sim::kLinkClasses> kLinks{"inside", "across", "host", "disk"};
+  for (std::size_t link = 0; link < kLinks.size(); ++link) simulated.moved.emplace_back(kLinks[link], forecast.result.bytes[link]);
+  return simulated;
+}
+
+// The first rows are simulated to the instruction and all put in order again, until the best is one of them. Gives that one as it was
+// estimated.
+Candidate simulate_first(Outcome& outcome) {
+  struct Row {
+    Candidate shown;
+    Candidate estimated;
+    std::optional<Simulated> simulated = std::nullopt;
+  };
+  std::vector<Row> rows;
+  for (const Candidate& candidate : outcome.rows) rows.push_back({candidate, candidate});
+  const auto simulate = [&](std::size_t index) {
+    rows[index].simulated = simulate_row(outcome, rows[index].shown);
+    if (!rows[index].simulated && rows.size() > 1) rows.erase(rows.begin() + static_cast<std::ptrdiff_t>(index));
+  };
+  const auto sort = [&] {
+    std::stable_sort(rows.begin(), rows.end(),
+                     [](const Row& a, const Row& b) { return a.shown.estimate.step_seconds < b.shown.estimate.step_seconds; });
+  };
+  for (std::size_t index = 0; index < std::min(kSimulated, rows.size());) {
+    const std::size_t before = rows.size();
+    simulate(index);
+    if (rows.size() == before) ++index;
+  }
+  sort();
+  for (std::size_t tried = 0; !rows[0].simulated && tried < outcome.rows.size(); ++tried) {
+    simulate(0);
+    sort();
+  }
+  outcome.rows.clear();
+  for (const Row& row : rows) {
+    outcome.rows.push_back(row.shown);
+    outcome.simulated.push_back(row.simulated);
+  }
+  return rows[0].estimated;
+}
+
 Outcome search_for(const config::Run& run, cluster::Cluster cluster, std::int64_t ranks, const PlanOptions& options) {
   const Problem problem = train::planning_problem(run, cluster, ranks);
   Outcome outcome{.run = run, .cluster = std::move(cluster), .problem = problem, .space = {}, .found = {}, .rows = {}, .verdicts = {}};
@@ -64,7 +112,11 @@ Outcome search_for(const config::Run& run, cluster::Cluster cluster, std::int64_
   if (shows) fmt::print(stderr, "\r\x1b[K");
   if (outcome.found.candidates.empty()) train::refuse(run, outcome.cluster, outcome.problem, outcome.found);
   outcome.rows = best_of_meshes(outcome.found.candidates);
-  outcome.verdicts = planner::explain(estimator, outcome.space, outcome.rows[0]);
+  const Candidate best = simulate_first(outcome);
+  outcome.verdicts = planner::explain(estimator, outcome.space, best);
+  // Neighbours were estimated, the best simulated: what is shown of them is in its measure.
+  const double measure = outcome.rows[0].estimate.step_seconds / best.estimate.step_seconds;
+  for (planner::Verdict& verdict : outcome.verdicts) verdict.candidate.estimate.step_seconds *= measure;
   if (is_named(options.planner)) outcome.named = plan_named(options.planner, outcome.problem, outcome.cluster, outcome.rows[0].choice);
   return outcome;
 }
@@ -124,7 +176,17 @@ Json whole_run_json(const planner::WholeRun& whole) {
 
 Json outcome_json(const Outcome& outcome, const PlanOptions& options) {
   Json candidates = Json::array();
-  for (const Candidate& row : outcome.rows) candidates.push(candidate_json(outcome, row));
+  for (std::size_t index = 0; index < outcome.rows.size(); ++index) {
+    Json candidate = candidate_json(outcome, outcome.rows[index]);
+    candidate.set("simulated", Json(outcome.simulated[index].has_value()));
+    if (const std::optional<Simulated>& simulated = outcome.simulated[index]) {
+      candidate.set("exposed_fraction", Json(simulated->exposed));
+      Json moved = Json::object();
+      for (const auto& [link, bytes] : simulated->moved) moved.set(link, Json(bytes));
+      candidate.set("bytes_moved", std::move(moved));
+    }
+    candidates.push(std::move(candidate));
+  }
   Json rejected = Json::array();
   for (const planner::Verdict& verdict : outcome.verdicts) {
     Json entry = candidate_json(outcome, verdict.candidate);
@@ -214,8 +276,8 @@ void say_smallest(const config::Run& run, const cluster::Cluster& cluster, bool 
 }  // namespace
 
 void plan_search(io::FileSystem& file_system, const config::Run& run, const PlanOptions& options) {
-  cluster::Cluster cluster = options.cluster.empty() ? train::machine_at_a_guess(run, std::max<std::int64_t>(1, options.run.ranks))
-                                                     : train::open_cluster(file_system, options.cluster, run);
+  const std::string name = options.cluster.empty() ? "this" : options.cluster;
+  cluster::Cluster cluster = train::open_cluster(file_system, name, run, options.run.ranks);
   const std::int64_t ranks = options.run.ranks > 0 ? options.run.ranks : cluster.devices();
   if (options.largest) return say_largest(run, cluster, ranks, options.run.json);
   if (options.smallest) return say_smallest(run, cluster, options.run.json);
@@ -243,11 +305,11 @@ bool fits_exactly(const config::Run& run) {
 
 }  // namespace
 
-Decided decide_here(const config::Run& run, std::int64_t ranks) {
+Decided decide_here(io::FileSystem& file_system, const config::Run& run, std::int64_t ranks) {
   if (!run.strategy_auto) return {.run = run, .words = ""};
   ranks = std::max<std::int64_t>(1, ranks);
   const PlanOptions options;
-  const Outcome outcome = search_for(run, train::machine_at_a_guess(run, ranks), ranks, options);
+  const Outcome outcome = search_for(run, train::open_cluster(file_system, "this", run, ranks), ranks, options);
   const Candidate* best = &outcome.found.candidates[0];
   for (std::size_t index = 0; index < std::min(kMostPlans, outcome.found.candidates.size()); ++index) {
     if (!fits_exactly(train::decided(run, outcome.found.candidates[index].choice))) continue;

@@ -17,6 +17,6 @@ struct Decided {
   std::string words;      // five lines for people; empty where nothing was open
   std::string json = {};  // the same and the candidates, to be stored with the run
 };
-Decided decide_here(const config::Run& run, std::int64_t ranks);
+Decided decide_here(io::FileSystem& file_system, const config::Run& run, std::int64_t ranks);
 
 }  // namespace plimsoll::cli

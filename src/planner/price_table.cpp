@@ -38,9 +38,10 @@ void add(StagePrice& stage, const BlockPrice& block, const Keeping& keeping, std
   stage.flops += times * (block.flops + keeping.flops);
   stage.kept += count * keeping.bytes;
   stage.kept_for_weights += count * keeping.weight_bytes;
-  // What is made again is there for one block at a time.
+  // What is made again is there for one block at a time; a forward pass that keeps everything has nothing beside what is kept.
   const std::int64_t made_again = std::max<std::int64_t>(0, block.everything.bytes - keeping.bytes);
-  stage.temporary = std::max({stage.temporary, block.temporary_forward, block.temporary_backward + made_again});
+  const std::int64_t beside_forward = made_again > 0 ? block.temporary_forward : 0;
+  stage.temporary = std::max({stage.temporary, beside_forward, block.temporary_backward + made_again});
   stage.weights += count * block.weights;
   stage.gradients += count * block.gradients;
   stage.optimizer += count * block.optimizer;

@@ -35,7 +35,7 @@ struct BlockPrice {
   Keeping selective;
   Keeping full;
   std::int64_t output = 0;              // what the next block reads
-  std::int64_t temporary_forward = 0;   // at the most, beside what is kept
+  std::int64_t temporary_forward = 0;   // at the most, where only the output is kept
   std::int64_t temporary_backward = 0;  // the same, with what selective recompute makes again left out
   std::int64_t weights = 0;             // bytes in the type the model computes with
   std::int64_t gradients = 0;           // bytes as they are summed over micro-batches

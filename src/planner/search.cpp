@@ -3,8 +3,8 @@
 #include <algorithm>
 #include <array>
 #include <limits>
+#include <map>
 #include <queue>
-#include <set>
 
 #include <fmt/format.h>
 
@@ -37,14 +37,14 @@ class Search {
     while (!open_.empty()) {
       const Open next = open_.top();
       const bool proven = options_.prune && next.bound >= best;
-      if (proven && static_cast<std::int64_t>(meshes_.size()) >= options_.meshes) break;
+      if (proven && next.bound >= last_wanted()) break;
       if (options_.first_that_fits && !found_.candidates.empty()) break;
       if (estimator_.pieces() > options_.most_pieces || (options_.stop && options_.stop())) {
         found_.complete = proven;
         break;
       }
       open_.pop();
-      if (proven && meshes_.contains(mesh_of(next.choice))) continue;
+      if (const auto known = meshes_.find(mesh_of(next.choice)); proven && known != meshes_.end() && next.bound >= known->second) continue;
       if (next.is_shape) {
         fill_in(next.choice);
       } else {
@@ -60,6 +60,16 @@ class Search {
  private:
   using Mesh = std::array<std::int64_t, 3>;
   static Mesh mesh_of(const Choice& choice) { return {choice.strategy.data, choice.strategy.tensor, choice.strategy.pipe}; }
+
+  // The slowest of the divisions that are asked for; infinite while some are missing.
+  double last_wanted() const {
+    if (static_cast<std::int64_t>(meshes_.size()) < options_.meshes) return std::numeric_limits<double>::infinity();
+    std::vector<double> seconds;
+    for (const auto& [mesh, best] : meshes_) seconds.push_back(best);
+    const auto last = seconds.begin() + static_cast<std::ptrdiff_t>(options_.meshes - 1);
+    std::nth_element(seconds.begin(), last, seconds.end());
+    return *last;
+  }
 
   bool too_large(Bytes device) const { return options_.prune && device > problem_.device; }
 
@@ -106,7 +116,8 @@ class Search {
       return std::numeric_limits<double>::infinity();
     }
     found_.candidates.push_back({choice, estimate});
-    meshes_.insert(mesh_of(choice));
+    double& of_mesh = meshes_.try_emplace(mesh_of(choice), estimate.step_seconds).first->second;
+    of_mesh = std::min(of_mesh, estimate.step_seconds);
     return estimate.step_seconds;
   }
 
@@ -121,7 +132,7 @@ class Search {
   const Problem& problem_;
   std::priority_queue<Open> open_;
   std::int64_t order_ = 0;
-  std::set<Mesh> meshes_;  // that have a candidate
+  std::map<Mesh, double> meshes_;  // that have a candidate, with the time of their best
   Found found_;
 };
 
@@ -150,13 +161,13 @@ std::string why_slower(const Estimate& slower, const Estimate& best) {
   if (share < 0.05) return "takes as long";
   std::string why = worst.text;
   if (worst.seconds < 0.5 * difference) {
-    const auto more = [](double a, double b) { return a > b + 0.01; };
+    const auto more = [](double a, double b) { return a > b + 0.001; };
     why = "its operators are slower in this shape";
     if (more(slower.tensor_share, best.tensor_share)) {
       why = fmt::format("tensor ranks talk {:.0f}% of the computing time instead of {:.0f}%", 100.0 * slower.tensor_share,
                         100.0 * best.tensor_share);
     }
-    if (more(slower.again_share, best.again_share)) why = fmt::format("{:.0f}% of the computing is done twice", 100.0 * slower.again_share);
+    if (more(slower.again_share, best.again_share)) why = fmt::format("{:.3g}% of the computing is done twice", 100.0 * slower.again_share);
     if (more(slower.wait_share, best.wait_share))
       why = fmt::format("waits for what is in shards, {:.0f}% of the passes", 100.0 * slower.wait_share);
   }

@@ -289,6 +289,8 @@ class Neighbours {
     if (strategy.zero == 0 || strategy.zero_group >= strategy.data) strategy.zero_group = 0;
     if (strategy.tensor == 1) strategy.sequence_parallel = false;
     if (strategy.data == 1) strategy.zero = 0;
+    strategy.chunks = std::min(strategy.chunks, std::max<std::int64_t>(1, problem_.layers / strategy.pipe));
+    if (strategy.chunks == 1 && strategy.schedule == "interleaved") strategy.schedule = "1f1b";
     if (strategy.pipe == 1) {
       strategy.chunks = 1;
       strategy.partition = StagePartition::equal;

@@ -21,6 +21,9 @@ constexpr double kGB = 1e9;
 constexpr double kRateOfCore = 60e9;
 constexpr double kBandwidthOfCore = 8 * kGB;
 
+// Of a process beside its arenas. What it uses at the moment would differ from rank to rank, and all must decide alike.
+constexpr base::Bytes kReserve{128ll << 20};
+
 }  // namespace
 
 cluster::Cluster machine_at_a_guess(const config::Run& run, std::int64_t ranks) {
@@ -32,7 +35,7 @@ cluster::Cluster machine_at_a_guess(const config::Run& run, std::int64_t ranks) 
     cluster.name = "this";
     cluster.origin = "guessed: this machine was not measured";
     cluster.devices_per_node = std::max(cluster.devices_per_node, ranks);
-    cluster.device.memory = capacity.device;
+    cluster.device.memory = base::Bytes{capacity.device.count >> 30 << 30};
     cluster.device.reserve = base::Bytes{0};
     return cluster;
   }
@@ -44,7 +47,7 @@ cluster::Cluster machine_at_a_guess(const config::Run& run, std::int64_t ranks) 
   cluster.devices_per_node = std::max<std::int64_t>(1, ranks);
   cluster.device.name = "processor";
   cluster.device.memory = capacity.per_rank ? capacity.device * cluster.devices_per_node : capacity.device;
-  cluster.device.reserve = capacity.reserve;
+  cluster.device.reserve = kReserve;
   cluster.device.cores = cores;
   cluster.device.units = 1;
   cluster.device.rates = {
@@ -58,13 +61,14 @@ cluster::Cluster machine_at_a_guess(const config::Run& run, std::int64_t ranks) 
   return cluster;
 }
 
-cluster::Cluster open_cluster(io::FileSystem& file_system, const std::string& name, const config::Run& run) {
+cluster::Cluster open_cluster(io::FileSystem& file_system, const std::string& name, const config::Run& run, std::int64_t ranks) {
   if (name.ends_with(".json")) return cluster::parse_cluster(io::read_text(file_system, name, kLargestFile), name);
   if (name == "this") {
-    const std::int64_t ranks = run.strategy_auto ? 1 : run.strategy.ranks();
+    if (ranks == 0) ranks = run.strategy_auto ? 1 : run.strategy.ranks();
     std::optional<cluster::Cluster> measured = calibrated_machine(file_system);
     if (!measured || backend_of(run).name() != executor::cpu_backend().name()) return machine_at_a_guess(run, ranks);
     measured->devices_per_node = ranks;
+    measured->device.reserve = kReserve;
     return *measured;
   }
   return cluster::preset(name);

@@ -9,8 +9,9 @@
 
 namespace plimsoll::train {
 
-// A preset with a count of nodes ("dgx-h100:4"), the path of a .json file, or "this" machine.
-cluster::Cluster open_cluster(io::FileSystem& file_system, const std::string& name, const config::Run& run);
+// A preset with a count of nodes ("dgx-h100:4"), the path of a .json file, or "this" machine, as it was measured or at a guess, with
+// `ranks` ranks on it (0: as many as the run's strategy has).
+cluster::Cluster open_cluster(io::FileSystem& file_system, const std::string& name, const config::Run& run, std::int64_t ranks = 0);
 
 // This machine with `ranks` ranks on it, from its cores and memory alone: rates are those of ordinary machines, which tell strategies
 // apart but not how long they take.

@@ -18,6 +18,7 @@ function bytesText(count) {
   return (unit ? figure(count) : count) + ' ' + units[unit];
 }
 function secondsText(value) {
+  if (value === 0) return '0 s';
   if (value >= 172800) return figure(value / 86400) + ' days';
   if (value >= 7200) return figure(value / 3600) + ' h';
   if (value >= 1) return figure(value) + ' s';
@@ -90,8 +91,12 @@ function zoom(factor, around) {
 }
 const labelWidth = () => innerWidth < 600 ? 92 : 150;
 
-// Round steps for an axis of about `count` marks.
+// Round steps for an axis of about `count` marks: round seconds, where there are times.
 function marks(begin, end, count) {
+  const unit = data.seconds_per_tick > 0 ? data.seconds_per_tick : 1;
+  return roundSteps(begin * unit, end * unit, count).map((mark) => mark / unit);
+}
+function roundSteps(begin, end, count) {
   const rough = (end - begin) / count, power = Math.pow(10, Math.floor(Math.log10(rough)));
   const step = [1, 2, 5, 10].map((m) => m * power).find((size) => size >= rough);
   const found = [];
