@@ -19,20 +19,23 @@ struct Case {
 
 TEST(Outline, AgreesWithThePlan) {
   using strategy::Recompute;
-  const std::vector<Case> cases{{},
-                                {.data = 4},
-                                {.data = 4, .zero = 1},
-                                {.data = 4, .zero = 3, .recompute = Recompute::full},
-                                {.tensor = 4},
-                                {.data = 2, .tensor = 2, .recompute = Recompute::selective},
-                                {.data = 2, .tensor = 4, .sequence_parallel = true},
-                                {.pipe = 4},
-                                {.pipe = 8, .recompute = Recompute::full},
-                                {.pipe = 4, .schedule = "gpipe"},
-                                {.pipe = 4, .schedule = "zb-h1"},
-                                {.pipe = 2, .chunks = 4, .schedule = "interleaved"},
-                                {.pipe = 4, .chunks = 2, .recompute = Recompute::full, .schedule = "interleaved"},
-                                {.data = 2, .tensor = 2, .pipe = 4, .zero = 1, .recompute = Recompute::full}};
+  const std::vector<Case> cases{
+      {},
+      {.data = 4},
+      {.data = 4, .zero = 1},
+      {.data = 4, .zero = 3, .recompute = Recompute::full},
+      {.tensor = 4},
+      {.data = 2, .tensor = 2, .recompute = Recompute::selective},
+      {.data = 2, .tensor = 4, .sequence_parallel = true},
+      {.pipe = 4},
+      {.pipe = 8, .recompute = Recompute::full},
+      {.pipe = 4, .schedule = "gpipe"},
+      {.pipe = 4, .schedule = "zb-h1"},
+      {.tensor = 2, .pipe = 8, .zero = 1, .recompute = Recompute::full, .schedule = "zb-h1", .sequence_parallel = true},
+      {.pipe = 8, .recompute = Recompute::selective, .schedule = "zb-h1"},
+      {.pipe = 2, .chunks = 4, .schedule = "interleaved"},
+      {.pipe = 4, .chunks = 2, .recompute = Recompute::full, .schedule = "interleaved"},
+      {.data = 2, .tensor = 2, .pipe = 4, .zero = 1, .recompute = Recompute::full}};
   for (const std::string_view name : {"dgx-a100-80g:16", "p3.16xlarge:16"}) {
     const cluster::Cluster cluster = cluster::preset(name);
     for (const Case& each : cases) {
