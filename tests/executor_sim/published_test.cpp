@@ -93,6 +93,24 @@ TEST(Published, SequenceParallelismAndSelectiveRecompute) {
   }
 }
 
+// What V100s were reported to reach: 39 TFLOP/s for 1.2 billion parameters on one, 29.5 for 8.3 billion on 512, eight to a model; and about
+// 70 at best, where products are large and what is made again counts.
+TEST(Published, OlderDevices) {
+  const auto result = [](const Published& row) {
+    Layout layout{.layers = row.layers, .width = row.width, .heads = row.heads, .vocab = 51200, .sequence = 1024, .micro = row.micro};
+    layout.precision = model::Precision::fp16;
+    layout.strategy.tensor = row.tensor;
+    layout.strategy.data = row.gpus / row.tensor;
+    layout.strategy.recompute = strategy::Recompute::full;
+    layout.micro_batches = static_cast<std::int32_t>(row.batch / (layout.strategy.data * row.micro));
+    const cluster::Cluster cluster = cluster::preset(fmt::format("dgx2-v100-32g:{}", (row.gpus + 15) / 16));
+    return simulate(outline_plan(layout), cluster, {.tensor_folded = true});
+  };
+  EXPECT_NEAR(result({1.2, 16, 1536, 40, 1, 1, 1, 8, 8, 39, 0.10}).model_tflops_per_device(), 39, 0.10 * 39);
+  EXPECT_NEAR(result({8.3, 32, 3072, 72, 8, 1, 512, 512, 8, 29.5, 0.12}).model_tflops_per_device(), 29.5, 0.12 * 29.5);
+  EXPECT_NEAR(result({10.0, 32, 4096, 50, 1, 1, 1, 64, 8, 70, 0.05}).hardware_tflops_per_device(), 70, 0.05 * 70);
+}
+
 // Interleaving pays most where there are few micro-batches, and its gain shrinks as there are more.
 TEST(Published, InterleavingPaysWithFewMicroBatches) {
   const auto gain = [](std::int64_t batch) {
