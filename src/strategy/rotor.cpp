@@ -41,7 +41,9 @@ struct Stage {
   std::vector<Form> forms;
 };
 
-class Programme {
+}  // namespace
+
+class RotorTable::Programme {
  public:
   Programme(const Chain& chain, std::int64_t memory, const RotorOptions& options) : options_(options) {
     const std::int64_t free = memory - chain.input;
@@ -67,7 +69,7 @@ class Programme {
     }
   }
 
-  std::optional<ChainOrder> run() {
+  void run() {
     const std::size_t count = stages_.size();
     width_ = static_cast<std::size_t>(top_) + 1;
     nothing_.assign(width_, 0.0f);
@@ -76,12 +78,19 @@ class Programme {
     for (std::size_t length = 1; length <= count; ++length) {
       for (std::size_t s = 0; s + length <= count; ++s) fill(s, s + length - 1);
     }
-    if (fresh(0, count - 1)[top_] == kNever) return std::nullopt;
-    write_fresh(0, count - 1, top_);
+  }
+
+  double time(std::size_t first, std::size_t last, std::int64_t free) { return free < 0 ? kNever : fresh(first, last)[slots_in(free)]; }
+
+  ChainOrder order(std::size_t first, std::size_t last, std::int64_t free) {
+    order_.clear();
+    write_fresh(first, last, slots_in(free));
     return std::move(order_);
   }
 
  private:
+  std::int32_t slots_in(std::int64_t free) const { return static_cast<std::int32_t>(std::min<std::int64_t>(top_, free / slot_)); }
+
   std::int32_t slots(std::int64_t bytes) const {
     return static_cast<std::int32_t>(std::min<std::int64_t>((bytes + slot_ - 1) / slot_, 1 << 29));
   }
@@ -241,11 +250,24 @@ class Programme {
   ChainOrder order_;
 };
 
-}  // namespace
+RotorTable::RotorTable(const Chain& chain, std::int64_t memory, const RotorOptions& options) {
+  PLIMSOLL_CHECK(!chain.stages.empty() && options.slots > 0, "a chain without stages");
+  programme_ = std::make_unique<Programme>(chain, memory, options);
+  programme_->run();
+}
+
+RotorTable::~RotorTable() = default;
+
+double RotorTable::time(std::size_t first, std::size_t last, std::int64_t free) const { return programme_->time(first, last, free); }
+
+ChainOrder RotorTable::order(std::size_t first, std::size_t last, std::int64_t free) const { return programme_->order(first, last, free); }
 
 std::optional<ChainOrder> fastest_order(const Chain& chain, std::int64_t memory, const RotorOptions& options) {
-  PLIMSOLL_CHECK(!chain.stages.empty() && options.slots > 0, "a chain without stages");
-  return Programme(chain, memory, options).run();
+  const RotorTable table(chain, memory, options);
+  const std::int64_t free = memory - chain.input;
+  const std::size_t last = chain.stages.size() - 1;
+  if (table.time(0, last, free) == std::numeric_limits<double>::infinity()) return std::nullopt;
+  return table.order(0, last, free);
 }
 
 std::int64_t least_memory(const Chain& chain, const RotorOptions& options) {

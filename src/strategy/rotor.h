@@ -6,6 +6,7 @@
 #pragma once
 
 #include <cstdint>
+#include <memory>
 #include <optional>
 
 #include "strategy/chain.h"
@@ -15,6 +16,24 @@ namespace plimsoll::strategy {
 struct RotorOptions {
   std::int32_t slots = 500;  // memory is counted in this many parts; sizes are rounded up to whole ones
   bool drops_inputs = true;  // the second addition; off: the published programme
+};
+
+// What the programme found for every run of stages, for who builds on it. The chain must outlive it.
+class RotorTable {
+ public:
+  RotorTable(const Chain& chain, std::int64_t memory, const RotorOptions& options = {});
+  ~RotorTable();
+  RotorTable(const RotorTable&) = delete;
+  RotorTable& operator=(const RotorTable&) = delete;
+
+  // The least time to go through first..last forward and back, from the input of `first` and the gradient of the output of `last`,
+  // with `free` bytes beside the chain's and the run's input; infinity where that does not fit.
+  double time(std::size_t first, std::size_t last, std::int64_t free) const;
+  ChainOrder order(std::size_t first, std::size_t last, std::int64_t free) const;
+
+ private:
+  class Programme;
+  std::unique_ptr<Programme> programme_;
 };
 
 // nullopt: no order fits. What comes back fits to the byte: replay(chain, order).peak <= memory.
