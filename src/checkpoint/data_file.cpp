@@ -39,7 +39,10 @@ void copy_block(std::span<const Move> moves, std::int64_t first, std::span<const
   for (const Move& move : moves) {
     const std::int64_t from = std::max(first, move.first);
     const std::int64_t to = std::min(end, move.end);
-    if (from < to) std::memcpy(move.to + (from - move.first), block.data() + (from - first), static_cast<std::size_t>(to - from));
+    if (from >= to) continue;
+    const auto bytes = block.subspan(static_cast<std::size_t>(from - first), static_cast<std::size_t>(to - from));
+    move.give ? move.give(from - move.first, bytes)
+              : static_cast<void>(std::memcpy(move.to + (from - move.first), bytes.data(), bytes.size()));
   }
 }
 
@@ -60,7 +63,7 @@ class BlockReader {
     const std::span<const Move> moves = window_.over(first, end);
     if (moves.empty() && blocks_ == Blocks::moved) return;
     const auto size = static_cast<std::size_t>(end - first);
-    const bool straight = moves.size() == 1 && moves[0].first <= first && moves[0].end >= end;
+    const bool straight = moves.size() == 1 && !moves[0].give && moves[0].first <= first && moves[0].end >= end;
     if (!straight) buffer_.resize(size);
     const std::span<std::byte> bytes(straight ? moves[0].to + (first - moves[0].first) : buffer_.data(), size);
     const std::uint32_t expected = record_.sums[static_cast<std::size_t>(block)];
@@ -97,12 +100,28 @@ DataFileWriter::DataFileWriter(io::FileSystem& file_system, const io::Path& path
   partial_.reserve(block_bytes_);
 }
 
-std::int64_t DataFileWriter::append(std::span<const std::byte> data) {
+std::int64_t DataFileWriter::begin_piece() {
   constexpr std::byte kZeros[kAlignment]{};
   const auto filled = static_cast<std::size_t>(record_.bytes) % kAlignment;
   if (filled != 0) put(std::span(kZeros).first(kAlignment - filled));
-  const std::int64_t offset = record_.bytes;
+  return record_.bytes;
+}
+
+std::int64_t DataFileWriter::append(std::span<const std::byte> data) {
+  const std::int64_t offset = begin_piece();
   put(data);
+  return offset;
+}
+
+std::int64_t DataFileWriter::append(std::int64_t bytes, const std::function<void(std::int64_t first, std::span<std::byte> out)>& read) {
+  const std::int64_t offset = begin_piece();
+  std::vector<std::byte> block(std::min(block_bytes_, static_cast<std::size_t>(bytes)));
+  for (std::int64_t first = 0; first < bytes;) {
+    const std::span<std::byte> next = std::span(block).first(std::min(block.size(), static_cast<std::size_t>(bytes - first)));
+    read(first, next);
+    put(next);
+    first += std::ssize(next);
+  }
   return offset;
 }
 

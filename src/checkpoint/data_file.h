@@ -2,6 +2,7 @@
 #pragma once
 
 #include <cstddef>
+#include <functional>
 #include <span>
 #include <vector>
 
@@ -16,10 +17,12 @@ class DataFileWriter {
 
   // Returns the offset at which `data` lies; every piece starts at a multiple of 64 bytes.
   std::int64_t append(std::span<const std::byte> data);
+  std::int64_t append(std::int64_t bytes, const std::function<void(std::int64_t first, std::span<std::byte> out)>& read);
   // Writes what is left, syncs and closes. A file whose sync fails must be abandoned, not synced again.
   FileRecord finish();
 
  private:
+  std::int64_t begin_piece();
   void put(std::span<const std::byte> data);
   void write_blocks(std::span<const std::byte> blocks);
 
@@ -35,6 +38,8 @@ struct Move {
   std::int64_t first = 0;
   std::int64_t end = 0;
   std::byte* to = nullptr;
+  // Instead of `to`: takes the bytes that lie `from` bytes into the move; several threads may call it.
+  std::function<void(std::int64_t from, std::span<const std::byte> data)> give = {};
 };
 
 enum class Blocks { moved, all };  // only those that a move touches, or every one

@@ -35,8 +35,8 @@ const TensorRecord& record_for(const Checkpoint& checkpoint, const TensorTarget&
     mismatch("'{}': tensor '{}' is {}; this run's is {}", checkpoint.path.string(), target.name, describe(record->dtype, record->shape),
              describe(target.dtype, target.shape));
   }
-  PLIMSOLL_CHECK(target.begin >= 0 && target.begin + std::ssize(target.data) <= record->bytes(), "bytes {}+{} of tensor {}", target.begin,
-                 target.data.size(), target.name);
+  PLIMSOLL_CHECK(target.begin >= 0 && target.begin + target.bytes() <= record->bytes(), "bytes {}+{} of tensor {}", target.begin,
+                 target.bytes(), target.name);
   return *record;
 }
 
@@ -54,13 +54,20 @@ void check_claims(const Checkpoint& checkpoint, std::span<const TensorTarget> ta
 std::vector<std::vector<Move>> plan_moves(const Checkpoint& checkpoint, std::span<const TensorTarget> targets) {
   std::vector<std::vector<Move>> moves(checkpoint.manifest.files.size());
   for (const TensorTarget& target : targets) {
-    const std::int64_t target_end = target.begin + std::ssize(target.data);
+    const std::int64_t target_end = target.begin + target.bytes();
     for (const Piece& piece : record_for(checkpoint, target).pieces) {
       const std::int64_t begin = std::max(piece.begin, target.begin);
       const std::int64_t end = std::min(piece.begin + piece.bytes, target_end);
       if (begin >= end) continue;
-      moves[static_cast<std::size_t>(piece.file)].push_back(
-          {piece.offset + begin - piece.begin, piece.offset + end - piece.begin, target.data.data() + (begin - target.begin)});
+      Move move{.first = piece.offset + begin - piece.begin, .end = piece.offset + end - piece.begin};
+      if (target.elsewhere.write) {
+        move.give = [&target, skipped = begin - target.begin](std::int64_t from, std::span<const std::byte> data) {
+          target.elsewhere.write(skipped + from, data);
+        };
+      } else {
+        move.to = target.data.data() + (begin - target.begin);
+      }
+      moves[static_cast<std::size_t>(piece.file)].push_back(std::move(move));
     }
   }
   for (auto& of_file : moves) std::sort(of_file.begin(), of_file.end(), [](const Move& a, const Move& b) { return a.first < b.first; });

@@ -26,6 +26,14 @@ struct TensorTarget {
   std::vector<std::int64_t> shape;  // of the whole tensor
   std::span<std::byte> data;
   std::int64_t begin = 0;
+  // What is not in memory is written a piece at a time; several threads may do so at once.
+  struct Elsewhere {
+    std::int64_t bytes = 0;
+    std::function<void(std::int64_t first, std::span<const std::byte> data)> write = {};
+  };
+  Elsewhere elsewhere = {};  // instead of `data`
+
+  std::int64_t bytes() const { return elsewhere.write ? elsewhere.bytes : std::ssize(data); }
 };
 
 // The manifest, its digest and structure, and that its data files are there with the right sizes.

@@ -21,7 +21,7 @@ constexpr std::int64_t kSpareBytes = std::int64_t{1} << 20;
 
 void check_room(io::FileSystem& file_system, const io::Path& folder, std::span<const TensorSource> pieces) {
   std::int64_t bytes = kSpareBytes;
-  for (const TensorSource& piece : pieces) bytes += std::ssize(piece.data);
+  for (const TensorSource& piece : pieces) bytes += piece.bytes();
   if (file_system.free_space(folder).count < bytes) throw io::IoError(fmt::format("save {} bytes in", bytes), folder, ENOSPC);
 }
 
@@ -151,9 +151,9 @@ Part write_part(io::FileSystem& file_system, const io::Path& folder, const SaveR
   for (const TensorSource& piece : pieces) {
     if (request.was_read && !part.tensors.empty()) request.was_read(part.tensors.size());
     go_on(request);
-    const std::int64_t offset = file.append(piece.data);
+    const std::int64_t offset = piece.elsewhere.read ? file.append(piece.bytes(), piece.elsewhere.read) : file.append(piece.data);
     part.tensors.push_back(record_of(piece));
-    if (!piece.data.empty()) part.tensors.back().pieces.push_back({writer, offset, piece.begin, std::ssize(piece.data)});
+    if (piece.bytes() > 0) part.tensors.back().pieces.push_back({writer, offset, piece.begin, piece.bytes()});
   }
   if (request.was_read) request.was_read(pieces.size());
   go_on(request);

@@ -26,11 +26,20 @@ namespace plimsoll::checkpoint {
 
 // A tensor, or the part of it that starts at byte `begin`. Must not change until it was read (SaveRequest::was_read) or the save is over.
 struct TensorSource {
+  // What is not in memory is read a piece at a time, on the thread that saves.
+  struct Elsewhere {
+    std::int64_t bytes = 0;
+    std::function<void(std::int64_t first, std::span<std::byte> out)> read = {};
+  };
+
   std::string name;
   base::DType dtype = base::DType::f32;
   std::vector<std::int64_t> shape;  // of the whole tensor
   std::span<const std::byte> data;
   std::int64_t begin = 0;
+  Elsewhere elsewhere = {};  // instead of `data`
+
+  std::int64_t bytes() const { return elsewhere.read ? elsewhere.bytes : std::ssize(data); }
 };
 
 struct SaveRequest {

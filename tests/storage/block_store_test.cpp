@@ -64,6 +64,35 @@ TEST_F(DiskTier, GivesBackWhatItWasGiven) {
   EXPECT_EQ(files(), 0u);  // the scratch file has no name
 }
 
+// What was never written is zeros; any bytes of a stretch can be read and written; a stretch across others replaces them.
+TEST_F(DiskTier, PartsOfAStretch) {
+  constexpr std::int64_t kLength = 2 * BlockStore::kBlock + 4321;
+  BlockStore store(disk_, options(4 * BlockStore::kBlock));
+  const BlockStore::Stretch stretch{BlockStore::kPage, kLength};
+  Data model(static_cast<std::size_t>(kLength));
+  Data found(model.size());
+  store.read(stretch.offset, found);
+  EXPECT_EQ(found, model);
+  std::mt19937_64 random(3);
+  for (unsigned round = 0; round < 40; ++round) {
+    const auto first = static_cast<std::int64_t>(random() % static_cast<std::uint64_t>(kLength));
+    const std::int64_t length = 1 + static_cast<std::int64_t>(random() % static_cast<std::uint64_t>(kLength - first));
+    const Data data = random_bytes(static_cast<std::size_t>(length), round);
+    store.write_part(stretch, first, data);
+    std::copy(data.begin(), data.end(), model.begin() + first);
+    Data part(data.size());
+    store.read_part(stretch, first, part);
+    ASSERT_EQ(part, data);
+  }
+  store.read(stretch.offset, found);
+  EXPECT_EQ(found, model);
+  const Data other = random_bytes(static_cast<std::size_t>(BlockStore::kBlock), 77);
+  store.write(0, other);
+  Data again(other.size());
+  store.read(0, again);
+  EXPECT_EQ(again, other);
+}
+
 TEST_F(DiskTier, ManyThreadsUseItAtOnce) {
   constexpr int kThreads = 6;
   constexpr std::int64_t kStretch = 2 * BlockStore::kBlock + BlockStore::kPage;

@@ -47,6 +47,15 @@ void unname(io::FileSystem& file_system, const io::Path& path) {
   }
 }
 
+// Several ranks may clear the same folder at once.
+void remove_if_there(io::FileSystem& file_system, const io::Path& path) {
+  try {
+    file_system.remove(path);
+  } catch (const io::IoError& error) {
+    if (error.code() != ENOENT) throw;
+  }
+}
+
 // Made as "plimsoll-scratch-PID-RANK-NUMBER", and unnamed at once: nobody finds it again, and nothing is left when the process
 // ends. Another store of the process may be between the two.
 io::File open_scratch(io::FileSystem& file_system, const io::Path& folder, std::int32_t rank) {
@@ -74,7 +83,7 @@ void check_folder(io::FileSystem& file_system, const io::Path& folder, Bytes siz
     base::not_legal("the disk tier's folder '{}' is in memory itself (tmpfs); set \"limits.disk_path\" to a folder on a drive",
                     folder.string());
   for (const io::Entry& entry : file_system.list(folder)) {
-    if (entry.kind == io::EntryKind::file && is_left_over(entry.name)) file_system.remove(folder / entry.name);
+    if (entry.kind == io::EntryKind::file && is_left_over(entry.name)) remove_if_there(file_system, folder / entry.name);
   }
   const Bytes free = file_system.free_space(folder);
   if (free < size) {
@@ -154,6 +163,52 @@ void BlockStore::read(std::int64_t offset, std::span<std::byte> out) {
   });
 }
 
+void BlockStore::read_part(const Stretch& stretch, std::int64_t first, std::span<std::byte> out) {
+  std::vector<std::byte> block;
+  for (const std::int64_t end = first + std::ssize(out); first < end;) {
+    const std::int64_t begin = first / kBlock * kBlock;
+    const std::int64_t length = std::min(kBlock, stretch.length - begin);
+    const std::int64_t taken = std::min(begin + length, end) - first;
+    const auto part = out.last(static_cast<std::size_t>(end - first)).first(static_cast<std::size_t>(taken));
+    if (taken == length) {
+      read(stretch.offset + begin, part);
+    } else {
+      block.resize(static_cast<std::size_t>(length));
+      read(stretch.offset + begin, block);
+      std::memcpy(part.data(), block.data() + (first - begin), part.size());
+    }
+    first += taken;
+  }
+}
+
+void BlockStore::write_part(const Stretch& stretch, std::int64_t first, std::span<const std::byte> data) {
+  std::vector<std::byte> block;
+  for (const std::int64_t end = first + std::ssize(data); first < end;) {
+    const std::int64_t begin = first / kBlock * kBlock;
+    const std::int64_t length = std::min(kBlock, stretch.length - begin);
+    const std::int64_t taken = std::min(begin + length, end) - first;
+    const auto part = data.last(static_cast<std::size_t>(end - first)).first(static_cast<std::size_t>(taken));
+    if (taken == length) {
+      write(stretch.offset + begin, part);
+    } else {
+      const std::scoped_lock lock(part_mutex_);
+      block.resize(static_cast<std::size_t>(length));
+      read(stretch.offset + begin, block);
+      std::memcpy(block.data() + (first - begin), part.data(), part.size());
+      write(stretch.offset + begin, block);
+    }
+    first += taken;
+  }
+}
+
+// Marks of blocks that lay in these bytes with other borders. To be called under the lock.
+void BlockStore::forget_overlapped(std::int64_t offset, std::int64_t length) {
+  auto mark = marks_.lower_bound(offset);
+  if (mark != marks_.begin() && std::prev(mark)->first + round_up(std::prev(mark)->second.length) > offset) marks_.erase(std::prev(mark));
+  if (mark != marks_.end() && mark->first == offset) ++mark;
+  while (mark != marks_.end() && mark->first < offset + length) mark = marks_.erase(mark);
+}
+
 void BlockStore::write_block(std::int64_t offset, std::span<const std::byte> data, std::span<std::byte> buffer) {
   const auto whole = static_cast<std::size_t>(round_up(static_cast<std::int64_t>(data.size())));
   std::memcpy(buffer.data(), data.data(), data.size());
@@ -161,6 +216,7 @@ void BlockStore::write_block(std::int64_t offset, std::span<const std::byte> dat
   const std::uint64_t sum = sum_of(buffer.first(whole));
   file_.write_at(offset, buffer.first(whole));
   const std::scoped_lock lock(mutex_);
+  forget_overlapped(offset, static_cast<std::int64_t>(whole));
   Mark& mark = marks_[offset];
   mark = {.sum = sum, .sum_before = mark.sum, .length = static_cast<std::int64_t>(data.size()), .generation = mark.generation + 1};
   traffic_.written += static_cast<std::int64_t>(whole);
@@ -171,8 +227,12 @@ void BlockStore::read_block(std::int64_t offset, std::span<std::byte> out, std::
   {
     const std::scoped_lock lock(mutex_);
     const auto found = marks_.find(offset);
-    PLIMSOLL_CHECK(found != marks_.end() && found->second.length == static_cast<std::int64_t>(out.size()),
-                   "the disk tier has no block of {} B at {}", out.size(), offset);
+    if (found == marks_.end()) {
+      std::memset(out.data(), 0, out.size());
+      return;
+    }
+    PLIMSOLL_CHECK(found->second.length == static_cast<std::int64_t>(out.size()), "the disk tier has {} B at {}, not {} B",
+                   found->second.length, offset, out.size());
     mark = found->second;
   }
   const auto whole = static_cast<std::size_t>(round_up(mark.length));

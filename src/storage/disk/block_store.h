@@ -39,10 +39,19 @@ class BlockStore {
   BlockStore(const BlockStore&) = delete;
   BlockStore& operator=(const BlockStore&) = delete;
 
-  // Offsets are multiples of kPage. A stretch is read as it was written: from the same offset, with the same length. Several
-  // threads may read and write different stretches at once. Throws IoError, or bad_input where the content is not what was written.
+  // Offsets are multiples of kPage. A stretch is read as it was written: from the same offset, with the same length, or in pieces
+  // of whole blocks. What was never written is zeros; a stretch written across others ends them. Several threads may read and write
+  // different stretches at once. Throws IoError, or bad_input where the content is not what was written.
   void write(std::int64_t offset, std::span<const std::byte> data);
   void read(std::int64_t offset, std::span<std::byte> out);
+
+  // Any bytes of a stretch, from its byte `first` on: for what is done between steps. Blocks that are written in part are read first.
+  struct Stretch {
+    std::int64_t offset = 0;
+    std::int64_t length = 0;
+  };
+  void read_part(const Stretch& stretch, std::int64_t first, std::span<std::byte> out);
+  void write_part(const Stretch& stretch, std::int64_t first, std::span<const std::byte> data);
 
   struct Traffic {
     std::int64_t read = 0;     // bytes
@@ -67,12 +76,14 @@ class BlockStore {
   void read_block(std::int64_t offset, std::span<std::byte> out, std::span<std::byte> buffer);
   [[noreturn]] void report(std::int64_t offset, const Mark& mark, std::uint64_t found) const;
   void check_range(std::int64_t offset, std::size_t length) const;
+  void forget_overlapped(std::int64_t offset, std::int64_t length);
   std::byte* take_buffer();
   void give_buffer(std::byte* buffer);
 
   BlockStoreOptions options_;
   io::File file_;
   mutable std::mutex mutex_;
+  std::mutex part_mutex_;  // between reading a block and writing it with some bytes changed
   std::condition_variable buffer_free_;
   std::vector<std::byte*> buffers_;  // free ones
   std::unique_ptr<std::byte[], void (*)(std::byte*)> memory_;
