@@ -26,21 +26,25 @@ Json candidate_json(const plan::Plan& plan, const train::Capacity& capacity) {
   const plan::RankClass& rank_class = plan::fullest_class(plan);
   const base::Bytes arena = rank_class.arena[static_cast<std::size_t>(plan::Tier::device)];
   const plan::Waterline line = plan::waterline(rank_class, 0, plan::Tier::device);
-  const bool fits = arena + capacity.reserve <= capacity.device;
+  const std::optional<std::string> why = train::why_too_large(plan, capacity);
+  const bool device_fits = arena + capacity.reserve <= capacity.device;
   Json tiers = Json::object({{"device", arena.count}});
-  const base::Bytes host = rank_class.arena[static_cast<std::size_t>(plan::Tier::host)];
-  if (host.count > 0) tiers.set("host", Json(host.count));
+  for (const plan::Tier tier : {plan::Tier::host, plan::Tier::disk}) {
+    const base::Bytes slower = rank_class.arena[static_cast<std::size_t>(tier)];
+    if (slower.count > 0) tiers.set(plan::name_of(tier), Json(slower.count));
+  }
   Json kinds = Json::object();
   for (const auto& [kind, bytes] : plan::by_kind(rank_class, 0, plan::Tier::device, line.peak_call))
     kinds.set(plan::name_of(kind), Json(bytes.count));
-  return Json::object(
-      {{"fits", fits},
-       {"reason",
-        fits ? Json() : Json(fmt::format("needs {} of {}", base::to_string(arena + capacity.reserve), base::to_string(capacity.device)))},
-       {"strategy", plan.strategy},
-       {"peak_bytes", Json::object({{rank_class.name, std::move(tiers)}})},
-       {"reserve_bytes", capacity.reserve.count},
-       {"device_bytes_by_kind", kinds}});
+  return Json::object({{"fits", !why},
+                       {"reason", !why          ? Json()
+                                  : device_fits ? Json(*why)
+                                                : Json(fmt::format("needs {} of {}", base::to_string(arena + capacity.reserve),
+                                                                   base::to_string(capacity.device)))},
+                       {"strategy", plan.strategy},
+                       {"peak_bytes", Json::object({{rank_class.name, std::move(tiers)}})},
+                       {"reserve_bytes", capacity.reserve.count},
+                       {"device_bytes_by_kind", kinds}});
 }
 
 void write_page(io::FileSystem& file_system, const std::string& path, const plan::Plan& plan, const train::Capacity& capacity) {
@@ -68,8 +72,9 @@ void plan_command(const PlanOptions& options) {
   const config::Run run = read_run(file_system, run_options);
   if (!options.schedules.empty()) return plan_schedules(file_system, run, options);
   if (!options.cluster.empty() || run.strategy_auto) return plan_search(file_system, run, options);
-  const plan::Plan plan = train::plan_session(
-      train::session_options(run, {.train = true, .evaluate = !run.data.valid.empty(), .schedule = train::schedule_of(file_system, run)}));
+  const train::SessionOptions session =
+      train::session_options(run, {.train = true, .evaluate = !run.data.valid.empty(), .schedule = train::schedule_of(file_system, run)});
+  const plan::Plan plan = train::plan_session(session);
   plan::verify(plan, "lowering");
   const train::Capacity capacity = train::capacity_of(run);
   if (!options.out.empty()) {
@@ -89,7 +94,7 @@ void plan_command(const PlanOptions& options) {
   if (!run.deepspeed.equation.empty()) fmt::print("{}\n\n", run.deepspeed.equation);
   fmt::print("{}", report::waterline_text(
                        plan, "train", {.color = terminal.color, .width = 72, .capacity = capacity.device, .reserve = capacity.reserve}));
-  train::require_fit(plan, capacity);
+  train::require_fit(plan, capacity, session);
 }
 
 }  // namespace plimsoll::cli

@@ -295,8 +295,8 @@ namespace {
 // Estimates leave out gaps between buffers and kernels' scratch; a plan is exact.
 bool fits_exactly(const config::Run& run) {
   try {
-    train::require_fit(train::plan_session(train::session_options(run, {.evaluate = !run.data.valid.empty()})), train::capacity_of(run));
-    return true;
+    const plan::Plan plan = train::plan_session(train::session_options(run, {.evaluate = !run.data.valid.empty()}));
+    return !train::why_too_large(plan, train::capacity_of(run));
   } catch (const base::Error& error) {
     if (error.kind() != base::ErrorKind::not_legal) throw;
     return false;

@@ -52,6 +52,7 @@ std::string_view name_of(Role role) {
     case Role::master: return "master";
     case Role::state: return "state";
     case Role::scalars: return "scalars";
+    case Role::gradient: return "gradient";
     case Role::computed: return "computed";
   }
   return "?";

@@ -29,6 +29,7 @@ enum class Role : std::uint8_t {
   master,     // a parameter in f32, where the model computes in less
   state,      // of the optimizer; the keys and values of a text so far
   scalars,    // the block of step scalars
+  gradient,   // of a parameter, where it lies in a slower tier between the micro-batches of a step
   computed,   // the result of an operator
 };
 
@@ -58,10 +59,11 @@ struct Value {
   ops::Part part{};                    // which part of a whole tensor a root holds, where ranks share one
   ops::Tier tier = ops::Tier::device;  // where it is
   bool all_micro_batches = false;      // one for all micro-batches of a step, as a parameter's gradient is
+  ValueId in_memory_of{};              // beside what operators say, it lies where this value does
 };
 
-// For which micro-batches of a step a node of a phase that runs for each of them does.
-enum class Turn : std::uint8_t { each, first, last };
+// For which micro-batches of a step a node of a phase that runs for each of them does: `later` are all but the first.
+enum class Turn : std::uint8_t { each, first, last, later };
 
 struct Node {
   ops::Op op;
@@ -86,6 +88,7 @@ struct Parameter {
   std::vector<ValueId> states{};  // of the optimizer
   ValueId gradient{};             // its final value in the micro-batch; invalid when frozen
   bool frozen = false;
+  bool gradient_leaves = false;  // what a micro-batch made of the gradient is kept in a slower tier
 };
 
 struct Graph {

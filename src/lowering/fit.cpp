@@ -39,8 +39,13 @@ struct Limit {
 // The fastest order whose plan keeps the limit. `accumulates`: weight gradients are left out of the chain's count.
 class Search {
  public:
-  Search(const graph::Graph& graph, bool accumulates, const Limit& limit, const LowerWith& lower_with)
-      : graph_(graph), accumulates_(accumulates), limit_(limit), lower_with_(lower_with), range_(memory_range(graph, accumulates)) {}
+  Search(const graph::Graph& graph, bool accumulates, double link, const Limit& limit, const LowerWith& lower_with)
+      : graph_(graph),
+        accumulates_(accumulates),
+        link_(link),
+        limit_(limit),
+        lower_with_(lower_with),
+        range_(memory_range(graph, accumulates)) {}
 
   // Where none keeps the limit: the plan that needs least.
   plan::Plan run() const {
@@ -63,11 +68,13 @@ class Search {
 
  private:
   plan::Plan proposed(std::int64_t memory) const {
-    return lower_with_(order_of_recompute(graph_, {.kind = strategy::Recompute::optimal, .memory = memory, .accumulates = accumulates_}));
+    return lower_with_(
+        order_of_recompute(graph_, {.kind = strategy::Recompute::optimal, .memory = memory, .accumulates = accumulates_, .link = link_}));
   }
 
   const graph::Graph& graph_;
   bool accumulates_;
+  double link_;
   Limit limit_;
   const LowerWith& lower_with_;
   MemoryRange range_;
@@ -87,7 +94,10 @@ class Search {
 }
 
 plan::Plan fit_optimal(const LoweringInputs& inputs, const graph::Graph& graph, bool accumulates, const LowerWith& lower_with) {
-  plan::Plan kept = lower_with({});
+  const double link = inputs.strategy.offload.activations.anything() ? inputs.link : 0.0;
+  RecomputeOrder everything;
+  if (link > 0.0) everything.leaving.emplace();
+  plan::Plan kept = lower_with(everything);
   Limit limit{.arena = inputs.device_limit, .activations = {}};
   if (inputs.strategy.recompute_memory > 0.0) {
     const double share = inputs.strategy.recompute_memory * static_cast<double>(most_activations(kept).count);
@@ -101,10 +111,10 @@ plan::Plan fit_optimal(const LoweringInputs& inputs, const graph::Graph& graph, 
   // more. Where only activations are limited, or that order exceeds the arena after all, they are left out of the count.
   plan::Plan best;
   if (!accumulates && limit.activations.count == 0) {
-    best = Search(graph, false, limit, lower_with).run();
+    best = Search(graph, false, link, limit, lower_with).run();
     if (limit.holds(best)) return best;
   }
-  plan::Plan leaner = Search(graph, true, limit, lower_with).run();
+  plan::Plan leaner = Search(graph, true, link, limit, lower_with).run();
   if (limit.holds(leaner)) return leaner;
   refuse(best.classes.empty() || arena(leaner) < arena(best) ? leaner : best, limit);
 }

@@ -106,6 +106,7 @@ class IssueOrder {
       const Ends ends = ends_.at({item.stage, piece.phase, batch_of(item)});
       const bool first = item.micro_batch == ends.first;
       if ((piece.turn == graph::Turn::first && !first) || (piece.turn == graph::Turn::last && item.micro_batch != ends.last)) continue;
+      if (piece.turn == graph::Turn::later && first) continue;
       issues.push_back({.piece = index,
                         .micro_batch = item.micro_batch,
                         .batch = batch_of(item),

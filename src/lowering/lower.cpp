@@ -209,6 +209,7 @@ class Lowering {
     const Bytes frame = plan_.procedures[call.procedure].frame;
     if (frame.count > 0) {
       plan::Buffer buffer{.name = fmt::format("frame of {}@{}", piece.name, issue.micro_batch), .kind = BufferKind::frame};
+      buffer.tier = piece.tier;
       buffer.type = {base::DType::u8, base::Shape{frame.count}};
       buffer.program = program;
       buffer.first = buffer.last = moment;
@@ -246,7 +247,7 @@ class Lowering {
     for (plan::Buffer& buffer : rank_class_.buffers) {
       if (!buffer.persistent() || buffer.tier != tier) continue;
       buffer.offset = persistent;
-      persistent += base::round_up(buffer.bytes, plan::kAlignment);
+      persistent += base::round_up(buffer.bytes, plan::alignment_of(tier));
     }
     Bytes arena = persistent;
     for (std::int32_t program = 0; program < static_cast<std::int32_t>(rank_class_.programs.size()); ++program) {
@@ -257,7 +258,7 @@ class Lowering {
         lifetimes.push_back({buffer.bytes, buffer.first, buffer.last});
         owners.push_back(&buffer);
       }
-      const Layout layout = assign_offsets(lifetimes, plan::kAlignment);
+      const Layout layout = assign_offsets(lifetimes, plan::alignment_of(tier));
       for (std::size_t index = 0; index < owners.size(); ++index) owners[index]->offset = persistent + layout.offsets[index];
       arena = std::max(arena, persistent + layout.total);
     }

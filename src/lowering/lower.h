@@ -27,6 +27,7 @@ struct LoweringInputs {
   std::optional<strategy::schedules::Schedule> schedule = {};  // of a pipeline; else made as the strategy names it
   ops::ChooseKernel choose;
   int threads = 1;
+  double link = 0.1;              // bytes to or from the host's memory in the time of one floating-point operation, about
   base::Bytes device_limit = {};  // of a rank's arena, where the strategy is fitted to it (optimal recompute); zero: none
 };
 

@@ -87,7 +87,8 @@ class Lives {
       for (const Life& life : lives_) {
         const Storage& storage = storages_.all[life.storage];
         if (static_cast<std::size_t>(storage.tier) != tier) continue;
-        const std::int64_t bytes = base::round_up(std::max(storage.bytes, Bytes{storage.type.bytes()}), plan::kAlignment).count;
+        const std::int64_t bytes =
+            base::round_up(std::max(storage.bytes, Bytes{storage.type.bytes()}), plan::alignment_of(storage.tier)).count;
         if (is_persistent(storage.kind)) {
           alive += bytes;
           continue;

@@ -48,7 +48,7 @@ std::vector<bool> outlives_piece(const Graph& graph, const Storages& storages, c
 class ProcedureMaker {
  public:
   ProcedureMaker(const ProcedureInputs& inputs, const Piece& piece)
-      : inputs_(inputs), outlives_(outlives_piece(inputs.graph, inputs.storages, piece)) {
+      : inputs_(inputs), tier_(piece.tier), outlives_(outlives_piece(inputs.graph, inputs.storages, piece)) {
     made_.procedure.name = piece.name;
   }
 
@@ -111,7 +111,7 @@ class ProcedureMaker {
     const std::vector<TensorType> input_types = inputs_.graph.types(step.inputs);
     const std::vector<TensorType> output_types = inputs_.graph.types(step.outputs);
     const ops::KernelChoice choice =
-        inputs_.choose({.op = step.op, .inputs = input_types, .outputs = output_types, .threads = inputs_.threads});
+        inputs_.choose({.op = step.op, .inputs = input_types, .outputs = output_types, .threads = inputs_.threads, .tier = tier_});
     compute.kernel = choice.name;
     compute.workspace = Bytes{choice.workspace};
     for (ValueId id : step.inputs) compute.inputs.push_back(operand(id, false));
@@ -123,9 +123,9 @@ class ProcedureMaker {
     const StorageId storage = inputs_.storages.of(value);
     const TensorType& type = inputs_.graph.values[value].type;
     const auto moment = static_cast<std::int32_t>(made_.procedure.instructions.size());
-    const bool own_shard = inputs_.storages.own_shard[value.index];
-    if (outlives_[storage.index]) return {plan::Operand::Kind::slot, slot(storage, written), type, own_shard};
-    PLIMSOLL_CHECK(!own_shard, "{} is a shard of a value inside one call", inputs_.graph.values[value].name);
+    const auto& [shard, offset] = inputs_.storages.starts[value.index];
+    if (outlives_[storage.index]) return {plan::Operand::Kind::slot, slot(storage, written), type, shard, offset};
+    PLIMSOLL_CHECK((shard + offset).count == 0, "{} is a part of a value inside one call", inputs_.graph.values[value].name);
     const auto [found, fresh] = temporary_of_.try_emplace(storage.index, static_cast<std::uint32_t>(made_.procedure.temporaries.size()));
     if (fresh) {
       const Storage& known = inputs_.storages.all[storage];
@@ -172,6 +172,7 @@ class ProcedureMaker {
   }
 
   const ProcedureInputs& inputs_;
+  plan::Tier tier_;
   std::vector<bool> outlives_;
   BoundProcedure made_;
   std::vector<Lifetime> lifetimes_;  // of the temporaries
@@ -182,11 +183,20 @@ class ProcedureMaker {
 // What a computation waits for at once is done where it waits.
 plan::StreamKind stream_of(const ops::Op& op) {
   if (const auto* message = std::get_if<ops::Message>(&op)) return message->receive ? plan::StreamKind::receive : plan::StreamKind::send;
-  if (const auto* move = std::get_if<ops::Move>(&op))
-    return move->from == ops::Tier::device ? plan::StreamKind::host_out : plan::StreamKind::host_in;
+  if (const auto* move = std::get_if<ops::Move>(&op)) {
+    if (move->from == ops::Tier::host) return move->to == ops::Tier::disk ? plan::StreamKind::disk_out : plan::StreamKind::host_in;
+    return move->from == ops::Tier::disk ? plan::StreamKind::disk_in : plan::StreamKind::host_out;
+  }
   const auto* collective = std::get_if<ops::Collective>(&op);
   const bool beside = collective != nullptr && collective->axis != ops::Axis::tensor && collective->axis != ops::Axis::tensor_inner;
   return beside ? plan::StreamKind::communication : plan::StreamKind::compute;
+}
+
+// Where a node's operands lie; a move's lie in two tiers.
+plan::Tier tier_of(const Graph& graph, const Node& node) {
+  if (std::holds_alternative<ops::Move>(node.op)) return plan::Tier::device;
+  const ValueId any = node.outputs.empty() ? node.inputs.front() : node.outputs.front();
+  return graph.values[any].tier;
 }
 
 }  // namespace
@@ -198,7 +208,7 @@ std::vector<Piece> pieces_of(const Graph& graph) {
     if (ops::definition_of(node.op).view) continue;
     const plan::StreamKind stream = stream_of(node.op);
     const bool goes_on = !pieces.empty() && pieces.back().block == node.block && pieces.back().phase == node.phase &&
-                         pieces.back().turn == node.turn && pieces.back().stream == stream;
+                         pieces.back().turn == node.turn && pieces.back().stream == stream && pieces.back().tier == tier_of(graph, node);
     if (!goes_on) {
       const auto* collective = std::get_if<ops::Collective>(&node.op);
       const std::string_view what = stream == plan::StreamKind::compute         ? graph::name_of(node.phase)
@@ -208,6 +218,7 @@ std::vector<Piece> pieces_of(const Graph& graph) {
                         .phase = node.phase,
                         .turn = node.turn,
                         .stream = stream,
+                        .tier = tier_of(graph, node),
                         .nodes = {},
                         .name = fmt::format("{}.{}", graph.blocks[node.block].name, what)});
     }

@@ -18,6 +18,7 @@ struct Piece {
   graph::Phase phase = graph::Phase::forward;
   graph::Turn turn = graph::Turn::each;
   plan::StreamKind stream = plan::StreamKind::compute;
+  plan::Tier tier = plan::Tier::device;  // of what it computes with, and of its frame
   std::vector<graph::NodeId> nodes;
   std::string name;  // "blocks.3.forward"
 };

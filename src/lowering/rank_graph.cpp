@@ -1,7 +1,6 @@
 #include "lowering/rank_graph.h"
 
 #include "lowering/block_chain.h"
-#include "lowering/offload.h"
 #include "lowering/split_data.h"
 #include "lowering/split_tensor.h"
 #include "lowering/versions.h"
@@ -16,9 +15,6 @@ namespace {
 
 // A sent tensor's memory is free again when the item after the next begins: by then the message is on its way.
 constexpr std::int32_t kItemsBeforeSettling = 2;
-
-// Copies to the device that may be under way while updates go on.
-constexpr std::size_t kCopiesInFlight = 1;
 
 }  // namespace
 
@@ -68,9 +64,7 @@ graph::Graph RankGraphs::graph_at(const ProgramSource& source, std::int32_t pipe
   if (splits_backward_) graph = split_backward(graph);
   graph = split_over_data(graph, inputs_.strategy, source.micro_batches);
   graph::verify(graph, "splitting over the data axis");
-  if (inputs_.strategy.offload.optimizer.host > 0.0) graph = offload_optimizer(graph);
-  graph::verify(graph, "offload");
-  return graph;
+  return to_slower_tiers(std::move(graph), inputs_.strategy, source.micro_batches, again_);
 }
 
 std::vector<std::int32_t> RankGraphs::stages_at(std::int32_t pipe_place) const {
@@ -99,11 +93,7 @@ void Settling::before(const Piece& piece, const Issue& issue) {
     const auto settled = sent_.upper_bound(item_ - kItemsBeforeSettling);
     if (settled != sent_.begin()) streams_.settle(plan::StreamKind::send, std::prev(settled)->second);
   }
-  // What was copied to the device two blocks ago is there by now: its memory in the other tier is free again.
-  if (piece.stream == plan::StreamKind::compute && piece.phase == graph::Phase::update) {
-    if (copied_.size() > kCopiesInFlight) streams_.settle(plan::StreamKind::host_in, copied_[copied_.size() - 1 - kCopiesInFlight]);
-  }
-  if (piece.stream == plan::StreamKind::host_in) copied_.push_back(streams_.moments());
+  leaving_.before(piece);
 }
 
 bool is_persistent(plan::BufferKind kind) {

@@ -10,6 +10,7 @@
 #include "lowering/recompute.h"
 #include "lowering/split_pipe.h"
 #include "lowering/streams.h"
+#include "lowering/tiers.h"
 #include "ops/placement.h"
 #include "plan/plan.h"
 #include "strategy/schedules/schedule.h"
@@ -50,7 +51,7 @@ class RankGraphs {
 // Says when what another stream was given is known to be done with, so that its memory is free again.
 class Settling {
  public:
-  explicit Settling(Streams& streams) : streams_(streams) {}
+  explicit Settling(Streams& streams) : streams_(streams), leaving_(streams) {}
 
   // Before a piece's call is added.
   void before(const Piece& piece, const Issue& issue);
@@ -58,7 +59,7 @@ class Settling {
  private:
   Streams& streams_;
   std::map<std::int32_t, std::int32_t> sent_;  // item -> the moment of its last message
-  std::vector<std::int32_t> copied_;           // moments of copies to the device
+  LeavingCopies leaving_;
   std::int32_t item_ = 0;
 };
 

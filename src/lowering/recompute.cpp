@@ -10,6 +10,7 @@
 #include "base/bytes.h"
 #include "base/error.h"
 #include "lowering/block_chain.h"
+#include "strategy/pofo.h"
 #include "strategy/rotor.h"
 
 namespace plimsoll::lowering {
@@ -224,18 +225,58 @@ class Description {
   const Graph& after_;
 };
 
-std::vector<RecomputeStep> steps_for(const Graph& graph, const std::vector<BlockPasses>& passes, const RecomputeChoice& choice) {
+// What runs again and what leaves the device, chosen together.
+std::optional<RecomputeOrder> joint_order(const strategy::Chain& chain, const std::vector<BlockPasses>& passes,
+                                          const RecomputeChoice& choice) {
+  const strategy::JointProgramme programme(chain, choice.memory, {.out = choice.link, .in = choice.link});
+  const std::optional<strategy::JointOrder> joint = programme.fastest();
+  if (!joint) return std::nullopt;
+  RecomputeOrder order{.steps = steps_of(passes, programme.order_of(*joint)), .notes = {}};
+  order.leaving.emplace();
+  bool again = false;  // the segment before keeps nothing but its input
+  for (const strategy::ChainSegment& segment : joint->segments) {
+    const auto first = static_cast<std::size_t>(segment.first);
+    const bool runs_again = segment.form == strategy::ChainStep::kOutputOnly;
+    if (segment.leaves && !runs_again) order.leaving->insert(passes[first].block);
+    if (segment.leaves && again) order.leaving->insert(passes[first - 1].block);
+    again = runs_again;
+  }
+  return order;
+}
+
+RecomputeOrder optimal(const Graph& graph, const std::vector<BlockPasses>& passes, const RecomputeChoice& choice) {
+  const strategy::Chain chain = chain_of(graph, passes, choice.accumulates);
+  if (choice.link > 0.0) {
+    if (std::optional<RecomputeOrder> joint = joint_order(chain, passes, choice)) return std::move(*joint);
+  }
+  const std::optional<strategy::ChainOrder> order = fastest_order(chain, choice.memory);
+  if (!order) base::not_legal("no order of forward and backward passes does with {}", base::to_string(base::Bytes{choice.memory}));
+  RecomputeOrder found{.steps = steps_of(passes, *order), .notes = {}};
+  if (choice.link > 0.0) found.leaving.emplace();
+  return found;
+}
+
+RecomputeOrder steps_for(const Graph& graph, const std::vector<BlockPasses>& passes, const RecomputeChoice& choice) {
   switch (choice.kind) {
     case Recompute::none: return {};
-    case Recompute::full: return full(passes, static_cast<std::size_t>(choice.every));
-    case Recompute::selective: return selective(passes);
-    case Recompute::optimal: {
-      const std::optional<strategy::ChainOrder> order = fastest_order(chain_of(graph, passes, choice.accumulates), choice.memory);
-      if (!order) base::not_legal("no order of forward and backward passes does with {}", base::to_string(base::Bytes{choice.memory}));
-      return steps_of(passes, *order);
-    }
+    case Recompute::full: return {.steps = full(passes, static_cast<std::size_t>(choice.every)), .notes = {}};
+    case Recompute::selective: return {.steps = selective(passes), .notes = {}};
+    case Recompute::optimal: return optimal(graph, passes, choice);
   }
   return {};
+}
+
+// "blocks.0 to blocks.7 leave the device between the passes"
+std::string leaving_text(const Graph& graph, const std::set<BlockId>& blocks) {
+  std::vector<std::string> runs;
+  for (auto first = blocks.begin(); first != blocks.end();) {
+    auto last = first;
+    while (std::next(last) != blocks.end() && std::next(last)->index == last->index + 1) ++last;
+    runs.push_back(first == last ? graph.blocks[*first].name
+                                 : fmt::format("{} to {}", graph.blocks[*first].name, graph.blocks[*last].name));
+    first = std::next(last);
+  }
+  return fmt::format("  what is kept of {} leaves the device between the passes", fmt::join(runs, ", "));
 }
 
 std::string name_of(const RecomputeChoice& choice) {
@@ -253,8 +294,9 @@ std::string name_of(const RecomputeChoice& choice) {
 RecomputeOrder order_of_recompute(const Graph& graph, const RecomputeChoice& choice) {
   const std::vector<BlockPasses> passes = passes_of(graph);
   if (passes.size() < 2) return {};
-  RecomputeOrder order{.steps = steps_for(graph, passes, choice), .notes = {}};
+  RecomputeOrder order = steps_for(graph, passes, choice);
   if (!order.steps.empty()) order.notes = Description(graph, recompute(graph, order)).lines(name_of(choice));
+  if (order.leaving && !order.leaving->empty()) order.notes.push_back(leaving_text(graph, *order.leaving));
   return order;
 }
 

@@ -6,6 +6,8 @@
 // gathered for the second run as for the first.
 #pragma once
 
+#include <optional>
+#include <set>
 #include <string>
 #include <vector>
 
@@ -25,6 +27,8 @@ struct RecomputeStep {
 struct RecomputeOrder {
   std::vector<RecomputeStep> steps;
   std::vector<std::string> notes;  // for people: what was chosen, what it saves and costs
+  // Blocks of which what the forward pass leaves for the backward pass goes to a slower tier, where that was chosen with the steps.
+  std::optional<std::set<graph::BlockId>> leaving = {};
 };
 
 struct RecomputeChoice {
@@ -32,6 +36,7 @@ struct RecomputeChoice {
   std::int64_t every = 1;    // full: the inputs of every so many blocks are kept
   std::int64_t memory = 0;   // optimal: bytes for what a micro-batch keeps and makes, as strategy/chain counts them
   bool accumulates = false;  // weight gradients are there from the beginning
+  double link = 0.0;         // optimal: bytes that can leave, or come back, in the time of one floating-point operation; zero: none
 };
 
 // `graph` is that of the rank with the largest part.

@@ -21,6 +21,7 @@ plan::BufferKind kind_of(Role role) {
     case Role::master: return plan::BufferKind::master;
     case Role::state: return plan::BufferKind::state;
     case Role::scalars: return plan::BufferKind::scalars;
+    case Role::gradient: return plan::BufferKind::gradient;
     case Role::computed: return plan::BufferKind::activation;
   }
   return plan::BufferKind::activation;
@@ -40,10 +41,19 @@ class Sharing {
     for (const graph::Parameter& parameter : graph.parameters) {
       if (parameter.gradient.valid()) pinned_[parameter.gradient.index] = true;
     }
+    // What sees a part of something must not be taken for the whole of it.
+    for (const Node& node : graph.nodes) {
+      if (ops::definition_of(node.op).view) pinned_[node.outputs[0].index] = pinned_[node.inputs[0].index];
+      if (std::holds_alternative<ops::Slice>(node.op)) pinned_[node.outputs[0].index] = true;
+    }
   }
 
   Storages run() {
     for (std::uint32_t index = 0; index < graph_.nodes.size(); ++index) merge(NodeId{index}, true);
+    for (std::uint32_t index = 0; index < graph_.values.size(); ++index) {
+      const ValueId other = graph_.values[ValueId{index}].in_memory_of;
+      if (other.valid()) unite(index, other.index);
+    }
     // Accumulation chains of gradients are complete now, and none of their links may be taken for something else.
     for (const graph::Parameter& parameter : graph_.parameters) {
       if (parameter.gradient.valid()) gradient_roots_.push_back(find(parameter.gradient.index));
@@ -69,11 +79,15 @@ class Sharing {
       const ValueId input = node.inputs[static_cast<std::size_t>(alias.input)];
       const ValueId output = node.outputs[static_cast<std::size_t>(alias.output)];
       if (!required && !may_share(id, input, output)) continue;
-      // The older root survives: a persistent value keeps its name.
-      const std::uint32_t a = find(input.index);
-      const std::uint32_t b = find(output.index);
-      parent_[std::max(a, b)] = std::min(a, b);
+      unite(input.index, output.index);
     }
+  }
+
+  // The older root survives: a persistent value keeps its name.
+  void unite(std::uint32_t one, std::uint32_t other) {
+    const std::uint32_t a = find(one);
+    const std::uint32_t b = find(other);
+    parent_[std::max(a, b)] = std::min(a, b);
   }
 
   bool may_share(NodeId id, ValueId input, ValueId output) {
@@ -85,23 +99,27 @@ class Sharing {
     return graph_.values[input].type.bytes() == graph_.values[output].type.bytes();
   }
 
-  // A shard of a buffer stays one through everything that works in place, until all shards are gathered.
-  std::vector<bool> own_shards() const {
-    std::vector<bool> own(graph_.values.size(), false);
+  // A part of a buffer stays one through everything that works in place; a shard, until all shards are gathered.
+  std::vector<Storages::Start> starts() const {
+    std::vector<Storages::Start> starts(graph_.values.size());
     for (const Node& node : graph_.nodes) {
       for (const ops::Alias& alias : ops::aliases_of(node.op)) {
+        if (!alias.required) continue;
         const ValueId input = node.inputs[static_cast<std::size_t>(alias.input)];
         const ValueId output = node.outputs[static_cast<std::size_t>(alias.output)];
-        const bool shrinks = graph_.values[output].type.bytes() < graph_.values[input].type.bytes();
-        if (alias.required) own[output.index] = alias.own_shard ? shrinks : own[input.index];
+        const base::TensorType& made = graph_.values[output].type;
+        Storages::Start& start = starts[output.index];
+        start = starts[input.index];
+        if (alias.own_shard) start.shard = base::Bytes{made.bytes() < graph_.values[input].type.bytes() ? made.bytes() : 0};
+        if (const auto* slice = std::get_if<ops::Slice>(&node.op)) start.offset += base::Bytes{slice->first * base::size_of(made.dtype)};
       }
     }
-    return own;
+    return starts;
   }
 
   Storages collect() {
     Storages storages;
-    storages.own_shard = own_shards();
+    storages.starts = starts();
     storages.of_value.resize(graph_.values.size());
     for (std::uint32_t index = 0; index < graph_.values.size(); ++index) {
       const std::uint32_t root = find(index);
@@ -128,7 +146,7 @@ class Sharing {
       Storage& storage = storages.all[storages.of(parameter.gradient)];
       storage.kind = plan::BufferKind::gradient;
       storage.gradient = true;
-      storage.all_micro_batches = true;
+      storage.all_micro_batches = !parameter.gradient_leaves;
       storage.value = parameter.gradient;
     }
     return storages;

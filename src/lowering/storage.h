@@ -26,7 +26,12 @@ struct Storage {
 struct Storages {
   base::IdVector<StorageId, Storage> all;
   std::vector<StorageId> of_value;  // by value index
-  std::vector<bool> own_shard;      // by value index: it is this rank's shard of its storage
+  // By value index: it starts (place on data_inner) x shard + offset into its storage.
+  struct Start {
+    base::Bytes shard{};
+    base::Bytes offset{};
+  };
+  std::vector<Start> starts;
 
   StorageId of(graph::ValueId value) const { return of_value[value.index]; }
 };

@@ -25,39 +25,57 @@ plan::TokenId Streams::token_of(const Line& from, std::int32_t moment) {
   return call.signals;
 }
 
+// Streams run in order: a call that is over says so of those before it, and of all that they waited for.
+void Streams::learn(Known& known, StreamKind kind, std::int32_t moment) const {
+  const auto note = [&](StreamKind of, std::int32_t newest) {
+    std::int32_t& entry = known.try_emplace(of, -1).first->second;
+    entry = std::max(entry, newest);
+  };
+  note(kind, moment);
+  for (const auto& [of, newest] : known_[static_cast<std::size_t>(moment)]) note(of, newest);
+}
+
 void Streams::add(plan::Call call, StreamKind kind) {
   call.moment = moment_++;
   over_at_.push_back(-1);
   Line& own = line(kind);
+  Known known;
+  if (!own.moments.empty()) learn(known, kind, own.moments.back());
   if (kind != StreamKind::compute) {
     Line& compute = line(StreamKind::compute);
-    if (!compute.moments.empty() && compute.moments.back() > own.after_compute) {
-      own.after_compute = compute.moments.back();
-      call.waits.push_back(token_of(compute, own.after_compute));
+    const auto newest = known.find(StreamKind::compute);
+    if (!compute.moments.empty() && (newest == known.end() || compute.moments.back() > newest->second)) {
+      call.waits.push_back(token_of(compute, compute.moments.back()));
+      learn(known, StreamKind::compute, compute.moments.back());
     }
     own.open.push_back(call.moment);
   }
-  wait_for_lines(call, kind);
+  wait_for_lines(call, kind, known);
   for (plan::BufferId id : call.bindings) {
     if (id.index >= own.used_by.size()) own.used_by.resize(id.index + 1, -1);
     own.used_by[id.index] = call.moment;
   }
   own.moments.push_back(call.moment);
+  known_.push_back(std::move(known));
   program_.streams[own.stream].calls.push_back(std::move(call));
 }
 
-// Streams run in order: a call that is over says so of those before it.
-void Streams::wait_for_lines(plan::Call& call, StreamKind kind) {
+void Streams::wait_for_lines(plan::Call& call, StreamKind kind, Known& known) {
   for (auto& [other, from] : lines_) {
     if (other == kind || other == StreamKind::compute) continue;
     std::int32_t newest = kind == StreamKind::compute ? std::exchange(from.settle, -1) : -1;
     for (plan::BufferId id : call.bindings) newest = std::max(newest, from.last_use(id));
-    if (newest < 0 || is_over(newest)) continue;
+    const auto over = known.find(other);
+    if (newest < 0 || (over != known.end() && newest <= over->second)) continue;
     call.waits.push_back(token_of(from, newest));
-    if (kind != StreamKind::compute) continue;
-    while (!from.open.empty() && from.open.front() <= newest) {
-      over_at_[static_cast<std::size_t>(from.open.front())] = call.moment;
-      from.open.pop_front();
+    learn(known, other, newest);
+  }
+  if (kind != StreamKind::compute) return;
+  for (const auto& [other, newest] : known) {
+    std::deque<std::int32_t>& open = line(other).open;
+    while (!open.empty() && open.front() <= newest) {
+      over_at_[static_cast<std::size_t>(open.front())] = call.moment;
+      open.pop_front();
     }
   }
 }

@@ -1,8 +1,8 @@
 // The streams of a program as calls are added to them, with the tokens between them.
 //
 // A call on another stream than compute waits for the compute call before it, so what is free at its moment is free for it; any
-// call waits for the newest call of each other stream that shares a buffer with it. What such a call uses lives until a compute
-// call is known to run after it.
+// call waits for the newest call of each other stream that shares a buffer with it, unless it knows that one to be over from a call
+// that it waits for anyway. What such a call uses lives until a compute call is known to run after it.
 #pragma once
 
 #include <cstdint>
@@ -35,21 +35,25 @@ class Streams {
     std::vector<std::int32_t> used_by;  // by buffer: the last call here that uses it, or -1
     std::vector<std::int32_t> moments;  // of its calls, in order
     std::deque<std::int32_t> open;      // calls not known by compute to be over
-    std::int32_t after_compute = -1;    // the compute call that its newest call waited for
     std::int32_t settle = -1;
 
     std::int32_t last_use(plan::BufferId id) const { return id.index < used_by.size() ? used_by[id.index] : -1; }
   };
 
+  // The newest call of each stream that is known to be over.
+  using Known = std::map<plan::StreamKind, std::int32_t>;
+
   Line& line(plan::StreamKind kind);
   plan::TokenId token_of(const Line& line, std::int32_t moment);
-  void wait_for_lines(plan::Call& call, plan::StreamKind kind);
+  void learn(Known& known, plan::StreamKind kind, std::int32_t moment) const;
+  void wait_for_lines(plan::Call& call, plan::StreamKind kind, Known& known);
   bool is_over(std::int32_t moment) const { return over_at_[static_cast<std::size_t>(moment)] >= 0; }
 
   plan::Program& program_;
   std::int32_t moment_ = 0;
   std::map<plan::StreamKind, Line> lines_;
   std::vector<std::int32_t> over_at_;  // by moment: the compute call that knows the call there to be over, or -1
+  std::vector<Known> known_;           // by moment: what the call there knows when it starts
 };
 
 }  // namespace plimsoll::lowering

@@ -551,7 +551,8 @@ struct Message {
   bool operator==(const Message&) const = default;
 };
 
-// (x, [target]) -> x in another tier: in memory of its own, or (`into`) in that of a target there.
+// (x, [target]) -> x in another tier: in memory of its own, or (`into`) in that of a target there. Tiers are neighbours: what
+// goes from the device to the disk goes through the host's memory.
 struct Move {
   Tier from = Tier::device;
   Tier to = Tier::host;
@@ -569,6 +570,17 @@ struct View {
   base::Shape shape{1};
   PLIMSOLL_OP("view") { visit("shape", self.shape); }
   bool operator==(const View&) const = default;
+};
+
+// (x) -> `count` elements of the same memory from element `first` on, as a flat tensor.
+struct Slice {
+  std::int64_t first = 0;
+  std::int64_t count = 1;
+  PLIMSOLL_OP("slice") {
+    visit("first", self.first);
+    visit("count", self.count);
+  }
+  bool operator==(const Slice&) const = default;
 };
 
 // (x (n)) -> this rank's part (n / members) of the same memory, by its place on data_inner.

@@ -61,7 +61,9 @@ std::vector<TensorType> infer_message(const Op& op, Types inputs) {
 }
 
 std::vector<TensorType> infer_move(const Op& op, Types inputs) {
-  const bool into = std::get<Move>(op).into;
+  const auto& [from, to, into] = std::get<Move>(op);
+  const bool near = from == to || (from == Tier::host) != (to == Tier::host);
+  expect(near, op, inputs, "the host's memory at one end");
   expect(inputs.size() == (into ? 2u : 1u) && inputs[0] == inputs.back(), op, inputs, into ? "x and a target of its type" : "one operand");
   return {inputs[0]};
 }
@@ -77,6 +79,13 @@ std::vector<TensorType> infer_view(const Op& op, Types inputs) {
 }
 
 std::vector<Alias> view_aliases(const Op&) { return {{.output = 0, .input = 0, .required = true, .view = true}}; }
+
+std::vector<TensorType> infer_slice(const Op& op, Types inputs) {
+  const auto& slice = std::get<Slice>(op);
+  expect(inputs.size() == 1 && slice.first >= 0 && slice.count > 0 && slice.first + slice.count <= inputs[0].shape.elements(), op, inputs,
+         "one operand that has the elements");
+  return {{inputs[0].dtype, Shape{slice.count}}};
+}
 
 std::vector<TensorType> infer_own_shard(const Op& op, Types inputs) {
   const std::int64_t members = std::get<OwnShard>(op).members;
@@ -112,6 +121,8 @@ Definition define(const Message&) { return {.infer = infer_message, .work = coll
 Definition define(const Move&) { return {.infer = infer_move, .work = collective_work, .aliases = move_aliases}; }
 
 Definition define(const View&) { return {.infer = infer_view, .work = no_work, .aliases = view_aliases, .view = true}; }
+
+Definition define(const Slice&) { return {.infer = infer_slice, .work = no_work, .aliases = view_aliases, .view = true}; }
 
 Definition define(const OwnShard&) { return {.infer = infer_own_shard, .work = no_work, .aliases = own_shard_aliases, .view = true}; }
 

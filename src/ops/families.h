@@ -47,6 +47,7 @@ Definition define(const Collective&);
 Definition define(const Message&);
 Definition define(const Move&);
 Definition define(const View&);
+Definition define(const Slice&);
 Definition define(const OwnShard&);
 Definition define(const Pad&);
 Definition define(const Accumulate&);

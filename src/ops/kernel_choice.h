@@ -15,6 +15,7 @@ struct KernelQuery {
   Types outputs;
   int threads = 1;
   bool deterministic = true;  // false: kernels may add in an order that differs from run to run
+  Tier tier = Tier::device;   // of the operands: what works in the host's memory is done by the processor
 };
 
 struct KernelChoice {

@@ -14,7 +14,7 @@ namespace {
 
 using base::Json;
 
-constexpr std::int64_t kFormat = 4;
+constexpr std::int64_t kFormat = 5;
 
 // ---- writing
 
@@ -33,10 +33,13 @@ Json id_json(IdType id) {
 }
 
 Json operand_json(const Operand& operand) {
-  return Json::array({operand.own_shard                     ? "shard"
-                      : operand.kind == Operand::Kind::slot ? "slot"
-                                                            : "temporary",
-                      static_cast<std::int64_t>(operand.index), type_json(operand.type)});
+  Json::Array list{operand.kind == Operand::Kind::slot ? "slot" : "temporary", static_cast<std::int64_t>(operand.index),
+                   type_json(operand.type)};
+  if (operand.shard + operand.offset != Bytes{}) {
+    list.emplace_back(operand.shard.count);
+    list.emplace_back(operand.offset.count);
+  }
+  return Json(std::move(list));
 }
 
 template <typename Moved>
@@ -204,9 +207,13 @@ Enum enum_from(const Json& json, std::size_t count) {
 
 Operand operand_from(const Json& json) {
   const std::string& kind = json.at(std::size_t{0}).as_string();
-  if (kind != "slot" && kind != "shard" && kind != "temporary") json.fail_expected("\"slot\", \"shard\" or \"temporary\"");
-  return {kind == "temporary" ? Operand::Kind::temporary : Operand::Kind::slot,
-          static_cast<std::uint32_t>(small_from(json.at(std::size_t{1}))), type_from(json.at(std::size_t{2})), kind == "shard"};
+  if (kind != "slot" && kind != "temporary") json.fail_expected("\"slot\" or \"temporary\"");
+  Operand operand{kind == "temporary" ? Operand::Kind::temporary : Operand::Kind::slot,
+                  static_cast<std::uint32_t>(small_from(json.at(std::size_t{1}))), type_from(json.at(std::size_t{2}))};
+  if (json.as_array().size() == 3) return operand;
+  operand.shard = bytes_from(json.at(std::size_t{3}));
+  operand.offset = bytes_from(json.at(std::size_t{4}));
+  return operand;
 }
 
 Instruction instruction_from(const Json& json) {

@@ -146,6 +146,13 @@ std::int32_t tag_of(const ops::Message& message, std::int32_t micro_batch) {
   return static_cast<std::int32_t>((message.tag * 65'536 + micro_batch) & 0x3FFFFFFF);
 }
 
+Bytes arena_of_all(const Plan& plan, Tier tier) {
+  Bytes sum{0};
+  for (const RankClass& rank_class : plan.classes)
+    sum += rank_class.arena[static_cast<std::size_t>(tier)] * static_cast<std::int64_t>(rank_class.ranks.size());
+  return sum;
+}
+
 const RankClass& fullest_class(const Plan& plan) {
   constexpr auto kDevice = static_cast<std::size_t>(Tier::device);
   return *std::max_element(plan.classes.begin(), plan.classes.end(),

@@ -30,11 +30,14 @@ using BufferId = base::Id<struct BufferTag>;
 using ProcedureId = base::Id<struct ProcedureTag>;
 using TokenId = base::Id<struct TokenTag>;
 
-// Buffers and frames start at multiples of this.
-inline constexpr Bytes kAlignment{64};
-
 using ops::Tier;
 inline constexpr std::size_t kTiers = 3;
+
+// Buffers and frames in memory start at multiples of this.
+inline constexpr Bytes kAlignment{64};
+
+// Drives want transfers to start at pages.
+constexpr Bytes alignment_of(Tier tier) { return tier == Tier::disk ? Bytes{4096} : kAlignment; }
 
 // ---- procedures
 
@@ -63,9 +66,10 @@ struct Operand {
   enum class Kind : std::uint8_t { slot, temporary } kind = Kind::slot;
   std::uint32_t index = 0;
   TensorType type{};  // how the instruction sees it
-  // It is this rank's shard: it starts (place on data_inner) x (its own bytes) into the slot. So ranks of one class
-  // can work on different parts of the same buffer.
-  bool own_shard = false;
+  // It starts (place on data_inner) x shard + offset into the slot. So ranks of one class can work on different parts of the
+  // same buffer, and calls on one part after the other.
+  Bytes shard{};
+  Bytes offset{};
 
   bool operator==(const Operand&) const = default;
 };
@@ -99,7 +103,9 @@ struct Message {
   bool operator==(const Message&) const = default;
 };
 
-// A tensor from one tier to another, or to other memory of the same one; see ops::Move.
+// A tensor from one tier to another, or to other memory of the same one; see ops::Move. Between the device and the host's memory it
+// runs on the stream host_out or host_in, between that and the disk on disk_out or disk_in; docs/memory.md says what an executor does
+// for each.
 struct Copy {
   ops::Move op;
   Operand from;
@@ -247,6 +253,9 @@ std::set<std::pair<std::int32_t, std::int32_t>> links_of(const Plan& plan, const
 std::int32_t tag_of(const ops::Message& message, std::int32_t micro_batch);
 
 const RankClass& class_of(const Plan& plan, std::int32_t rank);
+
+// Bytes that all ranks need in a tier.
+Bytes arena_of_all(const Plan& plan, Tier tier);
 
 // The class whose ranks need most memory on the device.
 const RankClass& fullest_class(const Plan& plan);

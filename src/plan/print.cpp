@@ -9,8 +9,9 @@ namespace plimsoll::plan {
 namespace {
 
 std::string operand_text(const Procedure& procedure, const Operand& operand) {
-  if (operand.kind == Operand::Kind::slot) return procedure.slots.at(operand.index).name + (operand.own_shard ? "[own]" : "");
-  return "%" + procedure.temporaries.at(operand.index).name;
+  if (operand.kind != Operand::Kind::slot) return "%" + procedure.temporaries.at(operand.index).name;
+  const std::string part = operand.offset.count > 0 ? fmt::format("[{} B on]", operand.offset.count) : "";
+  return procedure.slots.at(operand.index).name + (operand.shard.count > 0 ? "[own]" : "") + part;
 }
 
 std::string operand_list(const Procedure& procedure, const std::vector<Operand>& operands) {

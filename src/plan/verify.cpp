@@ -100,6 +100,8 @@ class ProcedureVerifier {
   void check_copy(const Copy& copy) {
     const std::string name = ops::to_string(copy.op);
     if (copy.from.type != copy.to.type) report_("{}: {} makes another type of tensor", procedure_.name, name);
+    if (copy.op.from != copy.op.to && (copy.op.from == Tier::host) == (copy.op.to == Tier::host))
+      report_("{}: {} skips the tier between its ends", procedure_.name, name);
     for (const Operand* operand : {&copy.from, &copy.to}) {
       if (operand->kind != Operand::Kind::slot) report_("{}: {} moves a temporary", procedure_.name, name);
     }
@@ -145,8 +147,10 @@ class ProcedureVerifier {
     const TensorType& held = is_slot ? procedure_.slots[operand.index].type : procedure_.temporaries[operand.index].type;
     const std::string& name = is_slot ? procedure_.slots[operand.index].name : procedure_.temporaries[operand.index].name;
     const std::int64_t room = is_slot ? procedure_.slots[operand.index].bytes.count : held.bytes();
-    const std::int64_t needed = operand.type.bytes() * (operand.own_shard ? plan_.mesh.extent(ops::Axis::data_inner) : 1);
-    if (operand.own_shard && !is_slot) report_("{}: {} sees a shard of {}, which is not a slot", procedure_.name, user, name);
+    const std::int64_t last_shard = (plan_.mesh.extent(ops::Axis::data_inner) - 1) * operand.shard.count;
+    const std::int64_t needed = last_shard + operand.offset.count + operand.type.bytes();
+    if (operand.shard.count < 0 || operand.offset.count < 0 || (!is_slot && operand.shard + operand.offset != Bytes{}))
+      report_("{}: {} sees a part of {} that is none", procedure_.name, user, name);
     if (needed > room) {
       report_("{}: {} sees {} as {}, which holds only {}", procedure_.name, user, name, base::to_string(operand.type),
               base::to_string(held));
@@ -339,9 +343,10 @@ void check_arenas(const RankClass& rank_class, Report& report) {
       if (static_cast<std::size_t>(buffer.tier) != tier) continue;
       if (buffer.bytes.count < buffer.type.bytes())
         report("{} has {} B for {}", buffer.name, buffer.bytes.count, base::to_string(buffer.type));
-      if (buffer.offset.count < 0 || buffer.offset.count % kAlignment.count != 0)
+      const Bytes alignment = alignment_of(buffer.tier);
+      if (buffer.offset.count < 0 || buffer.offset.count % alignment.count != 0)
         report("{} starts at {}", buffer.name, buffer.offset.count);
-      highest = std::max(highest, buffer.offset + base::round_up(buffer.bytes, kAlignment));
+      highest = std::max(highest, buffer.offset + base::round_up(buffer.bytes, alignment));
     }
     if (highest != rank_class.arena[tier]) {
       report("the {} arena of {} has {} B, its buffers need {} B", name_of(static_cast<Tier>(tier)), rank_class.name,

@@ -14,7 +14,7 @@ std::vector<std::int64_t> changes(const RankClass& rank_class, std::int32_t prog
   std::vector<std::int64_t> change(moments + 1, 0);
   for (const Buffer& buffer : rank_class.buffers) {
     if (buffer.program != program || !counts(buffer)) continue;
-    const Bytes bytes = base::round_up(buffer.bytes, kAlignment);
+    const Bytes bytes = base::round_up(buffer.bytes, alignment_of(buffer.tier));
     change[static_cast<std::size_t>(buffer.first)] += bytes.count;
     change[static_cast<std::size_t>(buffer.last) + 1] -= bytes.count;
   }
@@ -26,7 +26,7 @@ std::vector<std::int64_t> changes(const RankClass& rank_class, std::int32_t prog
 Waterline waterline(const RankClass& rank_class, std::int32_t program, Tier tier) {
   Waterline line;
   for (const Buffer& buffer : rank_class.buffers) {
-    if (buffer.tier == tier && buffer.persistent()) line.persistent += base::round_up(buffer.bytes, kAlignment);
+    if (buffer.tier == tier && buffer.persistent()) line.persistent += base::round_up(buffer.bytes, alignment_of(buffer.tier));
   }
   const std::vector<std::int64_t> change = changes(rank_class, program, [&](const Buffer& buffer) { return buffer.tier == tier; });
   Bytes alive = line.persistent;
@@ -47,7 +47,7 @@ std::vector<std::pair<BufferKind, Bytes>> by_kind(const RankClass& rank_class, s
   for (const Buffer& buffer : rank_class.buffers) {
     if (buffer.tier != tier) continue;
     const bool alive = buffer.persistent() || (buffer.program == program && buffer.first <= call && call <= buffer.last);
-    if (alive) sums[buffer.kind] += base::round_up(buffer.bytes, kAlignment);
+    if (alive) sums[buffer.kind] += base::round_up(buffer.bytes, alignment_of(buffer.tier));
   }
   std::vector<std::pair<BufferKind, Bytes>> sorted(sums.begin(), sums.end());
   std::stable_sort(sorted.begin(), sorted.end(), [](const auto& a, const auto& b) { return a.second > b.second; });

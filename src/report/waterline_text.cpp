@@ -86,13 +86,13 @@ std::string chart(const std::vector<Bytes>& columns, Bytes top, bool color) {
   return text;
 }
 
-// What the host's memory holds at its fullest moment; empty where it holds nothing.
-std::string other_tier(const plan::RankClass& rank_class, std::int32_t program) {
-  const Bytes arena = rank_class.arena[static_cast<std::size_t>(plan::Tier::host)];
+// What a slower tier holds at its fullest moment; empty where it holds nothing.
+std::string other_tier(const plan::RankClass& rank_class, std::int32_t program, plan::Tier tier) {
+  const Bytes arena = rank_class.arena[static_cast<std::size_t>(tier)];
   if (arena.count == 0) return "";
-  std::string text = fmt::format("host arena {} ({} B)\n", base::to_string(arena), with_commas(arena.count));
-  const std::int32_t fullest = plan::waterline(rank_class, program, plan::Tier::host).peak_call;
-  for (const auto& [kind, bytes] : plan::by_kind(rank_class, program, plan::Tier::host, fullest))
+  std::string text = fmt::format("{} arena {} ({} B)\n", plan::name_of(tier), base::to_string(arena), with_commas(arena.count));
+  const std::int32_t fullest = plan::waterline(rank_class, program, tier).peak_call;
+  for (const auto& [kind, bytes] : plan::by_kind(rank_class, program, tier, fullest))
     text += fmt::format("  {:<12} {:>10}\n", kind == plan::BufferKind::activation ? "under way" : plural_of(kind), base::to_string(bytes));
   return text;
 }
@@ -133,7 +133,7 @@ std::string waterline_text(const plan::Plan& plan, std::string_view program_name
   if (style.reserve.count > 0) {
     text += fmt::format("  {:<12} {:>10}  beside the arena: program, libraries, data\n", "reserve", base::to_string(style.reserve));
   }
-  text += other_tier(rank_class, program);
+  text += other_tier(rank_class, program, plan::Tier::host) + other_tier(rank_class, program, plan::Tier::disk);
   const int columns = std::min<int>(style.width - kLabelWidth, static_cast<int>(calls));
   const Bytes top = std::max(arena, Bytes{1});
   text += fmt::format("\nwaterline over the {} calls of one {} program\n", calls, program_name);

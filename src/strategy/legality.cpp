@@ -14,7 +14,10 @@ namespace plimsoll::strategy {
 
 namespace {
 
-bool any(const TierShare& share) { return share.host > 0.0 || share.disk > 0.0; }
+// How far from the device: 0 there, 1 in the host's memory, 2 on disk.
+int distance(const TierShare& share) { return share.disk > 0.0 ? 2 : share.host > 0.0 ? 1 : 0; }
+
+std::string_view place_of(const TierShare& share) { return share.disk > 0.0 ? "on disk" : "in the host's memory"; }
 
 std::string_view name_of(Recompute recompute) {
   switch (recompute) {
@@ -45,6 +48,39 @@ void add_schedule_reasons(const Strategy& strategy, std::vector<std::string>& re
         fmt::format("\"keep_params\" keeps gathered weights for a step, but with \"{}\" a step has several versions of them; use false",
                     strategy.schedule));
   }
+  if (kind.asynchronous && strategy.offload.params.anything()) {
+    reasons.push_back(
+        fmt::format("\"offload.params\" has one version of the weights, but with \"{}\" a step has several of them; use \"none\", or "
+                    "\"schedule\": \"1f1b\"",
+                    strategy.schedule));
+  }
+}
+
+void add_tier_reasons(const Strategy& strategy, std::vector<std::string>& reasons) {
+  const Offload& offload = strategy.offload;
+  for (const auto& [name, share] : {std::pair<std::string_view, TierShare>{"optimizer", offload.optimizer},
+                                    {"gradients", offload.gradients},
+                                    {"params", offload.params}}) {
+    if (share.anything() && share != TierShare{.host = 1.0} && share != TierShare{.disk = 1.0})
+      reasons.push_back(
+          fmt::format("\"offload.{0}\" asks for a part, but {0} can only be all in one tier; use \"host\" or \"disk\"", name));
+  }
+  if (offload.activations.host > 0.0 && offload.activations.disk > 0.0)
+    reasons.emplace_back("\"offload.activations\" names two tiers, but what leaves goes to one; use a share of \"host\" or of \"disk\"");
+  const std::string_view tier = distance(offload.params) == 2 || distance(offload.gradients) == 2 ? "disk" : "host";
+  if (distance(offload.params) > distance(offload.optimizer))
+    reasons.push_back(
+        fmt::format("\"offload.params\" is farther away than \"offload.optimizer\", which updates them; use \"{}\" for both", tier));
+  if (offload.gradients.anything() && !offload.optimizer.anything())
+    reasons.push_back(
+        fmt::format("\"offload.gradients\" moves gradients to where no update reads them; use \"offload.optimizer\": \"{}\" too", tier));
+  if (offload.params.anything() && strategy.data > 1 && strategy.zero < 3)
+    reasons.push_back(
+        fmt::format("\"offload.params\" with {} data ranks would be a whole copy for each; use \"zero\": 3, in which each rank has "
+                    "its own shard",
+                    strategy.data));
+  if (offload.gradients.anything() && (strategy.tensor > 1 || strategy.pipe > 1))
+    reasons.emplace_back("\"offload.gradients\" needs whole blocks on every rank; use \"tensor\": 1 and \"pipe\": 1, or \"none\"");
 }
 
 }  // namespace
@@ -85,14 +121,7 @@ std::vector<std::string> reasons_against(const Strategy& strategy) {
   against(strategy.pipe > 1 && (strategy.recompute == Recompute::optimal || strategy.recompute_every > 1),
           "\"recompute\" over several blocks at once cannot be cut into pipeline stages; use \"full\" with \"recompute_every\": 1, or "
           "\"selective\"");
-  const TierShare& optimizer = strategy.offload.optimizer;
-  against(any(optimizer) && optimizer != TierShare{.host = 1.0},
-          "\"offload.optimizer\" asks for a part of it, or for the disk, but it can only be all in the host's memory; use \"host\"");
-  for (const auto& [name, share] : {std::pair<std::string_view, TierShare>{"gradients", strategy.offload.gradients},
-                                    {"params", strategy.offload.params},
-                                    {"activations", strategy.offload.activations}}) {
-    against(any(share), fmt::format("\"offload.{}\" names a slower tier, but they must stay on the device; use \"none\"", name));
-  }
+  add_tier_reasons(strategy, reasons);
   against(strategy.delayed_update, "\"delayed_update\" is true, but updates run inside the step; use false");
   return reasons;
 }
@@ -104,7 +133,13 @@ void require_legal(const Strategy& strategy) {
 
 std::string describe(const Strategy& strategy) {
   const std::string recompute = strategy.recompute == Recompute::none ? "" : fmt::format(", recompute {}", name_of(strategy.recompute));
-  const std::string tiers = any(strategy.offload.optimizer) ? ", optimizer state in the host's memory" : "";
+  std::string tiers;
+  for (const auto& [name, share] : {std::pair<std::string_view, TierShare>{"optimizer state", strategy.offload.optimizer},
+                                    {"gradients", strategy.offload.gradients},
+                                    {"weights", strategy.offload.params},
+                                    {"activations", strategy.offload.activations}}) {
+    if (share.anything()) tiers += fmt::format(", {} {}", name, place_of(share));
+  }
   if (strategy.ranks() == 1) return fmt::format("one rank{}{}", recompute.empty() ? ", everything kept" : recompute, tiers);
   if (strategy.tensor == 1 && strategy.pipe == 1) {
     constexpr std::array<std::string_view, 4> kSplit{"everything whole", "optimizer state in shards",

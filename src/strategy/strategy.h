@@ -21,6 +21,7 @@ struct TierShare {
   double host = 0.0;
   double disk = 0.0;
 
+  bool anything() const { return host > 0.0 || disk > 0.0; }
   bool operator==(const TierShare&) const = default;
 };
 

@@ -19,16 +19,20 @@ Buffers::Buffers(executor::Executor& executor) : executor_(executor) {
   }
 }
 
-const plan::Buffer& Buffers::buffer(const std::string& name) const {
+plan::BufferId Buffers::find(const std::string& name) const {
   const auto found = by_name_.find(name);
   PLIMSOLL_CHECK(found != by_name_.end(), "the plan has no buffer {}", name);
-  return executor_.rank_class().buffers[found->second];
+  return found->second;
 }
 
-std::byte* Buffers::bytes(const std::string& name, plan::Access access) const {
-  const auto found = by_name_.find(name);
-  PLIMSOLL_CHECK(found != by_name_.end(), "the plan has no buffer {}", name);
-  return executor_.host_view(found->second, access);
+const plan::Buffer& Buffers::buffer(const std::string& name) const { return executor_.rank_class().buffers[find(name)]; }
+
+std::byte* Buffers::bytes(const std::string& name, plan::Access access) const { return executor_.host_view(find(name), access); }
+
+std::vector<std::byte> Buffers::copy(const std::string& name) const {
+  std::vector<std::byte> all(static_cast<std::size_t>(buffer(name).type.bytes()));
+  read(name, 0, all);
+  return all;
 }
 
 ops::Part Buffers::part(const std::string& name) const {

@@ -4,6 +4,7 @@
 #include <string>
 #include <string_view>
 #include <unordered_map>
+#include <vector>
 
 #include "executor/core/executor.h"
 
@@ -23,6 +24,14 @@ class Buffers {
   }
   // For the access see Executor::host_view.
   std::byte* bytes(const std::string& name, plan::Access access = plan::Access::update) const;
+  // On a drive, without a view; see Executor::read.
+  bool on_disk(const std::string& name) const { return buffer(name).tier == plan::Tier::disk; }
+  void read(const std::string& name, std::int64_t first, std::span<std::byte> out) const { executor_.read(find(name), first, out); }
+  void write(const std::string& name, std::int64_t first, std::span<const std::byte> data) const {
+    executor_.write(find(name), first, data);
+  }
+  // All of it, wherever it is.
+  std::vector<std::byte> copy(const std::string& name) const;
   // Which part of which whole tensor the buffer holds; of one that is not shared, all of it.
   ops::Part part(const std::string& name) const;
   std::int64_t data_place() const { return executor_.data_place(); }
@@ -30,6 +39,8 @@ class Buffers {
   ops::ElementRange held(const std::string& name) const { return ops::held_by(part(name), data_place()); }
 
  private:
+  plan::BufferId find(const std::string& name) const;
+
   executor::Executor& executor_;
   std::unordered_map<std::string, plan::BufferId> by_name_;
 };

@@ -46,7 +46,9 @@ checkpoint::SaveResult save_together(io::FileSystem& file_system, const io::Path
     });
     checkpoint::Part part;
     together(world, [&] {
-      note_full(full, [&] { part = checkpoint::write_part(file_system, folder, request, world->rank(), sources_of(own_pieces(session))); });
+      note_full(full, [&] {
+        part = checkpoint::write_part(file_system, folder, request, world->rank(), sources_of(session, own_pieces(session)));
+      });
     });
     const std::vector<std::string> texts = tell_all(world, base::write_json(checkpoint::to_json(part)));
     together(world, [&] {
@@ -93,7 +95,7 @@ Resumed Checkpoints::resume(Trainer& trainer) {
   if (world == nullptr) {
     checkpoint::remove_debris(file_system_, folder_);
     search = checkpoint::load_newest(file_system_, folder_, identity_,
-                                     [&](const checkpoint::Manifest&) { return targets_of(held_pieces(session)); });
+                                     [&](const checkpoint::Manifest&) { return targets_of(session, held_pieces(session)); });
   } else {
     search = load_together(session);
   }
@@ -122,7 +124,7 @@ checkpoint::Search Checkpoints::load_together(Session& session) {
   if (step < 0) return search;
   together(world, [&] {
     if (!search.found) search.found = checkpoint::open(file_system_, folder_ + "/" + checkpoint::step_name(step));
-    checkpoint::load(file_system_, *search.found, targets_of(held_pieces(session)));
+    checkpoint::load(file_system_, *search.found, targets_of(session, held_pieces(session)));
   });
   return search;
 }
@@ -170,7 +172,7 @@ void Checkpoints::save_now(Trainer& trainer, const SaveContext& context) {
       if (context.make_durable) context.make_durable();
       checkpoint::SaveResult result;
       if (session.world() == nullptr) {
-        note_full(full, [&] { result = checkpoint::save(file_system_, folder_, request, sources_of(own_pieces(session))); });
+        note_full(full, [&] { result = checkpoint::save(file_system_, folder_, request, sources_of(session, own_pieces(session))); });
       } else {
         result = save_together(file_system_, folder_, request, session, full);
       }
@@ -212,9 +214,9 @@ void Checkpoints::start(Trainer& trainer, const SaveContext& context, bool& full
   });
   stage_ = world == nullptr ? Stage::whole : Stage::parts;
   if (world == nullptr) {
-    background_.start(request_, sources_of(pieces), context.make_durable);
+    background_.start(request_, sources_of(session, pieces), context.make_durable);
   } else {
-    background_.start(request_, [this, sources = sources_of(pieces), writer = world->rank(),
+    background_.start(request_, [this, sources = sources_of(session, pieces), writer = world->rank(),
                                  prepare = context.make_durable](const checkpoint::SaveRequest& request) {
       if (prepare) prepare();
       part_ = checkpoint::write_part(file_system_, folder_, request, writer, sources);

@@ -26,7 +26,7 @@ class DescribedBackend final : public executor::Backend {
   ops::KernelChoice choose(const ops::KernelQuery& query) const override { return {std::string(ops::name_of(query.op)), 0}; }
   std::optional<std::string> why_not_here() const override { return "the device is only described"; }
   executor::DeviceMemory memory(std::int32_t) const override { return {}; }
-  std::unique_ptr<executor::Executor> make_executor(const plan::Plan&, std::int32_t, collectives::Transport*) const override {
+  std::unique_ptr<executor::Executor> make_executor(const plan::Plan&, const executor::ExecutorOptions&) const override {
     base::bad_input("a device that is only described cannot run anything; use a cluster of real devices");
   }
 };

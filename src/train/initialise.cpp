@@ -25,6 +25,9 @@ void store(std::byte* where, DType dtype, std::int64_t index, float value) {
   }
 }
 
+// What goes to or comes from a drive is in memory so many elements at a time.
+constexpr std::int64_t kStaged = std::int64_t{1} << 20;
+
 // A stretch of a whole tensor's elements and where they go.
 struct Stretch {
   std::byte* where = nullptr;
@@ -75,14 +78,49 @@ void fill(const Stretch& to, const Init& init, const std::string& name, std::uin
 // starts at zero are left alone: a gigabyte of moments is touched by the first update, not before.
 void fill_held(const Buffers& buffers, const graph::Value& value, const std::string& drawn_as, std::uint64_t seed) {
   if (value.init.kind == Init::Kind::zeros || value.init.kind == Init::Kind::none) return;
-  const plan::Buffer& buffer = buffers.buffer(value.name);
+  const DType dtype = buffers.buffer(value.name).type.dtype;
+  const std::int64_t size = base::size_of(dtype);
+  const ops::Part part = buffers.part(value.name);
+  if (buffers.on_disk(value.name)) {
+    std::vector<std::byte> staged;
+    ops::for_each_run(part, buffers.data_place(), [&](std::int64_t whole, std::int64_t held, std::int64_t count) {
+      for (std::int64_t done = 0; done < count; done += kStaged) {
+        const std::int64_t next = std::min(kStaged, count - done);
+        staged.resize(static_cast<std::size_t>(next * size));
+        fill({staged.data(), dtype, whole + done, next}, value.init, drawn_as, seed);
+        buffers.write(value.name, (held + done) * size, staged);
+      }
+    });
+    return;
+  }
   std::byte* where = buffers.bytes(value.name);
   if (value.init.kind == Init::Kind::rope)
     return write_rope_table(reinterpret_cast<float*>(where), value.type.shape, value.init.frequencies);
-  const std::int64_t size = base::size_of(buffer.type.dtype);
-  ops::for_each_run(buffers.part(value.name), buffers.data_place(), [&](std::int64_t whole, std::int64_t held, std::int64_t count) {
-    fill({where + held * size, buffer.type.dtype, whole, count}, value.init, drawn_as, seed);
+  ops::for_each_run(part, buffers.data_place(), [&](std::int64_t whole, std::int64_t held, std::int64_t count) {
+    fill({where + held * size, dtype, whole, count}, value.init, drawn_as, seed);
   });
+}
+
+// Elements [first, first + count) of a master in the weight's type, from where they are to where they go.
+void copy_stretch(const Buffers& buffers, const std::string& master, const std::string& weight, std::int64_t first, std::int64_t to,
+                  std::int64_t count) {
+  const DType dtype = buffers.buffer(weight).type.dtype;
+  const std::int64_t size = base::size_of(dtype);
+  std::vector<float> read;
+  std::vector<std::byte> made;
+  const float* values = nullptr;
+  if (buffers.on_disk(master)) {
+    read.resize(static_cast<std::size_t>(count));
+    buffers.read(master, first * static_cast<std::int64_t>(sizeof(float)), std::as_writable_bytes(std::span(read)));
+    values = read.data();
+  } else {
+    values = buffers.view<float>(master, plan::Access::read).data() + first;
+  }
+  if (buffers.on_disk(weight)) made.resize(static_cast<std::size_t>(count * size));
+  std::byte* copy = made.empty() ? buffers.bytes(weight) + to * size : made.data();
+#pragma omp parallel for schedule(static)
+  for (std::int64_t index = 0; index < count; ++index) store(copy, dtype, index, values[index]);
+  if (!made.empty()) buffers.write(weight, to * size, made);
 }
 
 }  // namespace
@@ -121,14 +159,13 @@ void refresh_copies(const graph::Graph& graph, executor::Executor& executor, col
     const DType dtype = buffers.buffer(weight).type.dtype;
     const ops::ElementRange from = buffers.held(master);
     const ops::ElementRange to = buffers.held(weight);
-    const auto values = buffers.view<float>(master, plan::Access::read);
-    std::byte* copy = buffers.bytes(weight);
-#pragma omp parallel for schedule(static)
-    for (std::int64_t index = 0; index < from.count(); ++index)
-      store(copy, dtype, from.begin - to.begin + index, values[static_cast<std::size_t>(index)]);
+    const std::int64_t piece = buffers.on_disk(master) || buffers.on_disk(weight) ? kStaged : std::max<std::int64_t>(1, from.count());
+    for (std::int64_t done = 0; done < from.count(); done += piece)
+      copy_stretch(buffers, master, weight, done, from.begin - to.begin + done, std::min(piece, from.count() - done));
     const std::int64_t shard = buffers.part(master).shard;
     if (shard == 0 || buffers.part(weight).shard != 0) continue;
     // Each rank knows its own shard of a weight that all of them need whole.
+    std::byte* copy = buffers.bytes(weight);
     const std::size_t bytes = static_cast<std::size_t>(shard * base::size_of(dtype));
     const std::span<std::byte> whole{copy, bytes * static_cast<std::size_t>(sharing->size())};
     const std::vector<std::int64_t> counts(static_cast<std::size_t>(sharing->size()), shard);

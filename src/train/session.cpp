@@ -4,6 +4,7 @@
 
 #include "executor/cpu/cpu_backend.h"
 #include "graph/models/models.h"
+#include "io/posix_file_system.h"
 #include "lowering/lower.h"
 #include "lowering/outline.h"
 #include "plan/verify.h"
@@ -68,9 +69,13 @@ ops::ChooseKernel chooser_of(const SessionOptions& options) {
   return [&backend = backend_of(options), deterministic = options.deterministic](const ops::KernelQuery& query) {
     ops::KernelQuery asked = query;
     asked.deterministic = deterministic;
-    return backend.choose(asked);
+    return asked.tier == ops::Tier::host ? executor::cpu_backend().choose(asked) : backend.choose(asked);
   };
 }
+
+// What a step can send to the host's memory while it computes, in bytes for each floating-point operation: about what a core copies
+// in memory, and what a GPU of today has over its link.
+double link_of(const executor::Backend& backend) { return backend.name() == executor::cpu_backend().name() ? 0.1 : 1e-4; }
 
 lowering::LoweringInputs lowering_inputs(const SessionOptions& options, const Graphs& graphs) {
   lowering::LoweringInputs inputs{.model = options.name,
@@ -79,6 +84,7 @@ lowering::LoweringInputs lowering_inputs(const SessionOptions& options, const Gr
                                   .schedule = options.schedule,
                                   .choose = chooser_of(options),
                                   .threads = thread_count(options),
+                                  .link = link_of(backend_of(options)),
                                   .device_limit = options.device_limit};
   if (graphs.train) inputs.programs.push_back({"train", *graphs.train, options.micro_batches});
   if (graphs.evaluate) inputs.programs.push_back({"evaluate", *graphs.evaluate, 1});
@@ -99,7 +105,9 @@ plan::Plan lower_graphs(const SessionOptions& options, const Graphs& graphs) {
 // What follows from the strategy for the graph.
 SessionOptions settle(SessionOptions options) {
   if (options.strategy.tensor > 1) options.training.fused_head = false;
-  if (options.strategy.offload.optimizer.host > 0.0) options.training.masters = true;
+  // An update that is made elsewhere than where the weights are needs what it updates beside it.
+  const strategy::Offload& offload = options.strategy.offload;
+  if (offload.optimizer.anything() && offload.optimizer != offload.params) options.training.masters = true;
   return options;
 }
 
@@ -133,7 +141,10 @@ struct Session::State {
         graphs(graphs_of(options)),
         plan(lower_graphs(options, graphs)),
         rank(options.transport == nullptr ? 0 : options.transport->rank()),
-        executor(backend_of(options).make_executor(plan, rank, options.transport)),
+        executor(backend_of(options).make_executor(plan, {.rank = rank,
+                                                          .transport = options.transport,
+                                                          .file_system = options.file_system != nullptr ? options.file_system : &files,
+                                                          .disk_folder = options.disk_folder})),
         buffers(*executor) {
     if (plan.mesh.ranks() > 1) world = options.transport->make_world("world");
     if (plan.mesh.tensor > 1)
@@ -154,6 +165,7 @@ struct Session::State {
     }
   }
 
+  io::PosixFileSystem files;
   SessionOptions options;
   Graphs graphs;
   plan::Plan plan;

@@ -38,6 +38,8 @@ struct SessionOptions {
   std::optional<strategy::schedules::Schedule> schedule = {};  // of a pipeline; else made as the strategy names it
   collectives::Transport* transport = nullptr;                 // to the other ranks, where the strategy has several; outlives the session
   const executor::Backend* backend = nullptr;                  // where to run; null: the processor
+  io::FileSystem* file_system = nullptr;                       // for the disk tier; null: this machine's
+  std::string disk_folder = {};                                // of the disk tier, where the strategy has one
   bool deterministic = true;                                   // same run, same bits; false allows kernels that add in any order
   int threads = 0;                                             // of each rank; 0: the cores of the machine, dealt out evenly
   base::Bytes device_limit = {};                               // of a rank's arena, where the strategy is fitted to it; zero: none

@@ -17,6 +17,7 @@
 #include "strategy/schedules/csv.h"
 #include "strategy/schedules/table.h"
 #include "strategy/schedules/verify.h"
+#include "train/nearest_fit.h"
 
 namespace plimsoll::train {
 
@@ -183,6 +184,7 @@ SessionOptions session_options(const config::Run& run, const Programs& programs)
           .schedule = programs.schedule,
           .transport = programs.transport,
           .backend = &backend_of(run),
+          .disk_folder = run.limits.disk_path,
           .deterministic = run.deterministic,
           .threads = static_cast<int>(run.threads),
           .device_limit = arena_limit(run),
@@ -241,40 +243,62 @@ data::BatchView batch_view(Session& session, std::string_view program, std::int3
 Capacity capacity_of(const config::Run& run) {
   const base::Bytes reserve = memory_so_far() + kStillToCome;
   const base::Bytes host = run.limits.host;
+  const base::Bytes disk = run.limits.disk;
   const executor::Backend& backend = backend_of(run);
   const bool processor = backend.name() == executor::cpu_backend().name();
-  if (run.limits.device.count > 0) return {run.limits.device, processor ? reserve : base::Bytes{}, run.where("limits.device"), true, host};
+  if (run.limits.device.count > 0)
+    return {run.limits.device, processor ? reserve : base::Bytes{}, run.where("limits.device"), true, host, disk};
   if (const std::optional<std::string> reason = backend.why_not_here())
     base::bad_input("{}: \"device\" is \"{}\": {}", run.where("device"), backend.name(), *reason);
   // Beside a device's arena lies what its driver keeps, and that is not in `free`.
   const executor::DeviceMemory memory = backend.memory(0);
-  if (processor) return {memory.total, reserve, memory.name, false, host};
-  return {memory.free, base::Bytes{}, fmt::format("what is free on {}", memory.name), true, host};
+  if (processor) return {memory.total, reserve, memory.name, false, host, disk};
+  return {memory.free, base::Bytes{}, fmt::format("what is free on {}", memory.name), true, host, disk};
 }
 
-void require_fit(const plan::Plan& plan, const Capacity& capacity) {
+namespace {
+
+// What the fullest rank has in a tier at its fullest moment.
+std::string kinds_text(const plan::RankClass& rank_class, plan::Tier tier) {
+  const plan::Waterline line = plan::waterline(rank_class, 0, tier);
+  std::string table;
+  for (const auto& [kind, bytes] : plan::by_kind(rank_class, 0, tier, line.peak_call))
+    table += fmt::format("\n  {:<12} {:>10}", plan::name_of(kind), base::to_string(bytes));
+  return table;
+}
+
+// A limit on what all ranks have in a slower tier.
+std::optional<std::string> too_large_for(const plan::Plan& plan, plan::Tier tier, base::Bytes limit) {
+  const base::Bytes needed = plan::arena_of_all(plan, tier);
+  if (limit.count == 0 || needed <= limit) return std::nullopt;
+  const std::string_view where = tier == plan::Tier::host ? "the host's memory" : "the disk";
+  return fmt::format("{}\ndoes not fit: it needs {} of {} for {} rank{}, and \"limits.{}\" is {} - {} too much. A rank holds there:{}",
+                     plan.model, base::to_string(needed), where, plan.mesh.ranks(), plan.mesh.ranks() == 1 ? "" : "s", ops::name_of(tier),
+                     base::to_string(limit), base::to_string(needed - limit), kinds_text(plan::fullest_class(plan), tier));
+}
+
+}  // namespace
+
+std::optional<std::string> why_too_large(const plan::Plan& plan, const Capacity& capacity) {
   const plan::RankClass& rank_class = plan::fullest_class(plan);
+  if (auto why = too_large_for(plan, plan::Tier::host, capacity.host)) return why;
+  if (auto why = too_large_for(plan, plan::Tier::disk, capacity.disk)) return why;
   // Where nobody set a limit, the machine's memory holds both tiers.
   const base::Bytes host = rank_class.arena[static_cast<std::size_t>(plan::Tier::host)];
-  if (capacity.host.count > 0 && host * plan.mesh.ranks() > capacity.host) {
-    base::not_legal("{}\ndoes not fit: it needs {} of the host's memory ({} for each of {} ranks), and \"limits.host\" is {}", plan.model,
-                    base::to_string(host * plan.mesh.ranks()), base::to_string(host), plan.mesh.ranks(), base::to_string(capacity.host));
-  }
   const base::Bytes arena = rank_class.arena[static_cast<std::size_t>(plan::Tier::device)] + (capacity.per_rank ? base::Bytes{} : host);
   const base::Bytes needed = capacity.per_rank ? arena : base::Bytes{arena.count * plan.mesh.ranks()};
-  if (needed + capacity.reserve <= capacity.device) return;
-  const plan::Waterline line = plan::waterline(rank_class, 0, plan::Tier::device);
-  std::string table;
-  for (const auto& [kind, bytes] : plan::by_kind(rank_class, 0, plan::Tier::device, line.peak_call)) {
-    table += fmt::format("\n  {:<12} {:>10}", plan::name_of(kind), base::to_string(bytes));
-  }
+  if (needed + capacity.reserve <= capacity.device) return std::nullopt;
+  const std::string table = kinds_text(rank_class, plan::Tier::device);
   const std::string ranks = needed == arena ? "" : fmt::format(" x {} ranks", plan.mesh.ranks());
-  base::not_legal(
+  return fmt::format(
       "{}\ndoes not fit: it needs {} ({} of arena{} and {} beside it), and {} is {} - {} too much. At its fullest moment the arena "
-      "holds:{}\n"
-      "Use a smaller \"batch.micro\" or \"batch.sequence\", \"precision\": \"bf16\", or a smaller model.",
+      "holds:{}",
       plan.model, base::to_string(needed + capacity.reserve), base::to_string(arena), ranks, base::to_string(capacity.reserve),
       capacity.origin, base::to_string(capacity.device), base::to_string(needed + capacity.reserve - capacity.device), table);
+}
+
+void require_fit(const plan::Plan& plan, const Capacity& capacity, const SessionOptions& options) {
+  if (const std::optional<std::string> why = why_too_large(plan, capacity)) base::not_legal("{}\n{}", *why, nearest_fit(options, capacity));
 }
 
 }  // namespace plimsoll::train

@@ -55,11 +55,15 @@ struct Capacity {
   std::string origin;     // "limits.device", "memory of this machine"
   bool per_rank = true;   // else all ranks share it
   base::Bytes host = {};  // memory of the host for all its ranks, beside the device; zero: what is there
+  base::Bytes disk = {};  // for all ranks; zero: what is free
 };
 
 Capacity capacity_of(const config::Run& run);
 
-// not_legal with the table of what is needed when the plan does not fit.
-void require_fit(const plan::Plan& plan, const Capacity& capacity);
+// Why a plan does not fit, with the table of what it needs where.
+std::optional<std::string> why_too_large(const plan::Plan& plan, const Capacity& capacity);
+
+// not_legal with that, and the nearest strategy that would, when the plan of these options does not fit.
+void require_fit(const plan::Plan& plan, const Capacity& capacity, const SessionOptions& options);
 
 }  // namespace plimsoll::train

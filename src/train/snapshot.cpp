@@ -119,59 +119,73 @@ std::vector<HeldPiece> held_pieces(const Session& session, plan::Access access) 
   std::vector<HeldPiece> pieces;
   for (const Stored& stored : stored_buffers(session)) {
     if (!buffers.has(stored.buffer)) {
-      pieces.push_back({stored.name, stored.buffer, stored.whole, 0, {}});
+      pieces.push_back({stored.name, stored.buffer, stored.whole});
       continue;
     }
     const ops::Part part = buffers.part(stored.buffer);
     const base::TensorType whole{buffers.buffer(stored.buffer).type.dtype, part.whole};
     const std::int64_t size = base::size_of(whole.dtype);
-    std::byte* data = buffers.bytes(stored.buffer, access);
+    std::byte* data = buffers.on_disk(stored.buffer) ? nullptr : buffers.bytes(stored.buffer, access);
     const std::size_t before = pieces.size();
     ops::for_each_run(part, buffers.data_place(), [&](std::int64_t first, std::int64_t held, std::int64_t count) {
-      pieces.push_back({stored.name, stored.buffer, whole, first * size, {data + held * size, static_cast<std::size_t>(count * size)}});
+      HeldPiece piece{stored.name, stored.buffer, whole, first * size, count * size, {}, held * size};
+      if (data != nullptr) piece.data = {data + held * size, static_cast<std::size_t>(count * size)};
+      pieces.push_back(std::move(piece));
     });
     // A rank that has nothing of a tensor still knows of it.
-    if (pieces.size() == before) pieces.push_back({stored.name, stored.buffer, whole, 0, {}});
+    if (pieces.size() == before) pieces.push_back({stored.name, stored.buffer, whole});
   }
   return pieces;
 }
 
 std::vector<HeldPiece> own_pieces(const Session& session) {
   std::vector<HeldPiece> pieces = held_pieces(session, plan::Access::read);
-  std::erase_if(pieces, [](const HeldPiece& piece) { return piece.data.empty(); });
+  std::erase_if(pieces, [](const HeldPiece& piece) { return piece.bytes == 0; });
   for (HeldPiece& piece : pieces) {
     const Copies alike = copies_of(session, piece);
-    const auto size = static_cast<std::size_t>(base::size_of(piece.whole.dtype));
-    const collectives::Share share = collectives::share_of(static_cast<std::int64_t>(piece.data.size() / size),
-                                                           static_cast<int>(alike.members), static_cast<int>(alike.place));
-    piece.begin += share.first * static_cast<std::int64_t>(size);
-    piece.data = piece.data.subspan(static_cast<std::size_t>(share.first) * size, static_cast<std::size_t>(share.count) * size);
+    const std::int64_t size = base::size_of(piece.whole.dtype);
+    const collectives::Share share =
+        collectives::share_of(piece.bytes / size, static_cast<int>(alike.members), static_cast<int>(alike.place));
+    piece.begin += share.first * size;
+    piece.held += share.first * size;
+    piece.bytes = share.count * size;
+    if (!piece.data.empty())
+      piece.data = piece.data.subspan(static_cast<std::size_t>(share.first * size), static_cast<std::size_t>(piece.bytes));
   }
-  std::erase_if(pieces, [](const HeldPiece& piece) { return piece.data.empty(); });
+  std::erase_if(pieces, [](const HeldPiece& piece) { return piece.bytes == 0; });
   return pieces;
 }
 
-std::vector<checkpoint::TensorTarget> targets_of(const std::vector<HeldPiece>& pieces) {
+std::vector<checkpoint::TensorTarget> targets_of(const Session& session, const std::vector<HeldPiece>& pieces) {
   std::vector<checkpoint::TensorTarget> targets;
   for (const HeldPiece& piece : pieces) {
     targets.push_back(
         {.name = piece.name, .dtype = piece.whole.dtype, .shape = dims_of(piece.whole.shape), .data = piece.data, .begin = piece.begin});
+    if (piece.bytes == 0 || !piece.data.empty()) continue;
+    targets.back().elsewhere = {piece.bytes,
+                                [&buffers = session.buffers(), name = piece.buffer, held = piece.held](
+                                    std::int64_t first, std::span<const std::byte> data) { buffers.write(name, held + first, data); }};
   }
   return targets;
 }
 
-std::vector<checkpoint::TensorSource> sources_of(const std::vector<HeldPiece>& pieces) {
+std::vector<checkpoint::TensorSource> sources_of(const Session& session, const std::vector<HeldPiece>& pieces) {
   std::vector<checkpoint::TensorSource> sources;
   for (const HeldPiece& piece : pieces) {
     sources.push_back(
         {.name = piece.name, .dtype = piece.whole.dtype, .shape = dims_of(piece.whole.shape), .data = piece.data, .begin = piece.begin});
+    if (piece.bytes == 0 || !piece.data.empty()) continue;
+    sources.back().elsewhere = {piece.bytes, [&buffers = session.buffers(), name = piece.buffer, held = piece.held](
+                                                 std::int64_t first, std::span<std::byte> out) { buffers.read(name, held + first, out); }};
   }
   return sources;
 }
 
 void look_again(const Session& session, const Snapshot& snapshot) {
   for (const std::vector<HeldPiece>* pieces : {&snapshot.pieces, &snapshot.scalars}) {
-    for (const HeldPiece& piece : *pieces) session.buffers().bytes(piece.buffer, plan::Access::read);
+    for (const HeldPiece& piece : *pieces) {
+      if (!piece.data.empty()) session.buffers().bytes(piece.buffer, plan::Access::read);
+    }
   }
 }
 

@@ -21,8 +21,10 @@ struct HeldPiece {
   std::string name;    // in the checkpoint
   std::string buffer;  // in the session
   base::TensorType whole;
-  std::int64_t begin = 0;  // bytes
-  std::span<std::byte> data;
+  std::int64_t begin = 0;       // bytes
+  std::int64_t bytes = 0;       // zero: this rank has nothing of it
+  std::span<std::byte> data{};  // empty where it lies on a drive:
+  std::int64_t held = 0;        // there it begins so many bytes into the buffer
 };
 
 // The ranks that differ from this one only by their place on the pipe axis and have the buffer too, in order.
@@ -33,8 +35,9 @@ std::vector<HeldPiece> held_pieces(const Session& session, plan::Access access =
 // What this rank writes, to be read: of a shard all, of what several ranks hold alike one share each.
 std::vector<HeldPiece> own_pieces(const Session& session);
 
-std::vector<checkpoint::TensorTarget> targets_of(const std::vector<HeldPiece>& pieces);
-std::vector<checkpoint::TensorSource> sources_of(const std::vector<HeldPiece>& pieces);
+// The session must outlive what they give.
+std::vector<checkpoint::TensorTarget> targets_of(const Session& session, const std::vector<HeldPiece>& pieces);
+std::vector<checkpoint::TensorSource> sources_of(const Session& session, const std::vector<HeldPiece>& pieces);
 
 struct Snapshot {
   std::vector<HeldPiece> pieces;   // this rank's own, but for the step scalars

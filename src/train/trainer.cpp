@@ -6,6 +6,7 @@
 
 #include "collectives/agree.h"
 #include "data/batch_share.h"
+#include "storage/disk/block_store.h"
 #include "train/evaluator.h"
 #include "train/lr_schedule.h"
 #include "train/setup.h"
@@ -16,13 +17,19 @@ namespace plimsoll::train {
 namespace {
 
 Session make_session(const config::Run& run, const TrainContext& context) {
-  const SessionOptions options = session_options(run, {.train = true,
-                                                       .evaluate = !run.data.valid.empty(),
-                                                       .draw_parameters = run.model_path.empty(),
-                                                       .transport = context.transport,
-                                                       .schedule = schedule_of(context.file_system, run)});
-  require_fit(plan_session(options), capacity_of(run));
-  return Session(options);
+  SessionOptions options = session_options(run, {.train = true,
+                                                 .evaluate = !run.data.valid.empty(),
+                                                 .draw_parameters = run.model_path.empty(),
+                                                 .transport = context.transport,
+                                                 .schedule = schedule_of(context.file_system, run)});
+  options.file_system = &context.file_system;
+  const plan::Plan plan = plan_session(options);
+  require_fit(plan, capacity_of(run), options);
+  // Of what all ranks will write together; each looks again for its own part when it opens its file.
+  const base::Bytes disk = plan::arena_of_all(plan, plan::Tier::disk);
+  if (disk.count > 0 && (context.transport == nullptr || context.transport->rank() == 0))
+    storage::disk::check_folder(context.file_system, run.limits.disk_path, disk);
+  return Session(std::move(options));
 }
 
 // Ranks read their own copies of the data: all must hold the same, or they train on different samples.
@@ -59,6 +66,7 @@ struct Trainer::State {
     const auto& arenas = session.executor().rank_class().arena;
     done.peak_bytes.device = arenas[static_cast<std::size_t>(plan::Tier::device)].count;
     if (const base::Bytes host = arenas[static_cast<std::size_t>(plan::Tier::host)]; host.count > 0) done.peak_bytes.host = host.count;
+    if (const base::Bytes disk = arenas[static_cast<std::size_t>(plan::Tier::disk)]; disk.count > 0) done.peak_bytes.disk = disk.count;
     done.skipped = result.skipped;
     if (run.precision == model::Precision::fp16) done.loss_scale = result.loss_scale;
     return done;

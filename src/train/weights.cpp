@@ -64,17 +64,22 @@ void write_parameters(Session& session, const std::function<void(const Parameter
     const ops::Part part = buffers.part(master);
     const ParameterInfo info{parameter.name, part.whole};
     const DType dtype = buffers.buffer(master).type.dtype;
-    if (dtype == DType::f32 && part.slice == part.whole && part.shard == 0) {
+    const bool on_disk = buffers.on_disk(master);
+    if (dtype == DType::f32 && part.slice == part.whole && part.shard == 0 && !on_disk) {
       fill(info, buffers.view<float>(master, plan::Access::write).first(static_cast<std::size_t>(part.whole.elements())));
       continue;
     }
     staged.resize(static_cast<std::size_t>(part.whole.elements()));
     fill(info, staged);
-    std::byte* bytes = buffers.bytes(master);
+    std::byte* bytes = on_disk ? nullptr : buffers.bytes(master);
     ops::for_each_run(part, buffers.data_place(), [&](std::int64_t whole, std::int64_t held, std::int64_t count) {
       const std::span<const float> run =
           std::span<const float>(staged).subspan(static_cast<std::size_t>(whole), static_cast<std::size_t>(count));
-      from_f32(run, bytes + held * base::size_of(dtype), dtype);
+      const std::int64_t size = base::size_of(dtype);
+      if (!on_disk) return from_f32(run, bytes + held * size, dtype);
+      std::vector<std::byte> narrow(run.size() * static_cast<std::size_t>(size));
+      from_f32(run, narrow.data(), dtype);
+      buffers.write(master, held * size, narrow);
     });
   }
   session.refresh_weights();
@@ -87,7 +92,7 @@ std::vector<std::byte> gather_shards(Session& session, const std::string& buffer
   const Buffers& buffers = session.buffers();
   const plan::Buffer& known = buffers.buffer(buffer);
   collectives::Group& group = *session.shard_group();
-  const std::span<const std::byte> own{buffers.bytes(buffer, plan::Access::read), static_cast<std::size_t>(known.type.bytes())};
+  const std::vector<std::byte> own = buffers.copy(buffer);
   std::vector<std::byte> whole(own.size() * static_cast<std::size_t>(group.size()));
   const std::vector<std::int64_t> counts(static_cast<std::size_t>(group.size()), known.type.shape.elements());
   group.all_gather(own, whole, counts, known.type.dtype);
@@ -131,8 +136,7 @@ std::vector<float> read_held(Session& session, const std::string& buffer) {
   const Buffers& buffers = session.buffers();
   const ops::Part part = buffers.part(buffer);
   const base::TensorType type{buffers.buffer(buffer).type.dtype, part.slice};
-  const std::vector<float> slice =
-      part.shard == 0 ? to_f32(buffers.bytes(buffer, plan::Access::read), type) : to_f32(gather_shards(session, buffer).data(), type);
+  const std::vector<float> slice = to_f32((part.shard == 0 ? buffers.copy(buffer) : gather_shards(session, buffer)).data(), type);
   return part.dim < 0 ? slice : gather_slices(session, buffer, slice);
 }
 

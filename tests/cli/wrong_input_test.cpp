@@ -159,6 +159,24 @@ TEST_F(WrongInput, DoesNotFit) {
   EXPECT_NE(candidate.at("reason").as_string().find("of 1.00 MiB"), std::string::npos);
 }
 
+TEST_F(WrongInput, SlowerTiers) {
+  const auto refused = [&](std::vector<std::string> settings, int code, const Parts& parts) {
+    std::vector<std::string> arguments{"train", "run.json", "--fresh"};
+    for (const std::string& setting : settings) arguments.insert(arguments.end(), {"--set", setting});
+    expect_refusal(arguments, code, parts);
+  };
+  refused({"strategy.offload.optimizer=disk"}, kBadInput, {"disk tier", "limits.disk_path"});
+  refused({"strategy.offload.optimizer=disk", "limits.disk_path=nowhere"}, kBadInput, {"'nowhere' does not exist"});
+  refused({"strategy.offload.optimizer=disk", "limits.disk_path=run.json"}, kBadInput, {"is not a folder"});
+  refused({"strategy.offload.optimizer=disk", "limits.disk_path=/dev/shm"}, kNotLegal, {"/dev/shm", "in memory itself"});
+  refused({"strategy.offload.optimizer=disk", "limits.disk_path=.", "limits.disk=1KiB"}, kNotLegal,
+          {"of the disk", "\"limits.disk\" is 1.00 KiB", "\n  state"});
+  refused({"strategy.offload.optimizer=host", "limits.host=1KiB"}, kNotLegal, {"the host's memory", "\"limits.host\" is 1.00 KiB"});
+  refused({"strategy.offload.params=host"}, kNotLegal, {"offload.params", "\"host\" for both"});
+  refused({"strategy.offload.gradients=disk"}, kNotLegal, {"offload.gradients", "use \"offload.optimizer\": \"disk\" too"});
+  refused({"strategy.offload.optimizer={\"host\": 0.5}"}, kNotLegal, {"asks for a part"});
+}
+
 TEST_F(WrongInput, NotLegalHere) {
   expect_refusal_of("strategy.pipe=9", kNotLegal, {"makes 9 stages, but the model has", "use at most"});
   expect_refusal_of("device=cuda", kBadInput, {"\"device\" is \"cuda\""});  // then what is missing: the module, a library or a GPU

@@ -3,6 +3,8 @@
 
 #include <gtest/gtest.h>
 
+#include <map>
+
 #include "base/json.h"
 #include "graph/training.h"
 #include "lowering/lower.h"
@@ -30,10 +32,10 @@ graph::Graph graph_of(model::Precision precision, std::int64_t layers) {
   return graph::training_graph(model, training);
 }
 
-plan::Plan plan_of(model::Precision precision, std::int64_t layers = 3) {
+plan::Plan plan_of(model::Precision precision, std::int64_t layers = 3, strategy::TierShare optimizer = {.host = 1.0}) {
   const graph::Graph graph = graph_of(precision, layers);
   strategy::Strategy strategy;
-  strategy.offload.optimizer.host = 1.0;
+  strategy.offload.optimizer = optimizer;
   return lower({.model = "small", .programs = {{"train", graph, 1}}, .strategy = strategy, .choose = stand_in, .threads = 1});
 }
 
@@ -75,8 +77,29 @@ TEST(Offload, WhatIsUnderWayDoesNotGrowWithTheModel) {
   EXPECT_LE(beside(12), beside(4) + 256);
 }
 
+// State comes in on one stream and goes out on another, each once, and what is in the host's memory at a time does not grow.
+TEST(Offload, StateOnDiskIsReadAheadAndWrittenBehind) {
+  const strategy::TierShare on_disk{.disk = 1.0};
+  const plan::Plan plan = plan_of(model::Precision::bf16, 3, on_disk);
+  const std::vector<std::string> found = plan::problems(plan);
+  ASSERT_TRUE(found.empty()) << found.front();
+  std::map<plan::StreamKind, std::int64_t> copies;
+  for (const plan::Stream& stream : plan.classes.at(0).programs.at(0).streams) {
+    for (const plan::Call& call : stream.calls) {
+      for (const plan::Instruction& instruction : plan.procedures[call.procedure].instructions)
+        copies[stream.kind] += std::holds_alternative<plan::Copy>(instruction) ? 1 : 0;
+    }
+  }
+  const auto parameters = static_cast<std::int64_t>(graph_of(model::Precision::bf16, 3).parameters.size());
+  EXPECT_EQ(copies[plan::StreamKind::disk_in], 3 * parameters);
+  EXPECT_EQ(copies[plan::StreamKind::disk_out], 3 * parameters);
+  EXPECT_EQ(copies[plan::StreamKind::host_out], parameters + 1);
+  EXPECT_EQ(copies[plan::StreamKind::host_in], parameters);
+  EXPECT_LE(host_arena(plan_of(model::Precision::bf16, 12, on_disk)), host_arena(plan_of(model::Precision::bf16, 6, on_disk)) + 256);
+}
+
 TEST(Offload, PlansAreStoredAndReadBack) {
-  const plan::Plan plan = plan_of(model::Precision::bf16);
+  const plan::Plan plan = plan_of(model::Precision::bf16, 3, {.disk = 1.0});
   EXPECT_EQ(plan::plan_from_json(base::parse_json(base::write_json(plan::to_json(plan)), "plan.json")), plan);
 }
 

@@ -88,5 +88,41 @@ TEST_F(Memory, IsWhatThePlanSaysOfALlama) {
   expect_as_said(R"({"family": "llama", "layers": 6, "width": 256, "heads": 8, "kv_heads": 2, "context": 128, "vocab": 4000})", "f32", "8");
 }
 
+// A model whose states are twenty times what it has of the device and the host together: it trains from disk with the losses that it
+// has in memory, and the system never gave it more than both limits.
+TEST_F(Memory, StatesFarLargerThanTheLimits) {
+  const auto write_run = [&](const std::string& name, const std::string& more) {
+    std::ofstream(folder_ / name) << R"({"model": {"family": "gpt2", "layers": 64, "width": 192, "heads": 3, "context": 64, "vocab": 256},
+      "data": {"train": ")" << path("corpus.txt")
+                                  << R"("}, "batch": {"global": 2, "micro": 2, "sequence": 32}, "steps": 2, "threads": 1,
+      "checkpoint": {"every": 0}, "out": ")"
+                                  << path(name + ".out") << "\"" << more << "}";
+  };
+  write_run("kept.json", "");
+  write_run("disk.json", R"(, "strategy": {"recompute": "full", "prefetch": 1, "bucket": "1MB",
+      "offload": {"optimizer": "disk", "gradients": "disk", "params": "disk", "activations": "none"}},
+      "limits": {"device": "80MiB", "host": "16MiB", "disk": "1GiB", "disk_path": ")" +
+                             folder_.string() + "\"}");
+  const Finished kept = run_program({"plimsoll", "train", path("kept.json"), "--fresh"}, folder_ / "kept.txt");
+  const Finished disk = run_program({"plimsoll", "train", path("disk.json"), "--fresh"}, folder_ / "disk.txt");
+  ASSERT_EQ(kept.status, 0);
+  ASSERT_EQ(disk.status, 0) << disk.output;
+  const auto losses = [&](const std::string& out) {
+    std::ifstream metrics(folder_ / out / "metrics.jsonl");
+    std::vector<double> found;
+    for (std::string line; std::getline(metrics, line);) found.push_back(base::parse_json(line, "metrics").at("loss").as_double());
+    return found;
+  };
+  ASSERT_EQ(losses("kept.json.out").size(), 2u);
+  EXPECT_EQ(losses("disk.json.out"), losses("kept.json.out"));
+  const auto arena = [&](const std::string& out, const char* tier) {
+    std::string line;
+    std::getline(std::ifstream(folder_ / out / "metrics.jsonl") >> std::ws, line);
+    return base::parse_json(line, "metrics").at("peak_bytes").at(tier).as_integer();
+  };
+  EXPECT_GT(arena("kept.json.out", "device"), 20 * (arena("disk.json.out", "device") + arena("disk.json.out", "host")));
+  EXPECT_LT(disk.peak_bytes, std::int64_t{96} << 20);
+}
+
 }  // namespace
 }  // namespace plimsoll

@@ -20,6 +20,7 @@ struct Layout {
   std::int64_t micro = 1;         // samples per micro-batch of a rank
   base::Bytes device_limit = {};  // of a rank's arena, where the strategy is fitted to it
   std::optional<strategy::schedules::Schedule> schedule = {};
+  std::string disk_folder = {};  // of the disk tier, where the strategy has one
 };
 
 struct Task {
@@ -32,6 +33,7 @@ struct Task {
   model::OptimizerKind optimizer = model::OptimizerKind::adamw;
   bool gradients = false;                      // keep those of the last step
   const executor::Backend* backend = nullptr;  // where to run; null: the processor
+  io::FileSystem* file_system = nullptr;       // of the disk tier; null: this machine's
 };
 
 struct Outcome {
@@ -44,6 +46,8 @@ struct Outcome {
   std::vector<std::int64_t> predicted;                      // the same from the plan
   std::int64_t arena = 0;                                   // bytes of rank 0
   std::int64_t host_arena = 0;                              // bytes of rank 0 in the host's memory
+  std::int64_t disk_arena = 0;                              // bytes of rank 0 on disk
+  double extra_arithmetic = 0.0;                            // share of what runs again
   std::int64_t activations = 0;                             // most bytes of them alive at once
 };
 

@@ -124,7 +124,7 @@ void write_checkpoint(const Place& place, const Subject& subject, const io::Path
     }
     io::PosixFileSystem own;
     parts[static_cast<std::size_t>(session.rank())] =
-        checkpoint::write_part(own, folder, request, session.rank(), train::sources_of(train::own_pieces(session)));
+        checkpoint::write_part(own, folder, request, session.rank(), train::sources_of(session, train::own_pieces(session)));
   });
   checkpoint::commit(file_system, folder, request, parts);
 }
@@ -138,7 +138,7 @@ std::int64_t wrong_bytes(const Place& place, const Subject& subject, const io::P
     const std::vector<train::HeldPiece> pieces = train::held_pieces(session);
     for (const train::HeldPiece& piece : pieces) std::fill(piece.data.begin(), piece.data.end(), std::byte{0xA5});
     const checkpoint::Checkpoint found = checkpoint::open(file_system, folder / "step-00000001");
-    checkpoint::load(file_system, found, train::targets_of(pieces));
+    checkpoint::load(file_system, found, train::targets_of(session, pieces));
     std::int64_t bad = 0;
     std::int64_t read = 0;
     for (const train::HeldPiece& piece : pieces) {

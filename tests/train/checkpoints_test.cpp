@@ -119,6 +119,11 @@ class CheckpointsTest : public testing::Test {
       const SaveContext context{.observer = recorder, .stop_wanted = stop_, .make_durable = {}};
       trainer.run(hooks_of(checkpoints, context));
     });
+    return tensors_in(name);
+  }
+
+  // What each of the checkpoints holds, tensor by tensor, the newest first.
+  std::vector<std::string> tensors_in(const std::string& name) {
     std::vector<std::string> bytes;
     for (const std::int64_t step : checkpoint::list_steps(disk_, folder_ / name)) {
       const checkpoint::Checkpoint found = checkpoint::open(disk_, folder_ / name / checkpoint::step_name(step));
@@ -151,6 +156,34 @@ TEST_F(CheckpointsTest, AreTheSameBesideTrainingAndWaitedFor) {
   EXPECT_EQ(train(run(), "slow"), waited);
   ASSERT_EQ(recorder_.saves.size(), 6u);
   for (std::size_t index = 0; index < 6; ++index) EXPECT_EQ(recorder_.saves[index].step, static_cast<std::int64_t>(index) + 1);
+}
+
+// Optimizer state on disk is saved from there, also while the next step wants to write it, and goes back there.
+TEST_F(CheckpointsTest, StateOnDiskIsSavedAndResumed) {
+  train(run(), "kept");
+  const auto kept = tensors_in("kept");
+  ASSERT_EQ(kept.size(), 6u);
+  const std::vector<std::string> on_disk{"strategy.offload.optimizer=disk", "limits.disk_path=" + folder_.string()};
+  files_.each_write = std::chrono::milliseconds(2);
+  train(run(on_disk), "disk");
+  EXPECT_EQ(tensors_in("disk"), kept);
+
+  std::vector<std::string> three = on_disk;
+  three.emplace_back("steps=3");
+  train(run(three), "resumed");
+  {
+    const config::Run rest = run(on_disk);
+    Trainer trainer(rest, {.file_system = disk_, .observer = recorder_, .clock = clock_, .stop_wanted = stop_});
+    Checkpoints checkpoints(files_, rest, (folder_ / "resumed").string());
+    EXPECT_EQ(checkpoints.resume(trainer).steps_done, 3);
+    trainer.run(hooks_of(checkpoints, {.observer = recorder_, .stop_wanted = stop_, .make_durable = {}}));
+  }
+  EXPECT_EQ(tensors_in("resumed"), kept);
+  std::vector<std::string> two = on_disk;
+  two.insert(two.end(), {"strategy.data=2", "strategy.zero=1"});
+  train_two(run({"strategy.data=2", "strategy.zero=1"}), "two");
+  train_two(run(two), "two-disk");
+  EXPECT_EQ(tensors_in("two-disk"), tensors_in("two"));
 }
 
 TEST_F(CheckpointsTest, EveryStoredTensorIsGuarded) {

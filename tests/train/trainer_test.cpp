@@ -8,6 +8,7 @@
 
 #include "config/config.h"
 #include "io/posix_file_system.h"
+#include "train/nearest_fit.h"
 #include "train/setup.h"
 
 namespace plimsoll::train {
@@ -102,6 +103,23 @@ TEST_F(TrainerTest, RefusesBadDataBeforeAnyWork) {
   expect_refusal(run({"data.train=\"" + (folder_ / "empty.txt").string() + "\""}), base::ErrorKind::bad_input, "empty");
   expect_refusal(run({"data.train=\"" + (folder_ / "short.txt").string() + "\""}), base::ErrorKind::bad_input, "short.txt");
   expect_refusal(run({"model.vocab=100"}), base::ErrorKind::bad_input, "100");
+}
+
+// A refusal names the nearest strategy that would do: each needs less of the device than the ones before it.
+TEST_F(TrainerTest, TheNearestStrategyThatFitsIsNamed) {
+  const SessionOptions options = session_options(run({"model.layers=8", "batch.micro=1"}), {});
+  const base::Bytes all = plan_session(options).classes[0].arena[0];
+  const auto nearest = [&](double share, base::Bytes host = {}) {
+    return nearest_fit(options, {.device = base::Bytes{static_cast<std::int64_t>(share * static_cast<double>(all.count))},
+                                 .reserve = {},
+                                 .origin = "a limit",
+                                 .host = host});
+  };
+  EXPECT_NE(nearest(0.97).find("With \"recompute\""), std::string::npos) << nearest(0.97);
+  EXPECT_NE(nearest(0.5).find("\"optimizer\": \"host\""), std::string::npos) << nearest(0.5);
+  const std::string little = nearest(0.5, base::Bytes{all.count * 6 / 10});
+  EXPECT_NE(little.find("\"disk\""), std::string::npos) << little;
+  EXPECT_NE(nearest(0.001).find("Use a smaller"), std::string::npos) << nearest(0.001);
 }
 
 TEST_F(TrainerTest, RefusesWhatCannotRun) {

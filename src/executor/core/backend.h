@@ -10,6 +10,7 @@
 #include "base/bytes.h"
 #include "collectives/transport.h"
 #include "executor/core/executor.h"
+#include "io/file_system.h"
 #include "ops/kernel_choice.h"
 #include "plan/plan.h"
 
@@ -20,6 +21,14 @@ struct DeviceMemory {
   base::Bytes total{};
   base::Bytes free{};
   std::string name;  // "NVIDIA H200", "the memory of this machine"
+};
+
+// What an executor is given beside its plan; all of it outlives the executor.
+struct ExecutorOptions {
+  std::int32_t rank = 0;
+  collectives::Transport* transport = nullptr;  // to the other ranks; a plan of one rank needs none
+  io::FileSystem* file_system = nullptr;        // for the disk tier, where the plan has one
+  std::string disk_folder = {};
 };
 
 class Backend {
@@ -37,9 +46,9 @@ class Backend {
   // Of the device that this rank of the machine will use; only where there is one.
   virtual DeviceMemory memory(std::int32_t rank) const = 0;
 
-  // `plan` and `transport` must outlive the executor; a plan of one rank needs no transport. All ranks of a plan must make
-  // their executors at the same time: groups are formed here. bad_input when there is no device to run on.
-  virtual std::unique_ptr<Executor> make_executor(const plan::Plan& plan, std::int32_t rank, collectives::Transport* transport) const = 0;
+  // `plan` must outlive the executor. All ranks of a plan must make their executors at the same time: groups are formed here.
+  // bad_input when there is no device to run on.
+  virtual std::unique_ptr<Executor> make_executor(const plan::Plan& plan, const ExecutorOptions& options) const = 0;
 };
 
 }  // namespace plimsoll::executor

@@ -1,7 +1,9 @@
 // What every executor offers: it holds the arenas of one rank of a plan and runs the plan's programs on them.
 #pragma once
 
+#include <cstring>
 #include <functional>
+#include <span>
 #include <string_view>
 
 #include "executor/core/timeline.h"
@@ -24,6 +26,15 @@ class Executor {
   // device before the next program starts. The address of a buffer's view never changes, and a view that nobody asks for
   // again keeps what it held: a checkpoint can be written from it while the next step runs.
   virtual std::byte* host_view(plan::BufferId buffer, plan::Access access = plan::Access::update) = 0;
+
+  // The same for bytes [first, first + size) of a buffer wherever it is: what lies on disk has no view. In memory this is a copy
+  // from or to the view. Several threads may read at once, beside a program that does not write there.
+  virtual void read(plan::BufferId buffer, std::int64_t first, std::span<std::byte> out) {
+    std::memcpy(out.data(), host_view(buffer, plan::Access::read) + first, out.size());
+  }
+  virtual void write(plan::BufferId buffer, std::int64_t first, std::span<const std::byte> data) {
+    std::memcpy(host_view(buffer, plan::Access::update) + first, data.data(), data.size());
+  }
 
   virtual const plan::RankClass& rank_class() const = 0;
 

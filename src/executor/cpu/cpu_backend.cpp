@@ -24,8 +24,8 @@ class CpuBackend final : public Backend {
     return {bytes(machine.totalram), bytes(machine.freeram), "the memory of this machine"};
   }
 
-  std::unique_ptr<Executor> make_executor(const plan::Plan& plan, std::int32_t rank, collectives::Transport* transport) const override {
-    return make_cpu_executor(plan, rank, transport);
+  std::unique_ptr<Executor> make_executor(const plan::Plan& plan, const ExecutorOptions& options) const override {
+    return make_cpu_executor(plan, options);
   }
 };
 

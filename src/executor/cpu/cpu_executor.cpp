@@ -13,6 +13,7 @@
 #include "executor/core/stream_workers.h"
 #include "executor/core/tokens.h"
 #include "kernels/cpu/table.h"
+#include "storage/disk/block_store.h"
 #include "storage/host_arena.h"
 
 namespace plimsoll::executor {
@@ -63,14 +64,15 @@ double thread_seconds() {
 
 class CpuExecutor final : public Executor {
  public:
-  CpuExecutor(const plan::Plan& plan, std::int32_t rank, collectives::Transport* transport)
+  CpuExecutor(const plan::Plan& plan, const ExecutorOptions& options)
       : plan_(plan),
-        class_(plan::class_of(plan, rank)),
-        shard_place_(plan.mesh.place(ops::Axis::data_inner, rank)),
-        transport_(transport),
+        class_(plan::class_of(plan, options.rank)),
+        shard_place_(plan.mesh.place(ops::Axis::data_inner, options.rank)),
+        transport_(options.transport),
         arenas_{storage::HostArena(class_.arena[static_cast<std::size_t>(plan::Tier::device)]),
                 storage::HostArena(class_.arena[static_cast<std::size_t>(plan::Tier::host)])},
-        peers_(plan, rank, transport) {
+        disk_(open_disk(class_, options)),
+        peers_(plan, options.rank, options.transport) {
     for (const plan::Procedure& procedure : plan_.procedures) procedures_.push_back(prepare(procedure));
     std::size_t streams = 1;
     for (const plan::Program& program : class_.programs) {
@@ -88,10 +90,29 @@ class CpuExecutor final : public Executor {
   }
 
   std::byte* host_view(plan::BufferId buffer, plan::Access) override { return address(buffer); }
+  void read(plan::BufferId id, std::int64_t first, std::span<std::byte> out) override {
+    const plan::Buffer& buffer = class_.buffers[id];
+    if (buffer.tier != plan::Tier::disk) return Executor::read(id, first, out);
+    disk_->read_part({buffer.offset.count, buffer.type.bytes()}, first, out);
+  }
+  void write(plan::BufferId id, std::int64_t first, std::span<const std::byte> data) override {
+    const plan::Buffer& buffer = class_.buffers[id];
+    if (buffer.tier != plan::Tier::disk) return Executor::write(id, first, data);
+    disk_->write_part({buffer.offset.count, buffer.type.bytes()}, first, data);
+  }
   const plan::RankClass& rank_class() const override { return class_; }
   std::int64_t data_place() const override { return shard_place_; }
 
  private:
+  static std::unique_ptr<storage::disk::BlockStore> open_disk(const plan::RankClass& rank_class, const ExecutorOptions& options) {
+    const base::Bytes size = rank_class.arena[static_cast<std::size_t>(plan::Tier::disk)];
+    if (size.count == 0) return nullptr;
+    PLIMSOLL_CHECK(options.file_system != nullptr, "a plan with a disk tier and no files");
+    storage::disk::check_folder(*options.file_system, options.disk_folder, size);
+    return std::make_unique<storage::disk::BlockStore>(
+        *options.file_system, storage::disk::BlockStoreOptions{.folder = options.disk_folder, .size = size, .rank = options.rank});
+  }
+
   std::byte* address(plan::BufferId id) const {
     const plan::Buffer& buffer = class_.buffers[id];
     PLIMSOLL_CHECK(buffer.tier != plan::Tier::disk, "{} is on disk", buffer.name);
@@ -138,7 +159,7 @@ class CpuExecutor final : public Executor {
       std::vector<ResolvedCall>& calls = resolved.streams.emplace_back();
       for (const plan::Call& call : stream.calls) {
         ResolvedCall next{&call, {}, call.frame.valid() ? address(call.frame) : nullptr};
-        for (plan::BufferId id : call.bindings) next.slots.push_back(address(id));
+        for (plan::BufferId id : call.bindings) next.slots.push_back(class_.buffers[id].tier == plan::Tier::disk ? nullptr : address(id));
         calls.push_back(std::move(next));
       }
     }
@@ -205,9 +226,7 @@ class CpuExecutor final : public Executor {
       } else if (instruction.message != nullptr) {
         run_message(procedure, resolved, *instruction.message);
       } else if (instruction.copy != nullptr) {
-        const plan::Copy& copy = *instruction.copy;
-        std::memcpy(address_of(procedure, resolved, copy.to), address_of(procedure, resolved, copy.from),
-                    static_cast<std::size_t>(copy.from.type.bytes()));
+        run_copy(procedure, resolved, *instruction.copy);
       } else {
         run_kernel(procedure, resolved, instruction);
       }
@@ -219,7 +238,7 @@ class CpuExecutor final : public Executor {
 
   std::byte* address_of(const plan::Procedure& procedure, const ResolvedCall& resolved, const plan::Operand& operand) const {
     if (operand.kind == plan::Operand::Kind::temporary) return resolved.frame + procedure.temporaries[operand.index].offset.count;
-    return resolved.slots[operand.index] + (operand.own_shard ? shard_place_ * operand.type.bytes() : 0);
+    return resolved.slots[operand.index] + shard_place_ * operand.shard.count + operand.offset.count;
   }
 
   void run_kernel(const plan::Procedure& procedure, const ResolvedCall& resolved, const PreparedInstruction& instruction) {
@@ -240,6 +259,19 @@ class CpuExecutor final : public Executor {
                              .shard_place = shard_place_});
   }
 
+  void run_copy(const plan::Procedure& procedure, const ResolvedCall& resolved, const plan::Copy& copy) {
+    const auto memory = [&](const plan::Operand& operand) {
+      return std::span(address_of(procedure, resolved, operand), static_cast<std::size_t>(operand.type.bytes()));
+    };
+    const auto on_disk = [&](const plan::Operand& operand) {
+      const plan::Buffer& buffer = class_.buffers[resolved.call->bindings[operand.index]];
+      return buffer.offset.count + shard_place_ * operand.shard.count + operand.offset.count;
+    };
+    if (copy.op.from == plan::Tier::disk) return disk_->read(on_disk(copy.from), memory(copy.to));
+    if (copy.op.to == plan::Tier::disk) return disk_->write(on_disk(copy.to), memory(copy.from));
+    std::memcpy(memory(copy.to).data(), memory(copy.from).data(), memory(copy.from).size());
+  }
+
   void run_collective(const plan::Procedure& procedure, const ResolvedCall& resolved, const plan::Collective& collective) {
     const auto tensor = [&](const plan::Operand& operand) { return Peers::Tensor{address_of(procedure, resolved, operand), operand.type}; };
     for (std::size_t index = 0; index < collective.inputs.size(); ++index)
@@ -258,6 +290,7 @@ class CpuExecutor final : public Executor {
   std::int64_t shard_place_;  // which shard of a shared buffer is this rank's
   collectives::Transport* transport_;
   std::array<storage::HostArena, 2> arenas_;  // the device's and the host's: the same memory, each with its own limit
+  std::unique_ptr<storage::disk::BlockStore> disk_;
   Peers peers_;
   std::vector<std::vector<PreparedInstruction>> procedures_;
   std::vector<ResolvedProgram> programs_;
@@ -266,8 +299,8 @@ class CpuExecutor final : public Executor {
 
 }  // namespace
 
-std::unique_ptr<Executor> make_cpu_executor(const plan::Plan& plan, std::int32_t rank, collectives::Transport* transport) {
-  return std::make_unique<CpuExecutor>(plan, rank, transport);
+std::unique_ptr<Executor> make_cpu_executor(const plan::Plan& plan, const ExecutorOptions& options) {
+  return std::make_unique<CpuExecutor>(plan, options);
 }
 
 }  // namespace plimsoll::executor

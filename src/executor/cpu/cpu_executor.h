@@ -4,14 +4,12 @@
 
 #include <memory>
 
-#include "collectives/transport.h"
-#include "executor/core/executor.h"
+#include "executor/core/backend.h"
 #include "plan/plan.h"
 
 namespace plimsoll::executor {
 
-// `plan` and `transport` must outlive the executor; a plan of one rank needs no transport. All ranks of a plan must make
-// their executors at the same time: groups are formed here.
-std::unique_ptr<Executor> make_cpu_executor(const plan::Plan& plan, std::int32_t rank, collectives::Transport* transport = nullptr);
+// See Backend::make_executor.
+std::unique_ptr<Executor> make_cpu_executor(const plan::Plan& plan, const ExecutorOptions& options);
 
 }  // namespace plimsoll::executor

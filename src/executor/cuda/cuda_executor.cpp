@@ -260,7 +260,7 @@ class CudaExecutor final : public Executor {
 
   std::byte* address_of(const plan::Procedure& procedure, const ResolvedCall& resolved, const plan::Operand& operand) const {
     if (operand.kind == plan::Operand::Kind::temporary) return resolved.frame + procedure.temporaries[operand.index].offset.count;
-    return resolved.slots[operand.index] + (operand.own_shard ? shard_place_ * operand.type.bytes() : 0);
+    return resolved.slots[operand.index] + shard_place_ * operand.shard.count + operand.offset.count;
   }
 
   // Instructions that follow each other and that one kernel takes together, on the same step scalars: the updates of a block's

@@ -26,8 +26,8 @@ class CudaBackend final : public Backend {
     return {base::Bytes{static_cast<std::int64_t>(total)}, base::Bytes{static_cast<std::int64_t>(free)}, properties.name};
   }
 
-  std::unique_ptr<Executor> make_executor(const plan::Plan& plan, std::int32_t rank, collectives::Transport* transport) const override {
-    return make_cuda_executor(plan, rank, transport);
+  std::unique_ptr<Executor> make_executor(const plan::Plan& plan, const ExecutorOptions& options) const override {
+    return make_cuda_executor(plan, options.rank, options.transport);
   }
 };
 

@@ -63,6 +63,7 @@ Results compute(const ops::AdamUpdate& op, Operands operands);
 Results compute(const ops::SgdUpdate& op, Operands operands);
 // kernels.cpp: these are not computed by a kernel
 Results compute(const ops::View& op, Operands operands);
+Results compute(const ops::Slice& op, Operands operands);
 Results compute(const ops::OwnShard& op, Operands operands);
 Results compute(const ops::Collective& op, Operands operands);
 Results compute(const ops::Message& op, Operands operands);

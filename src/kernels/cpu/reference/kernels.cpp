@@ -75,6 +75,7 @@ namespace {
 }  // namespace
 
 Results compute(const ops::View& op, Operands) { not_a_kernel(op.kName); }
+Results compute(const ops::Slice& op, Operands) { not_a_kernel(op.kName); }
 Results compute(const ops::OwnShard& op, Operands) { not_a_kernel(op.kName); }
 Results compute(const ops::Collective& op, Operands) { not_a_kernel(op.kName); }
 Results compute(const ops::Message& op, Operands) { not_a_kernel(op.kName); }
