@@ -303,24 +303,38 @@ bool fits_exactly(const config::Run& run) {
   }
 }
 
+// A limit of a processor's memory holds for arenas and what lies beside them. Rounded, since ranks that measure it must decide alike.
+config::Run without_reserve(const config::Run& run) {
+  config::Run within = run;
+  constexpr Bytes kRounding{16ll << 20};
+  const Bytes reserve = base::round_up(train::capacity_of(run).reserve, kRounding);
+  if (run.limits.device > reserve) within.limits.device = run.limits.device - reserve;
+  return within;
+}
+
 }  // namespace
 
 Decided decide_here(io::FileSystem& file_system, const config::Run& run, std::int64_t ranks) {
   if (!run.strategy_auto) return {.run = run, .words = ""};
   ranks = std::max<std::int64_t>(1, ranks);
   const PlanOptions options;
-  const Outcome outcome = search_for(run, train::open_cluster(file_system, "this", run, ranks), ranks, options);
-  const Candidate* best = &outcome.found.candidates[0];
-  for (std::size_t index = 0; index < std::min(kMostPlans, outcome.found.candidates.size()); ++index) {
-    if (!fits_exactly(train::decided(run, outcome.found.candidates[index].choice))) continue;
-    best = &outcome.found.candidates[index];
-    break;
-  }
-  std::string words =
-      fmt::format("planned for {} rank{} here: {}\n  {} of {} on a device; {} shapes bounded, {} strategies evaluated\n", ranks,
-                  ranks == 1 ? "" : "s", planner::describe(best->choice), base::to_string(best->estimate.memory.device()),
-                  base::to_string(outcome.problem.device), outcome.found.progress.shapes, outcome.found.progress.evaluated);
-  for (std::size_t index = 0; index < std::min(kReasonsInWords, outcome.verdicts.size()); ++index)
+  const config::Run within = without_reserve(run);
+  const Outcome outcome = search_for(within, train::open_cluster(file_system, "this", run, ranks), ranks, options);
+  // In the order of the simulator first, then of the estimates.
+  std::vector<Candidate> candidates = outcome.rows;
+  candidates.insert(candidates.end(), outcome.found.candidates.begin(), outcome.found.candidates.end());
+  const std::size_t most = std::min(kMostPlans, candidates.size());
+  std::size_t chosen = 0;
+  while (chosen < most && !fits_exactly(train::decided(run, candidates[chosen].choice))) ++chosen;
+  const Candidate* best = &candidates[chosen < most ? chosen : 0];
+  const bool guessed = outcome.cluster.origin.starts_with("guessed");
+  std::string words = fmt::format("planned for {} rank{} here: {}\n", ranks, ranks == 1 ? "" : "s", planner::describe(best->choice));
+  words +=
+      fmt::format("  {} of {} on a device; {} shapes bounded, {} strategies evaluated{}\n", base::to_string(best->estimate.memory.device()),
+                  base::to_string(outcome.problem.device), outcome.found.progress.shapes, outcome.found.progress.evaluated,
+                  guessed ? "; rates are guesses until `plimsoll calibrate` has measured" : "");
+  const std::size_t reasons = best->choice == outcome.rows[0].choice ? std::min(kReasonsInWords, outcome.verdicts.size()) : 0;
+  for (std::size_t index = 0; index < reasons; ++index)
     words += fmt::format("  not {}: {}\n", outcome.verdicts[index].what, outcome.verdicts[index].reason);
   return {.run = train::decided(run, best->choice),
           .words = words,

@@ -33,7 +33,7 @@ is JSON, or a bare word for a text. Relative paths start at the working director
   dropout rates can be changed: the directory says the rest. `dropout` sets all the rates of the family that are not given on their own. A
   key that the family has no use for is accepted only with its default value.
 - `batch.global` must be a multiple of `batch.micro` x `strategy.data`.
-- `strategy` is an object, or `"auto"`: the planner finds the best one that fits `limits`.
+- `strategy` is an object, or `"auto"`: the planner finds the best one that fits `limits` ([planning.md](planning.md)).
 - A stage in `strategy.stages` is a number of blocks, or `{"blocks": 4, "data": 2, "tensor": 1}` with its own degrees; degrees that are
   absent are the strategy's.
 - Amounts of memory take KB, MB, GB, TB (powers of 1000), KiB, MiB, GiB, TiB (powers of 1024), or a count of bytes.

@@ -158,6 +158,7 @@ std::string why_slower(const Estimate& slower, const Estimate& best) {
        fmt::format("the update, {:.3g} s instead of {:.3g}", slower.update_seconds, best.update_seconds)}};
   const Part& worst = *std::max_element(parts.begin(), parts.end(), [](const Part& a, const Part& b) { return a.seconds < b.seconds; });
   const double share = 100.0 * difference / best.step_seconds;
+  if (share < -0.05) return fmt::format("estimated {:.1f}% faster; the simulator preferred the best", -share);
   if (share < 0.05) return "takes as long";
   std::string why = worst.text;
   if (worst.seconds < 0.5 * difference) {

@@ -108,6 +108,7 @@ config::Run decided(config::Run run, const planner::Choice& choice) {
 }
 
 std::int64_t fewest_nodes(const config::Run& run, const cluster::Cluster& cluster, std::int64_t most) {
+  if (cluster.find(cluster::Reach::across) == nullptr) most = 1;  // nothing joins a second one
   std::int64_t enough = 1;
   while (enough <= most && !fits_on_nodes(run, cluster, enough)) enough *= 2;
   if (enough > most) return 0;
@@ -154,9 +155,11 @@ void refuse(const config::Run& run, const cluster::Cluster& cluster, const plann
                     found.illegal.empty() ? "the batch cannot be divided among them" : found.illegal);
   }
   const std::int64_t nodes = fewest_nodes(run, cluster, kMostNodes);
-  const std::string larger = nodes == 0 ? fmt::format("no number of such nodes does for a batch of {}", run.batch.global)
-                                        : fmt::format("the smallest that does has {} node{}, {} device{}", nodes, nodes == 1 ? "" : "s",
-                                                      nodes * cluster.devices_per_node, nodes * cluster.devices_per_node == 1 ? "" : "s");
+  const std::string larger =
+      nodes == 0 ? fmt::format("no number of nodes does for a batch of {}; use a smaller model or sequence, or a lower precision",
+                               run.batch.global)
+                 : fmt::format("the smallest that does has {} node{}, {} device{}", nodes, nodes == 1 ? "" : "s",
+                               nodes * cluster.devices_per_node, nodes * cluster.devices_per_node == 1 ? "" : "s");
   base::not_legal("{}: no strategy fits {} device{} of \"{}\" with {} each: the least is {} on a device ({}); {}", run.name, problem.ranks,
                   problem.ranks == 1 ? "" : "s", cluster.name, base::to_string(problem.device), base::to_string(found.least_device),
                   found.least_name, larger);

@@ -98,6 +98,7 @@ TEST_F(PlanSearch, WrongInputIsRefused) {
   refused({"--cluster", "dgx-h200"}, 2, {"dgx-h200", "did you mean"});
   refused({"--cluster", "dgx-h100", "--ranks", "9"}, 3, {"9 ranks", "8"});
   refused({"--cluster", "dgx-h100", "--set", "strategy.tensor=4", "--set", "strategy.pipe=4"}, 3, {"\"tensor\": 4", "\"pipe\": 4"});
+  refused({"--set", "strategy=\"auto\"", "--set", "limits.device=1KiB"}, 3, {"no strategy fits", "use a smaller model"});
   refused({"--cluster", "dgx-h100", "--ranks", "1", "--set", "limits.device=1KiB"}, 3, {"no strategy fits", "the least is"});
 }
 
