@@ -204,6 +204,7 @@ std::string describe(const Choice& choice) {
   constexpr std::array<std::string_view, 4> kRecompute{"", ", recompute full", ", recompute selective", ", recompute optimal"};
   text += kRecompute.at(static_cast<std::size_t>(strategy.recompute));
   if (strategy.offload.optimizer.host > 0.0) text += ", optimizer in the host's memory";
+  if (strategy.offload.optimizer.disk > 0.0) text += ", optimizer on the disk";
   return text;
 }
 

@@ -85,7 +85,7 @@ double Sheet::exposed_reduction(const RankPrice& rank) const {
 // Behind the last gradient: the update, and where only shards of weights were updated, their gather.
 double Sheet::update(const RankPrice& rank) const {
   const std::int64_t shards = strategy_.zero >= 1 ? strategy_.shards() : 1;
-  if (strategy_.offload.optimizer.host > 0.0) {
+  if (strategy_.offload.optimizer.anything()) {
     const std::int64_t users = std::min(problem_.ranks, problem_.ranks_per_node);
     return problem_.wires.host_update(rank.gradients / shards, rank.weights / shards, rank.optimizer / shards, users);
   }
@@ -118,8 +118,8 @@ Memory Sheet::memory(const RankPrice& rank, std::int64_t activations) const {
         std::max(2 * prices_.layer.gradients + rank.end_gradients, static_cast<std::int64_t>(bucket * std::max(0.0, left)));
     memory.gradients = Bytes{rank.gradients / shards + std::min(rank.gradients, waiting)};
   }
-  if (strategy_.offload.optimizer.host > 0.0) {
-    memory.host = memory.optimizer;
+  if (strategy_.offload.optimizer.anything()) {
+    if (strategy_.offload.optimizer.host > 0.0) memory.host = memory.optimizer;
     memory.optimizer = Bytes{0};
   }
   // Without other micro-batches a gradient begins where activations end, so both are never there in full.
