@@ -37,6 +37,7 @@ inline graph::Graph graph_of(const Layout& layout) {
   training.micro_batch = {.samples = layout.micro, .sequence = layout.sequence};
   training.accumulates = layout.micro_batches > 1;
   training.fused_head = layout.strategy.tensor == 1;
+  training.masters = layout.strategy.offload.optimizer.host > 0.0;
   return graph::training_graph(model, training);
 }
 

@@ -15,6 +15,7 @@ struct Case {
   strategy::Recompute recompute = strategy::Recompute::none;
   const char* schedule = "1f1b";
   bool sequence_parallel = false;
+  double optimizer_on_host = 0.0;
 };
 
 TEST(Outline, AgreesWithThePlan) {
@@ -48,6 +49,7 @@ TEST(Outline, AgreesWithThePlan) {
       layout.strategy.recompute = each.recompute;
       layout.strategy.schedule = each.schedule;
       layout.strategy.sequence_parallel = each.sequence_parallel;
+      layout.strategy.offload.optimizer.host = each.optimizer_on_host;
       const plan::Plan whole = whole_plan(layout);
       const plan::Plan outline = outline_plan(layout);
       const Result of_whole = simulate(whole, cluster, {});
