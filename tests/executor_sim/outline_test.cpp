@@ -25,6 +25,8 @@ TEST(Outline, AgreesWithThePlan) {
       {.data = 4},
       {.data = 4, .zero = 1},
       {.data = 4, .zero = 3, .recompute = Recompute::full},
+      {.data = 4, .zero = 1, .optimizer_on_host = 1.0},
+      {.pipe = 4, .optimizer_on_host = 1.0},
       {.tensor = 4},
       {.data = 2, .tensor = 2, .recompute = Recompute::selective},
       {.data = 2, .tensor = 4, .sequence_parallel = true},
