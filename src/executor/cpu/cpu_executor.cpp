@@ -219,21 +219,31 @@ class CpuExecutor final : public Executor {
     ask_before(*resolved.call);
     const Watch::Moment begin = watch.now();
     const plan::Procedure& procedure = plan_.procedures[resolved.call->procedure];
-    for (const PreparedInstruction& instruction : procedures_[resolved.call->procedure.index]) {
-      const Watch::Moment instruction_begin = watch.now();
-      if (instruction.collective != nullptr) {
-        run_collective(procedure, resolved, *instruction.collective);
-      } else if (instruction.message != nullptr) {
-        run_message(procedure, resolved, *instruction.message);
-      } else if (instruction.copy != nullptr) {
-        run_copy(procedure, resolved, *instruction.copy);
-      } else {
-        run_kernel(procedure, resolved, instruction);
-      }
-      watch.note(instruction.name, instruction.detail, resolved.call->micro_batch, instruction_begin);
+    const std::vector<PreparedInstruction>& instructions = procedures_[resolved.call->procedure.index];
+    if (!instructions.empty() && touches_disk(instructions.front())) {
+      run_disk_copies(procedure, resolved);
+      watch.note(instructions.front().name, instructions.front().detail, resolved.call->micro_batch, begin);
+    } else {
+      for (const PreparedInstruction& instruction : instructions) run_instruction(procedure, resolved, instruction, watch);
     }
     watch.note(resolved.call->label, "", resolved.call->micro_batch, begin);
     if (resolved.call->signals.valid()) tokens.give(resolved.call->signals.index);
+  }
+
+  void run_instruction(const plan::Procedure& procedure, const ResolvedCall& resolved, const PreparedInstruction& instruction,
+                       const Watch& watch) {
+    const Watch::Moment instruction_begin = watch.now();
+    if (instruction.collective != nullptr) {
+      run_collective(procedure, resolved, *instruction.collective);
+    } else if (instruction.message != nullptr) {
+      run_message(procedure, resolved, *instruction.message);
+    } else if (instruction.copy != nullptr) {
+      const std::span<std::byte> from = memory_of(procedure, resolved, instruction.copy->from);
+      std::memcpy(memory_of(procedure, resolved, instruction.copy->to).data(), from.data(), from.size());
+    } else {
+      run_kernel(procedure, resolved, instruction);
+    }
+    watch.note(instruction.name, instruction.detail, resolved.call->micro_batch, instruction_begin);
   }
 
   std::byte* address_of(const plan::Procedure& procedure, const ResolvedCall& resolved, const plan::Operand& operand) const {
@@ -259,17 +269,33 @@ class CpuExecutor final : public Executor {
                              .shard_place = shard_place_});
   }
 
-  void run_copy(const plan::Procedure& procedure, const ResolvedCall& resolved, const plan::Copy& copy) {
-    const auto memory = [&](const plan::Operand& operand) {
-      return std::span(address_of(procedure, resolved, operand), static_cast<std::size_t>(operand.type.bytes()));
-    };
-    const auto on_disk = [&](const plan::Operand& operand) {
-      const plan::Buffer& buffer = class_.buffers[resolved.call->bindings[operand.index]];
-      return buffer.offset.count + shard_place_ * operand.shard.count + operand.offset.count;
-    };
-    if (copy.op.from == plan::Tier::disk) return disk_->read(on_disk(copy.from), memory(copy.to));
-    if (copy.op.to == plan::Tier::disk) return disk_->write(on_disk(copy.to), memory(copy.from));
-    std::memcpy(memory(copy.to).data(), memory(copy.from).data(), memory(copy.from).size());
+  std::span<std::byte> memory_of(const plan::Procedure& procedure, const ResolvedCall& resolved, const plan::Operand& operand) const {
+    return {address_of(procedure, resolved, operand), static_cast<std::size_t>(operand.type.bytes())};
+  }
+
+  std::int64_t place_on_disk(const ResolvedCall& resolved, const plan::Operand& operand) const {
+    const plan::Buffer& buffer = class_.buffers[resolved.call->bindings[operand.index]];
+    return buffer.offset.count + shard_place_ * operand.shard.count + operand.offset.count;
+  }
+
+  static bool touches_disk(const PreparedInstruction& instruction) {
+    return instruction.copy != nullptr && (instruction.copy->op.from == plan::Tier::disk || instruction.copy->op.to == plan::Tier::disk);
+  }
+
+  // All copies of a call of a disk stream, in one go.
+  void run_disk_copies(const plan::Procedure& procedure, const ResolvedCall& resolved) {
+    std::vector<storage::disk::BlockStore::Reading> read;
+    std::vector<storage::disk::BlockStore::Writing> written;
+    for (const plan::Instruction& instruction : procedure.instructions) {
+      const auto& copy = std::get<plan::Copy>(instruction);
+      if (copy.op.from == plan::Tier::disk) {
+        read.push_back({place_on_disk(resolved, copy.from), memory_of(procedure, resolved, copy.to)});
+      } else {
+        written.push_back({place_on_disk(resolved, copy.to), memory_of(procedure, resolved, copy.from)});
+      }
+    }
+    if (!read.empty()) disk_->read(read);
+    if (!written.empty()) disk_->write(written);
   }
 
   void run_collective(const plan::Procedure& procedure, const ResolvedCall& resolved, const plan::Collective& collective) {

@@ -130,18 +130,28 @@ void BlockStore::check_range(std::int64_t offset, std::size_t length) const {
       "the disk tier of {} B has no stretch of {} B at {}", options_.size.count, length, offset);
 }
 
-// move(block's place in the stretch, its length, a buffer), for all blocks, several at a time.
+// move(stretch, block's place in it, its length, a buffer), for all blocks of all stretches, several at a time.
 template <typename Move>
-void BlockStore::in_lanes(std::int64_t offset, std::int64_t length, const Move& move) {
-  check_range(offset, static_cast<std::size_t>(length));
-  const std::int64_t blocks = (length + kBlock - 1) / kBlock;
-  std::atomic<std::int64_t> next{0};
+void BlockStore::in_lanes(std::span<const Stretch> stretches, const Move& move) {
+  struct Block {
+    std::size_t stretch = 0;
+    std::int64_t begin = 0;
+    std::int64_t length = 0;
+  };
+  std::vector<Block> blocks;
+  for (std::size_t index = 0; index < stretches.size(); ++index) {
+    const Stretch& stretch = stretches[index];
+    check_range(stretch.offset, static_cast<std::size_t>(stretch.length));
+    for (std::int64_t begin = 0; begin < stretch.length; begin += kBlock)
+      blocks.push_back({index, begin, std::min(kBlock, stretch.length - begin)});
+  }
+  std::atomic<std::size_t> next{0};
   std::atomic<bool> failed{false};
-  base::in_parallel(std::min<std::int64_t>(options_.lanes, blocks), [&](std::int64_t) {
+  base::in_parallel(std::min<std::int64_t>(options_.lanes, std::ssize(blocks)), [&](std::int64_t) {
     std::byte* const buffer = take_buffer();
     try {
-      for (std::int64_t block = next++; block < blocks && !failed; block = next++)
-        move(block * kBlock, std::min(kBlock, length - block * kBlock), std::span(buffer, static_cast<std::size_t>(kBlock)));
+      for (std::size_t block = next++; block < blocks.size() && !failed; block = next++)
+        move(blocks[block].stretch, blocks[block].begin, blocks[block].length, std::span(buffer, static_cast<std::size_t>(kBlock)));
     } catch (...) {
       failed = true;
       give_buffer(buffer);
@@ -152,13 +162,29 @@ void BlockStore::in_lanes(std::int64_t offset, std::int64_t length, const Move& 
 }
 
 void BlockStore::write(std::int64_t offset, std::span<const std::byte> data) {
-  in_lanes(offset, static_cast<std::int64_t>(data.size()), [&](std::int64_t begin, std::int64_t length, std::span<std::byte> buffer) {
+  const Writing one{offset, data};
+  write(std::span(&one, 1));
+}
+
+void BlockStore::read(std::int64_t offset, std::span<std::byte> out) {
+  const Reading one{offset, out};
+  read(std::span(&one, 1));
+}
+
+void BlockStore::write(std::span<const Writing> stretches) {
+  std::vector<Stretch> where;
+  for (const Writing& each : stretches) where.push_back({each.offset, std::ssize(each.data)});
+  in_lanes(where, [&](std::size_t index, std::int64_t begin, std::int64_t length, std::span<std::byte> buffer) {
+    const auto& [offset, data] = stretches[index];
     write_block(offset + begin, data.subspan(static_cast<std::size_t>(begin), static_cast<std::size_t>(length)), buffer);
   });
 }
 
-void BlockStore::read(std::int64_t offset, std::span<std::byte> out) {
-  in_lanes(offset, static_cast<std::int64_t>(out.size()), [&](std::int64_t begin, std::int64_t length, std::span<std::byte> buffer) {
+void BlockStore::read(std::span<const Reading> stretches) {
+  std::vector<Stretch> where;
+  for (const Reading& each : stretches) where.push_back({each.offset, std::ssize(each.out)});
+  in_lanes(where, [&](std::size_t index, std::int64_t begin, std::int64_t length, std::span<std::byte> buffer) {
+    const auto& [offset, out] = stretches[index];
     read_block(offset + begin, out.subspan(static_cast<std::size_t>(begin), static_cast<std::size_t>(length)), buffer);
   });
 }

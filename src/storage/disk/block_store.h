@@ -45,6 +45,18 @@ class BlockStore {
   void write(std::int64_t offset, std::span<const std::byte> data);
   void read(std::int64_t offset, std::span<std::byte> out);
 
+  // Several stretches in one go: small ones keep the drive as busy as large ones.
+  struct Writing {
+    std::int64_t offset = 0;
+    std::span<const std::byte> data;
+  };
+  struct Reading {
+    std::int64_t offset = 0;
+    std::span<std::byte> out;
+  };
+  void write(std::span<const Writing> stretches);
+  void read(std::span<const Reading> stretches);
+
   // Any bytes of a stretch, from its byte `first` on: for what is done between steps. Blocks that are written in part are read first.
   struct Stretch {
     std::int64_t offset = 0;
@@ -71,7 +83,7 @@ class BlockStore {
   };
 
   template <typename Move>
-  void in_lanes(std::int64_t offset, std::int64_t length, const Move& move);
+  void in_lanes(std::span<const Stretch> stretches, const Move& move);
   void write_block(std::int64_t offset, std::span<const std::byte> data, std::span<std::byte> buffer);
   void read_block(std::int64_t offset, std::span<std::byte> out, std::span<std::byte> buffer);
   [[noreturn]] void report(std::int64_t offset, const Mark& mark, std::uint64_t found) const;
