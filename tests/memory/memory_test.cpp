@@ -101,7 +101,7 @@ TEST_F(Memory, StatesFarLargerThanTheLimits) {
   write_run("kept.json", "");
   write_run("disk.json", R"(, "strategy": {"recompute": "full", "prefetch": 1, "bucket": "1MB",
       "offload": {"optimizer": "disk", "gradients": "disk", "params": "disk", "activations": "none"}},
-      "limits": {"device": "80MiB", "host": "16MiB", "disk": "1GiB", "disk_path": ")" +
+      "limits": {"device": "112MiB", "host": "16MiB", "disk": "1GiB", "disk_path": ")" +
                              folder_.string() + "\"}");
   const Finished kept = run_program({"plimsoll", "train", path("kept.json"), "--fresh"}, folder_ / "kept.txt");
   const Finished disk = run_program({"plimsoll", "train", path("disk.json"), "--fresh"}, folder_ / "disk.txt");
@@ -121,7 +121,7 @@ TEST_F(Memory, StatesFarLargerThanTheLimits) {
     return base::parse_json(line, "metrics").at("peak_bytes").at(tier).as_integer();
   };
   EXPECT_GT(arena("kept.json.out", "device"), 20 * (arena("disk.json.out", "device") + arena("disk.json.out", "host")));
-  EXPECT_LT(disk.peak_bytes, std::int64_t{96} << 20);
+  EXPECT_LT(disk.peak_bytes, std::int64_t{128} << 20);
 }
 
 }  // namespace
