@@ -167,7 +167,7 @@ class Lowering {
   void add_program(const ProgramSource& source) {
     const graph::Graph graph = graphs_.graph_at(source, pipe_place_, seat_);
     const Storages storages = share_storage(graph);
-    const std::vector<Piece> pieces = pieces_of(graph);
+    const std::vector<Piece> pieces = pieces_of(graph, inputs_.host_beside);
     const ProcedureInputs procedure_inputs{graph, storages, inputs_.choose, inputs_.threads};
     std::map<std::pair<std::size_t, bool>, Made> made;
     instances_.assign(storages.all.size(), {});

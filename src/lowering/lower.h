@@ -28,6 +28,7 @@ struct LoweringInputs {
   ops::ChooseKernel choose;
   int threads = 1;
   double link = 0.1;              // bytes to or from the host's memory in the time of one floating-point operation, about
+  bool host_beside = false;       // the host's processor is another than the device: it computes on a stream of its own
   base::Bytes device_limit = {};  // of a rank's arena, where the strategy is fitted to it (optimal recompute); zero: none
 };
 

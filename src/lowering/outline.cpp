@@ -178,7 +178,7 @@ class Outlining {
       found->stages = stages;
       found->graph = graphs_.graph_at(source_, place, {.members = plan_.mesh.tensor, .place = 0});
       found->storages = share_storage(found->graph);
-      found->pieces = pieces_of(found->graph);
+      found->pieces = pieces_of(found->graph, inputs_.host_beside);
     }
     return *found;
   }

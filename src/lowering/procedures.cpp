@@ -181,13 +181,15 @@ class ProcedureMaker {
 };
 
 // What a computation waits for at once is done where it waits.
-plan::StreamKind stream_of(const ops::Op& op) {
+plan::StreamKind stream_of(const Graph& graph, const Node& node, bool host_beside) {
+  const ops::Op& op = node.op;
   if (const auto* message = std::get_if<ops::Message>(&op)) return message->receive ? plan::StreamKind::receive : plan::StreamKind::send;
   if (const auto* move = std::get_if<ops::Move>(&op)) {
     if (move->from == ops::Tier::host) return move->to == ops::Tier::disk ? plan::StreamKind::disk_out : plan::StreamKind::host_in;
     return move->from == ops::Tier::disk ? plan::StreamKind::disk_in : plan::StreamKind::host_out;
   }
   const auto* collective = std::get_if<ops::Collective>(&op);
+  if (host_beside && collective == nullptr && graph.values[node.outputs[0]].tier == ops::Tier::host) return plan::StreamKind::host_compute;
   const bool beside = collective != nullptr && collective->axis != ops::Axis::tensor && collective->axis != ops::Axis::tensor_inner;
   return beside ? plan::StreamKind::communication : plan::StreamKind::compute;
 }
@@ -201,17 +203,18 @@ plan::Tier tier_of(const Graph& graph, const Node& node) {
 
 }  // namespace
 
-std::vector<Piece> pieces_of(const Graph& graph) {
+std::vector<Piece> pieces_of(const Graph& graph, bool host_beside) {
   std::vector<Piece> pieces;
   for (std::uint32_t index = 0; index < graph.nodes.size(); ++index) {
     const Node& node = graph.nodes[NodeId{index}];
     if (ops::definition_of(node.op).view) continue;
-    const plan::StreamKind stream = stream_of(node.op);
+    const plan::StreamKind stream = stream_of(graph, node, host_beside);
     const bool goes_on = !pieces.empty() && pieces.back().block == node.block && pieces.back().phase == node.phase &&
                          pieces.back().turn == node.turn && pieces.back().stream == stream && pieces.back().tier == tier_of(graph, node);
     if (!goes_on) {
       const auto* collective = std::get_if<ops::Collective>(&node.op);
-      const std::string_view what = stream == plan::StreamKind::compute         ? graph::name_of(node.phase)
+      const bool computes = stream == plan::StreamKind::compute || stream == plan::StreamKind::host_compute;
+      const std::string_view what = computes                                    ? graph::name_of(node.phase)
                                     : stream == plan::StreamKind::communication ? ops::name_of(collective->kind)
                                                                                 : plan::name_of(stream);
       pieces.push_back({.block = node.block,

@@ -28,6 +28,13 @@ struct Evaluation {
   double seconds = 0.0;
 };
 
+// What a device reports of itself.
+struct DeviceUse {
+  std::int64_t memory_bytes = 0;  // of all processes
+  double watts = 0.0;
+  double megahertz = 0.0;
+};
+
 struct StepDone {
   std::int64_t step = 0;   // counted from 1
   double loss = 0.0;       // before the update
@@ -36,6 +43,7 @@ struct StepDone {
   double seconds = 0.0;
   double tokens_per_second = 0.0;
   TierBytes peak_bytes = {};
+  std::optional<DeviceUse> device = {};       // where it tells
   std::optional<double> loss_scale = {};      // fp16
   bool skipped = false;                       // the update was not made because of an overflow
   std::optional<Evaluation> evaluation = {};  // where one was due after this step

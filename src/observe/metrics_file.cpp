@@ -17,6 +17,11 @@ std::string metrics_line(const StepDone& step) {
                                         {"seconds", step.seconds},
                                         {"tokens_per_second", step.tokens_per_second},
                                         {"peak_bytes", std::move(peak)}});
+  if (step.device) {
+    line.set("device",
+             base::Json::object(
+                 {{"memory_bytes", step.device->memory_bytes}, {"watts", step.device->watts}, {"megahertz", step.device->megahertz}}));
+  }
   if (step.loss_scale) line.set("loss_scale", *step.loss_scale);
   if (step.skipped) line.set("skipped", true);
   if (step.evaluation) {

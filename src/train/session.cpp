@@ -85,6 +85,7 @@ lowering::LoweringInputs lowering_inputs(const SessionOptions& options, const Gr
                                   .choose = chooser_of(options),
                                   .threads = thread_count(options),
                                   .link = link_of(backend_of(options)),
+                                  .host_beside = backend_of(options).name() != executor::cpu_backend().name(),
                                   .device_limit = options.device_limit};
   if (graphs.train) inputs.programs.push_back({"train", *graphs.train, options.micro_batches});
   if (graphs.evaluate) inputs.programs.push_back({"evaluate", *graphs.evaluate, 1});
@@ -124,10 +125,6 @@ SessionOptions checked(SessionOptions options) {
     base::not_legal("the strategy has {} ranks ({}), but {} started; start as many ranks as the strategy has (plimsoll train --ranks {})",
                     options.strategy.ranks(), strategy::describe(options.strategy), ranks == 1 ? "one was" : fmt::format("{} were", ranks),
                     options.strategy.ranks());
-  }
-  if (options.strategy.offload != strategy::Offload{} && backend_of(options).name() != executor::cpu_backend().name()) {
-    base::not_legal("\"offload\" names a slower tier, which the {} backend cannot use; use \"none\", or \"device\": \"cpu\"",
-                    backend_of(options).name());
   }
   if (options.strategy.recompute == strategy::Recompute::optimal && ranks > 1) agree_on_limit(options);
   return settle(std::move(options));

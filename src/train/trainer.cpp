@@ -67,6 +67,8 @@ struct Trainer::State {
     done.peak_bytes.device = arenas[static_cast<std::size_t>(plan::Tier::device)].count;
     if (const base::Bytes host = arenas[static_cast<std::size_t>(plan::Tier::host)]; host.count > 0) done.peak_bytes.host = host.count;
     if (const base::Bytes disk = arenas[static_cast<std::size_t>(plan::Tier::disk)]; disk.count > 0) done.peak_bytes.disk = disk.count;
+    if (const auto reading = session.executor().reading())
+      done.device = {.memory_bytes = reading->memory.count, .watts = reading->watts, .megahertz = reading->megahertz};
     done.skipped = result.skipped;
     if (run.precision == model::Precision::fp16) done.loss_scale = result.loss_scale;
     return done;

@@ -32,14 +32,44 @@ graph::Graph graph_of(model::Precision precision, std::int64_t layers) {
   return graph::training_graph(model, training);
 }
 
-plan::Plan plan_of(model::Precision precision, std::int64_t layers = 3, strategy::TierShare optimizer = {.host = 1.0}) {
+plan::Plan plan_of(model::Precision precision, std::int64_t layers = 3, strategy::TierShare optimizer = {.host = 1.0},
+                    bool host_beside = false) {
   const graph::Graph graph = graph_of(precision, layers);
   strategy::Strategy strategy;
   strategy.offload.optimizer = optimizer;
-  return lower({.model = "small", .programs = {{"train", graph, 1}}, .strategy = strategy, .choose = stand_in, .threads = 1});
+  return lower({.model = "small",
+                .programs = {{"train", graph, 1}},
+                .strategy = strategy,
+                .choose = stand_in,
+                .threads = 1,
+                .host_beside = host_beside});
 }
 
 std::int64_t host_arena(const plan::Plan& plan) { return plan.classes.at(0).arena[static_cast<std::size_t>(plan::Tier::host)].count; }
+
+// Where the host is another processor than the device, it works on a stream of its own, and on nothing but its own memory.
+TEST(Offload, TheHostComputesBesideTheDevice) {
+  const plan::Plan plan = plan_of(model::Precision::bf16, 3, {.host = 1.0}, true);
+  const std::vector<std::string> found = plan::problems(plan);
+  ASSERT_TRUE(found.empty()) << found.front();
+  const plan::RankClass& all = plan.classes.at(0);
+  std::int64_t updates = 0;
+  for (const plan::Stream& stream : all.programs.at(0).streams) {
+    for (const plan::Call& call : stream.calls) {
+      bool on_host = false;
+      for (const plan::Instruction& instruction : plan.procedures[call.procedure].instructions) {
+        const auto* compute = std::get_if<plan::Compute>(&instruction);
+        if (compute == nullptr || !std::holds_alternative<ops::AdamUpdate>(compute->op)) continue;
+        on_host = true;
+        ++updates;
+      }
+      EXPECT_EQ(on_host, stream.kind == plan::StreamKind::host_compute);
+      if (!on_host) continue;
+      for (plan::BufferId id : call.bindings) EXPECT_EQ(all.buffers[id].tier, plan::Tier::host) << all.buffers[id].name;
+    }
+  }
+  EXPECT_EQ(updates, static_cast<std::int64_t>(graph_of(model::Precision::bf16, 3).parameters.size()));
+}
 
 TEST(Offload, EveryTensorGoesOutAndComesBackOnce) {
   for (const model::Precision precision : {model::Precision::f32, model::Precision::bf16}) {

@@ -23,6 +23,7 @@ TEST(MetricsFile, EveryLineHasThePromisedKeys) {
   StepDone second = sample_step(2);
   second.loss_scale = 1024;
   second.skipped = true;
+  second.device = DeviceUse{.memory_bytes = 123, .watts = 650.5, .megahertz = 1980};
   second.grad_norm = std::numeric_limits<double>::infinity();
   second.evaluation = Evaluation{.loss = 3.25, .tokens = 100, .seconds = 0.5};
   file.on(second);
@@ -41,6 +42,9 @@ TEST(MetricsFile, EveryLineHasThePromisedKeys) {
   EXPECT_TRUE(parsed.at("grad_norm").is_null());
   EXPECT_TRUE(parsed.at("skipped").as_bool());
   EXPECT_EQ(parsed.at("loss_scale").as_double(), 1024);
+  EXPECT_EQ(parsed.at("device").at("memory_bytes").as_integer(), 123);
+  EXPECT_EQ(parsed.at("device").at("watts").as_double(), 650.5);
+  EXPECT_EQ(parsed.at("device").at("megahertz").as_double(), 1980);
   EXPECT_EQ(parsed.at("eval_loss").as_double(), 3.25);
   EXPECT_EQ(parsed.at("eval_tokens").as_integer(), 100);
 }

@@ -3,13 +3,22 @@
 
 #include <cstring>
 #include <functional>
+#include <optional>
 #include <span>
 #include <string_view>
 
+#include "base/bytes.h"
 #include "executor/core/timeline.h"
 #include "plan/plan.h"
 
 namespace plimsoll::executor {
+
+// What a device reports of itself, for the metrics.
+struct DeviceReading {
+  base::Bytes memory{};  // in use by all processes
+  double watts = 0.0;
+  double megahertz = 0.0;
+};
 
 class Executor {
  public:
@@ -35,6 +44,9 @@ class Executor {
   virtual void write(plan::BufferId buffer, std::int64_t first, std::span<const std::byte> data) {
     std::memcpy(host_view(buffer, plan::Access::update) + first, data.data(), data.size());
   }
+
+  // (optional) As of the last second; nullopt where the device tells nothing.
+  virtual std::optional<DeviceReading> reading() { return std::nullopt; }
 
   virtual const plan::RankClass& rank_class() const = 0;
 

@@ -6,12 +6,19 @@
 #include <array>
 
 #include "base/error.h"
+#include "executor/core/stream_workers.h"
+#include "executor/core/tokens.h"
 #include "executor/cuda/device.h"
+#include "executor/cuda/device_peers.h"
 #include "executor/cuda/handles.h"
+#include "executor/cuda/host_calls.h"
 #include "executor/cuda/host_mirror.h"
-#include "executor/cuda/staged_collectives.h"
+#include "executor/cuda/measured_products.h"
+#include "executor/cuda/nvml.h"
+#include "executor/cuda/recorder.h"
 #include "kernels/cuda/table.h"
 #include "storage/cuda/device_arena.h"
+#include "storage/cuda/pinned_arena.h"
 
 namespace plimsoll::executor {
 
@@ -22,14 +29,19 @@ using cuda::check;
 
 constexpr std::size_t kMaxOperands = 16;
 
-// A kernel with what it settled beforehand, or a collective.
+// A kernel of the GPU or of the host with what it settled beforehand, or a collective, a message, or a copy between tiers.
 struct PreparedInstruction {
   const plan::Compute* compute = nullptr;
   const cuda::Kernel* kernel = nullptr;
   cuda::Prepared prepared;
+  HostInstruction on_host;
   const plan::Collective* collective = nullptr;
+  const plan::Message* message = nullptr;
+  const plan::Copy* copy = nullptr;
   std::string name;    // for timelines
   std::string detail;  // the kernel
+
+  bool meets_others() const { return collective != nullptr || message != nullptr; }
 };
 
 struct ResolvedCall {
@@ -37,14 +49,16 @@ struct ResolvedCall {
   std::size_t stream = 0;
   std::vector<std::byte*> slots;
   std::byte* frame = nullptr;
+  std::unique_ptr<HostCall> on_host;  // null: the GPU's
 };
 
 struct ResolvedProgram {
   const plan::Program* program = nullptr;
   std::vector<ResolvedCall> calls;  // of all streams, by moment: whoever waits for a token comes after whoever gives it
   std::vector<Event> tokens;
-  std::vector<Event> joins;  // one for each stream: the ends meet on the first
-  bool capturable = true;
+  std::vector<Event> joins;        // one for each stream: the ends meet on the first
+  std::unique_ptr<Tokens> issued;  // which tokens' events have been recorded, where streams have threads of their own
+  bool meets_others = false;       // other ranks, on the host: issued call by call, by a thread for each stream
   std::int64_t runs = 0;
   Graph graph;
 };
@@ -55,59 +69,28 @@ std::vector<base::TensorType> types_of(const std::vector<plan::Operand>& operand
   return types;
 }
 
-// Device times of calls and instructions, by events around each.
-class Recorder {
- public:
-  struct Mark {
-    std::string name;
-    std::string detail;
-    std::size_t stream;
-    std::int32_t micro_batch;
-    Event begin;
-    Event end;
-  };
-
-  void start(cudaStream_t stream) {
-    start_ = make_event(true);
-    check(cudaEventRecord(start_.get(), stream), "cudaEventRecord");
-  }
-  Event now(cudaStream_t stream) {
-    Event event = make_event(true);
-    check(cudaEventRecord(event.get(), stream), "cudaEventRecord");
-    return event;
-  }
-  void note(Mark mark) { marks_.push_back(std::move(mark)); }
-
-  // After everything has run.
-  void write(Timeline& timeline) const {
-    const auto seconds = [&](const Event& event) {
-      float milliseconds = 0.0f;
-      check(cudaEventElapsedTime(&milliseconds, start_.get(), event.get()), "cudaEventElapsedTime");
-      return static_cast<double>(milliseconds) * 1e-3;
-    };
-    for (const Mark& mark : marks_) {
-      timeline.events.push_back(
-          {mark.name, mark.detail, static_cast<std::int32_t>(mark.stream), mark.micro_batch, seconds(mark.begin), seconds(mark.end)});
-    }
-  }
-
- private:
-  Event start_;
-  std::vector<Mark> marks_;
-};
-
 class CudaExecutor final : public Executor {
  public:
   CudaExecutor(const plan::Plan& plan, std::int32_t rank, collectives::Transport* transport)
       : plan_(plan),
         class_(plan::class_of(plan, rank)),
         shard_place_(plan.mesh.place(ops::Axis::data_inner, rank)),
+        transport_(transport),
         device_(use_gpu(rank)),
         arena_(class_.arena[static_cast<std::size_t>(plan::Tier::device)]),
+        host_arena_(class_.arena[static_cast<std::size_t>(plan::Tier::host)]),
         mirror_(class_, arena_),
-        collectives_(plan, rank, device_, transport) {
-    for (const plan::Procedure& procedure : plan_.procedures) procedures_.push_back(prepare(procedure));
+        peers_(plan, rank, device_, transport) {
+    const MeasuredProducts measured;
+    prepare_procedures();
+    measured.keep();
     for (const plan::Program& program : class_.programs) programs_.push_back(resolve(program));
+    bool meets_others = false;
+    for (const ResolvedProgram& program : programs_) meets_others = meets_others || program.meets_others;
+    if (meets_others) {
+      for (std::size_t stream = 0; stream < streams_.size(); ++stream) staging_.push_back(peers_.make_staging());
+      if (streams_.size() > 1) workers_ = std::make_unique<StreamWorkers>(streams_.size() - 1);
+    }
     check(cudaDeviceSynchronize(), "preparing the plan");
   }
 
@@ -120,14 +103,35 @@ class CudaExecutor final : public Executor {
   }
 
   std::byte* host_view(plan::BufferId buffer, plan::Access access) override {
+    if (class_.buffers[buffer].tier == plan::Tier::host) return address(buffer);
     check(cudaSetDevice(device_), "cudaSetDevice");
     return mirror_.view(buffer, access);
   }
+  std::optional<DeviceReading> reading() override { return nvml_.reading(); }
   const plan::RankClass& rank_class() const override { return class_; }
   std::int64_t data_place() const override { return shard_place_; }
 
  private:
-  std::vector<PreparedInstruction> prepare(const plan::Procedure& procedure) const {
+  std::byte* address(plan::BufferId id) const {
+    const plan::Buffer& buffer = class_.buffers[id];
+    if (buffer.tier == plan::Tier::disk) base::not_legal("{} is on disk, from where a GPU cannot take it; use \"host\"", buffer.name);
+    return buffer.tier == plan::Tier::host ? host_arena_.at(buffer.offset) : arena_.at(buffer.offset);
+  }
+
+  // Those that this rank calls. One runs on the host or on the GPU, wherever it is called.
+  void prepare_procedures() {
+    procedures_.resize(plan_.procedures.size());
+    for (const plan::Program& program : class_.programs) {
+      for (const plan::Stream& stream : program.streams) {
+        for (const plan::Call& call : stream.calls) {
+          std::vector<PreparedInstruction>& prepared = procedures_[call.procedure.index];
+          if (prepared.empty()) prepared = prepare(plan_.procedures[call.procedure], stream.kind == plan::StreamKind::host_compute);
+        }
+      }
+    }
+  }
+
+  std::vector<PreparedInstruction> prepare(const plan::Procedure& procedure, bool on_host) const {
     std::vector<PreparedInstruction> prepared;
     for (const plan::Instruction& instruction : procedure.instructions) {
       PreparedInstruction next;
@@ -135,14 +139,20 @@ class CudaExecutor final : public Executor {
         next.collective = collective;
         next.name = std::string(ops::name_of(collective->op.kind));
         next.detail = fmt::format("{}.{}", next.name, ops::name_of(collective->op.axis));
-      } else if (const auto* compute = std::get_if<plan::Compute>(&instruction)) {
-        prepare(*compute, next);
+      } else if (const auto* message = std::get_if<plan::Message>(&instruction)) {
+        next.message = message;
+        next.name = message->op.receive ? "receive" : "send";
+        next.detail = fmt::format("{}.{}", next.name, message->op.peer);
+      } else if (const auto* copy = std::get_if<plan::Copy>(&instruction)) {
+        next.copy = copy;
+        next.name = "move";
+        next.detail = fmt::format("{} to {}", ops::name_of(copy->op.from), ops::name_of(copy->op.to));
+      } else if (const auto& compute = std::get<plan::Compute>(instruction); on_host) {
+        next.on_host = prepare_on_host(compute, plan_.threads);
+        next.name = std::string(ops::name_of(compute.op));
+        next.detail = compute.kernel;
       } else {
-        const bool message = std::holds_alternative<plan::Message>(instruction);
-        base::not_legal(
-            "{}: on a GPU this plan would have to move data {}, which can be done on the processor only; use {} or \"device\": \"cpu\"",
-            procedure.name, message ? "between pipeline stages" : "between memory tiers",
-            message ? "\"pipe\": 1" : "\"offload.optimizer\": \"none\"");
+        prepare(compute, next);
       }
       prepared.push_back(std::move(next));
     }
@@ -165,22 +175,40 @@ class CudaExecutor final : public Executor {
   ResolvedProgram resolve(const plan::Program& program) {
     ResolvedProgram resolved;
     resolved.program = &program;
-    const auto address = [&](plan::BufferId buffer) { return arena_.at(class_.buffers[buffer].offset); };
     for (std::size_t stream = 0; stream < program.streams.size(); ++stream) {
       while (streams_.size() <= stream) streams_.push_back(make_stream());
       resolved.joins.push_back(make_event());
       for (const plan::Call& call : program.streams[stream].calls) {
-        ResolvedCall next{&call, stream, {}, call.frame.valid() ? address(call.frame) : nullptr};
+        ResolvedCall next{&call, stream, {}, call.frame.valid() ? address(call.frame) : nullptr, nullptr};
         for (plan::BufferId id : call.bindings) next.slots.push_back(address(id));
-        resolved.calls.push_back(std::move(next));
+        if (program.streams[stream].kind == plan::StreamKind::host_compute) next.on_host = host_call(next);
         for (const PreparedInstruction& instruction : procedures_[call.procedure.index])
-          resolved.capturable = resolved.capturable && instruction.collective == nullptr;
+          resolved.meets_others = resolved.meets_others || instruction.meets_others();
+        resolved.calls.push_back(std::move(next));
       }
     }
     std::stable_sort(resolved.calls.begin(), resolved.calls.end(),
                      [](const ResolvedCall& a, const ResolvedCall& b) { return a.call->moment < b.call->moment; });
     for (std::uint32_t token = 0; token < program.tokens; ++token) resolved.tokens.push_back(make_event());
+    resolved.issued = std::make_unique<Tokens>(program.tokens);
     return resolved;
+  }
+
+  std::unique_ptr<HostCall> host_call(const ResolvedCall& resolved) {
+    const plan::Call& call = *resolved.call;
+    const plan::Procedure& procedure = plan_.procedures[call.procedure];
+    std::vector<HostCall::Instruction> instructions;
+    for (const PreparedInstruction& prepared : procedures_[call.procedure.index]) {
+      PLIMSOLL_CHECK(prepared.on_host.kernel != nullptr, "{} moves data where the host computes", procedure.name);
+      const plan::Compute& compute = *prepared.on_host.compute;
+      HostCall::Instruction& next = instructions.emplace_back();
+      next.what = &prepared.on_host;
+      for (const plan::Operand& operand : compute.inputs) next.inputs.push_back({address_of(procedure, resolved, operand), operand.type});
+      for (const plan::Operand& operand : compute.outputs) next.outputs.push_back({address_of(procedure, resolved, operand), operand.type});
+      if (compute.workspace.count > 0) next.workspace = resolved.frame + compute.workspace_offset.count;
+    }
+    return std::make_unique<HostCall>(std::move(instructions), plan_.threads, shard_place_, host_errors_,
+                                      [this, &call] { ask_before(call); });
   }
 
   // The first run is issued call by call, so that everything that is loaded on first use is there; the second is captured.
@@ -188,12 +216,11 @@ class CudaExecutor final : public Executor {
     cudaStream_t first = streams_[0].get();
     mirror_.upload(first);
     if (timeline != nullptr) {
-      Recorder recorder;
-      recorder.start(first);
+      Recorder recorder(first);
       issue(program, &recorder);
       check(cudaStreamSynchronize(first), program.program->name);
       recorder.write(*timeline);
-    } else if (!program.capturable || program.runs == 0) {
+    } else if (program.meets_others || program.runs == 0) {
       issue(program, nullptr);
     } else {
       if (!program.graph) program.graph = capture(program);
@@ -201,6 +228,7 @@ class CudaExecutor final : public Executor {
     }
     ++program.runs;
     check(cudaStreamSynchronize(first), program.program->name);
+    host_errors_.rethrow();
     mirror_.forget();
   }
 
@@ -224,8 +252,40 @@ class CudaExecutor final : public Executor {
       check(cudaStreamWaitEvent(streams_[to].get(), program.joins[from].get(), 0), "cudaStreamWaitEvent");
     };
     for (std::size_t stream = 1; stream < streams; ++stream) join(0, stream);
-    for (const ResolvedCall& call : program.calls) issue_call(program, call, recorder);
+    if (program.meets_others && streams > 1) {
+      issue_apart(program, recorder);
+    } else {
+      for (const ResolvedCall& call : program.calls) issue_call(program, call, recorder);
+    }
     for (std::size_t stream = 1; stream < streams; ++stream) join(stream, 0);
+  }
+
+  // A thread for each stream. What waits for a token is issued when the token's event has been recorded.
+  void issue_apart(ResolvedProgram& program, Recorder* recorder) {
+    program.issued->start();
+    const auto issue_stream = [&](std::size_t stream) {
+      check(cudaSetDevice(device_), "cudaSetDevice");
+      for (const ResolvedCall& call : program.calls) {
+        if (call.stream != stream) continue;
+        for (plan::TokenId token : call.call->waits) program.issued->wait(token.index);
+        issue_call(program, call, recorder);
+        if (call.call->signals.valid()) program.issued->give(call.call->signals.index);
+      }
+    };
+    workers_->run(program.program->streams.size(), issue_stream, [&](const std::exception_ptr& error) {
+      program.issued->fail();
+      if (transport_ != nullptr) transport_->abort(message_of(error));
+    });
+  }
+
+  static std::string message_of(const std::exception_ptr& error) {
+    try {
+      std::rethrow_exception(error);
+    } catch (const std::exception& caught) {
+      return caught.what();
+    } catch (...) {
+      return "an unknown error";
+    }
   }
 
   void issue_call(ResolvedProgram& program, const ResolvedCall& resolved, Recorder* recorder) {
@@ -233,29 +293,39 @@ class CudaExecutor final : public Executor {
     cudaStream_t stream = streams_[resolved.stream].get();
     for (plan::TokenId token : call.waits) check(cudaStreamWaitEvent(stream, program.tokens[token.index].get(), 0), "cudaStreamWaitEvent");
     nvtxRangePushA(call.label.c_str());
-    Event call_begin = recorder != nullptr ? recorder->now(stream) : Event();
-    const plan::Procedure& procedure = plan_.procedures[call.procedure];
-    const std::vector<PreparedInstruction>& instructions = procedures_[call.procedure.index];
+    Event call_begin = recorder != nullptr ? Recorder::now(stream) : Event();
+    if (resolved.on_host != nullptr) {
+      resolved.on_host->launch(stream);
+    } else {
+      issue_instructions(resolved, stream, recorder);
+    }
+    if (recorder != nullptr)
+      recorder->note({call.label, "", resolved.stream, call.micro_batch, std::move(call_begin), Recorder::now(stream)});
+    nvtxRangePop();
+    if (call.signals.valid()) check(cudaEventRecord(program.tokens[call.signals.index].get(), stream), "cudaEventRecord");
+  }
+
+  void issue_instructions(const ResolvedCall& resolved, cudaStream_t stream, Recorder* recorder) {
+    const plan::Procedure& procedure = plan_.procedures[resolved.call->procedure];
+    const std::vector<PreparedInstruction>& instructions = procedures_[resolved.call->procedure.index];
     for (std::size_t index = 0; index < instructions.size();) {
       const PreparedInstruction& instruction = instructions[index];
       nvtxRangePushA(instruction.detail.c_str());
-      Event begin = recorder != nullptr ? recorder->now(stream) : Event();
-      if (instruction.collective != nullptr) {
-        run_collective(procedure, resolved, *instruction.collective, stream);
-        ++index;
-      } else {
+      Event begin = recorder != nullptr ? Recorder::now(stream) : Event();
+      if (instruction.kernel != nullptr) {
         const std::size_t end = end_of_alike(procedure, resolved, instructions, index);
         launch(procedure, resolved, std::span(instructions).subspan(index, end - index), stream);
         index = end;
+      } else {
+        move(procedure, resolved, instruction, stream);
+        ++index;
       }
-      if (recorder != nullptr)
-        recorder->note({instruction.name, instruction.detail, resolved.stream, call.micro_batch, std::move(begin), recorder->now(stream)});
+      if (recorder != nullptr) {
+        recorder->note(
+            {instruction.name, instruction.detail, resolved.stream, resolved.call->micro_batch, std::move(begin), Recorder::now(stream)});
+      }
       nvtxRangePop();
     }
-    if (recorder != nullptr)
-      recorder->note({call.label, "", resolved.stream, call.micro_batch, std::move(call_begin), recorder->now(stream)});
-    nvtxRangePop();
-    if (call.signals.valid()) check(cudaEventRecord(program.tokens[call.signals.index].get(), stream), "cudaEventRecord");
   }
 
   std::byte* address_of(const plan::Procedure& procedure, const ResolvedCall& resolved, const plan::Operand& operand) const {
@@ -311,24 +381,40 @@ class CudaExecutor final : public Executor {
     }
   }
 
-  void run_collective(const plan::Procedure& procedure, const ResolvedCall& resolved, const plan::Collective& collective,
-                      cudaStream_t stream) {
-    for (std::size_t tensor = 0; tensor < collective.inputs.size(); ++tensor) {
-      collectives_.run(collective.op, {address_of(procedure, resolved, collective.inputs[tensor]), collective.inputs[tensor].type},
-                       {address_of(procedure, resolved, collective.outputs[tensor]), collective.outputs[tensor].type}, stream);
+  void move(const plan::Procedure& procedure, const ResolvedCall& resolved, const PreparedInstruction& instruction, cudaStream_t stream) {
+    const auto tensor = [&](const plan::Operand& operand) { return cuda::Tensor{address_of(procedure, resolved, operand), operand.type}; };
+    if (instruction.copy != nullptr) {
+      const plan::Copy& copy = *instruction.copy;
+      check(cudaMemcpyAsync(tensor(copy.to).data, tensor(copy.from).data, static_cast<std::size_t>(copy.from.type.bytes()),
+                            cudaMemcpyDefault, stream),
+            instruction.detail);
+    } else if (instruction.message != nullptr) {
+      const plan::Message& message = *instruction.message;
+      peers_.run(message.op, resolved.call->micro_batch, tensor(message.op.receive ? message.outputs[0] : message.inputs[0]),
+                 staging_[resolved.stream], stream);
+    } else {
+      const plan::Collective& collective = *instruction.collective;
+      for (std::size_t index = 0; index < collective.inputs.size(); ++index)
+        peers_.run(collective.op, tensor(collective.inputs[index]), tensor(collective.outputs[index]), staging_[resolved.stream], stream);
     }
   }
 
   const plan::Plan& plan_;
   const plan::RankClass& class_;
   std::int64_t shard_place_;  // which shard of a shared buffer is this rank's
+  collectives::Transport* transport_;
   int device_;
+  Nvml nvml_{device_};
   storage::DeviceArena arena_;
+  storage::PinnedArena host_arena_;
   HostMirror mirror_;
-  StagedCollectives collectives_;
+  DevicePeers peers_;
+  std::vector<DevicePeers::Staging> staging_;  // by stream
+  HostErrors host_errors_;
   std::vector<std::vector<PreparedInstruction>> procedures_;
   std::vector<Stream> streams_;
   std::vector<ResolvedProgram> programs_;
+  std::unique_ptr<StreamWorkers> workers_;  // where ranks meet
 };
 
 }  // namespace

@@ -4,6 +4,7 @@
 
 #include <algorithm>
 #include <array>
+#include <charconv>
 #include <cstring>
 #include <map>
 #include <mutex>
@@ -45,6 +46,7 @@ cublasLtEpilogue_t epilogue_of(Epilogue epilogue) {
     case Epilogue::bias: return CUBLASLT_EPILOGUE_BIAS;
     case Epilogue::gelu: return CUBLASLT_EPILOGUE_GELU_AUX;
     case Epilogue::gelu_bias: return CUBLASLT_EPILOGUE_GELU_AUX_BIAS;
+    case Epilogue::dgelu: return CUBLASLT_EPILOGUE_DGELU;
   }
   return CUBLASLT_EPILOGUE_DEFAULT;
 }
@@ -89,7 +91,12 @@ class Scratch {
     const base::RandomKey key = base::random_key(1, base::hash_name("measuring products"));
     const auto size = static_cast<std::size_t>(base::size_of(dtype));
     for (std::size_t index = 0; index < pattern.size() / size; ++index) {
-      const float value = base::uniform_from_bits(base::philox({static_cast<std::uint32_t>(index), 0, 0, 0}, key)[0]) - 0.5f;
+      const std::uint32_t bits = base::philox({static_cast<std::uint32_t>(index), 0, 0, 0}, key)[0];
+      if (size == 1) {
+        pattern[index] = static_cast<std::byte>((bits & 0x80u) | (bits >> 8) % 0x60u);  // neither NaN nor infinite
+        continue;
+      }
+      const float value = base::uniform_from_bits(bits) - 0.5f;
       const std::uint16_t word = dtype == DType::f16 ? base::f16_from_f32(value) : base::bf16_from_f32(value);
       std::memcpy(pattern.data() + index * size, dtype == DType::f32 ? static_cast<const void*>(&value) : &word, size);
     }
@@ -112,6 +119,29 @@ std::int64_t library_workspace(const LtProblem& problem) {
   return small ? std::int64_t{1} << 20 : std::int64_t{32} << 20;
 }
 
+// The fastest algorithms by GPU, version and product. Ranks that are threads measure one after the other.
+struct Measured {
+  std::mutex mutex;
+  std::map<std::string, cublasLtMatmulAlgo_t> algorithms;
+};
+
+Measured& measured() {
+  static Measured once;
+  return once;
+}
+
+std::string key_of(const LtProblem& problem) {
+  int device = 0;
+  check(cudaGetDevice(&device), "cudaGetDevice");
+  cudaDeviceProp properties{};
+  check(cudaGetDeviceProperties(&properties, device), "cudaGetDeviceProperties");
+  return fmt::format("{}\t{}\t{}", properties.name, cublasLtGetVersion(), problem.text());
+}
+
+// An algorithm is so many words, which the library's documentation allows to be stored.
+constexpr std::size_t kAlgorithmWords = sizeof(cublasLtMatmulAlgo_t) / sizeof(std::uint64_t);
+constexpr std::size_t kWordDigits = 16;
+
 void* aligned(std::byte* workspace) {
   const auto address = reinterpret_cast<std::uintptr_t>(workspace);
   return reinterpret_cast<void*>((address + kWorkspaceAlignment - 1) / kWorkspaceAlignment * kWorkspaceAlignment);
@@ -120,8 +150,9 @@ void* aligned(std::byte* workspace) {
 }  // namespace
 
 std::string LtProblem::text() const {
-  return fmt::format("{}x{}x{} {}{} {} {} {} {} {} {} {}", m, n, k, a_transposed ? "t" : "n", b_transposed ? "t" : "n", a_stride, b_stride,
-                     c_stride, base::name_of(operands), base::name_of(result), accumulate ? "+" : "", static_cast<int>(epilogue));
+  return fmt::format("{}x{}x{} {}{} {} {} {} {} {} {} {} {}", m, n, k, a_transposed ? "t" : "n", b_transposed ? "t" : "n", a_stride,
+                     b_stride, c_stride, base::name_of(operands), base::name_of(second.value_or(operands)), base::name_of(result),
+                     accumulate ? "+" : "", static_cast<int>(epilogue));
 }
 
 std::int64_t LtProblem::workspace() const { return library_workspace(*this) + kWorkspaceAlignment; }
@@ -141,7 +172,9 @@ struct LtGemm::State {
     set(CUBLASLT_MATMUL_DESC_TRANSB, problem.a_transposed ? CUBLAS_OP_T : CUBLAS_OP_N);
     set(CUBLASLT_MATMUL_DESC_EPILOGUE, epilogue_of(problem.epilogue));
     if (has_pre()) set(CUBLASLT_MATMUL_DESC_EPILOGUE_AUX_LD, problem.c_stride);
-    first = layout(problem.operands, problem.n, problem.k, problem.b_transposed, problem.b_stride);
+    // Sums in the matrix units' own precision are good enough for results of the forward pass, and twice as fast on some.
+    if (problem.scaled()) set(CUBLASLT_MATMUL_DESC_FAST_ACCUM, std::int8_t{problem.operands == DType::f8e4m3});
+    first = layout(problem.second.value_or(problem.operands), problem.n, problem.k, problem.b_transposed, problem.b_stride);
     second = layout(problem.operands, problem.k, problem.m, problem.a_transposed, problem.a_stride);
     result = layout(problem.result, problem.n, problem.m, false, problem.c_stride);
   }
@@ -152,7 +185,9 @@ struct LtGemm::State {
   State(const State&) = delete;
   State& operator=(const State&) = delete;
 
-  bool has_pre() const { return problem.epilogue == Epilogue::gelu || problem.epilogue == Epilogue::gelu_bias; }
+  bool has_pre() const {
+    return problem.epilogue == Epilogue::gelu || problem.epilogue == Epilogue::gelu_bias || problem.epilogue == Epilogue::dgelu;
+  }
   bool has_bias() const { return problem.epilogue == Epilogue::bias || problem.epilogue == Epilogue::gelu_bias; }
 
   template <typename T>
@@ -171,6 +206,10 @@ struct LtGemm::State {
   cublasStatus_t run(const LtOperands& with, const cublasLtMatmulAlgo_t& by, cudaStream_t stream) {
     if (has_bias()) set(CUBLASLT_MATMUL_DESC_BIAS_POINTER, with.bias);
     if (has_pre()) set(CUBLASLT_MATMUL_DESC_EPILOGUE_AUX_POINTER, with.pre);
+    if (problem.scaled()) {
+      set(CUBLASLT_MATMUL_DESC_A_SCALE_POINTER, static_cast<const void*>(with.scale_b));
+      set(CUBLASLT_MATMUL_DESC_B_SCALE_POINTER, static_cast<const void*>(with.scale_a));
+    }
     const float one = 1.0f;
     const float beta = problem.accumulate ? 1.0f : 0.0f;
     return cublasLtMatmul(handle(), operation, &one, with.b, first, with.a, second, &beta, problem.accumulate ? with.present : with.c,
@@ -207,18 +246,26 @@ struct LtGemm::State {
   }
 
   void choose(LtChoice choice) {
-    static std::mutex mutex;
-    static std::map<std::string, cublasLtMatmulAlgo_t> measured;
-    int device = 0;
-    check(cudaGetDevice(&device), "cudaGetDevice");
-    const std::lock_guard lock(mutex);
-    const std::string key = fmt::format("{} {} {}", device, static_cast<int>(choice), problem.text());
-    if (const auto known = measured.find(key); known != measured.end()) {
+    if (choice == LtChoice::first) {
+      algorithm = candidates().front().algo;
+      return;
+    }
+    const std::string key = key_of(problem);
+    const std::lock_guard lock(measured().mutex);
+    const auto known = measured().algorithms.find(key);
+    if (known != measured().algorithms.end() && runs(known->second)) {
       algorithm = known->second;
       return;
     }
-    algorithm = choice == LtChoice::fastest ? fastest(candidates()) : candidates().front().algo;
-    measured[key] = algorithm;
+    algorithm = fastest(candidates());
+    measured().algorithms[key] = algorithm;
+  }
+
+  // What comes from a file may be of another build of the library.
+  bool runs(const cublasLtMatmulAlgo_t& stored) {
+    cublasLtMatmulHeuristicResult_t found{};
+    return cublasLtMatmulAlgoCheck(handle(), operation, first, second, result, result, &stored, &found) == CUBLAS_STATUS_SUCCESS &&
+           found.workspaceSize <= static_cast<std::size_t>(library_workspace(problem));
   }
 
   cublasLtMatmulAlgo_t fastest(const std::vector<cublasLtMatmulHeuristicResult_t>& found) {
@@ -229,14 +276,16 @@ struct LtGemm::State {
     const std::int64_t output = base::size_of(problem.result);
     LtOperands with;
     with.a = scratch.take((problem.a_transposed ? problem.k : problem.m) * problem.a_stride * operand, problem.operands);
-    with.b = scratch.take((problem.b_transposed ? problem.n : problem.k) * problem.b_stride * operand, problem.operands);
+    with.b = scratch.take((problem.b_transposed ? problem.n : problem.k) * problem.b_stride * operand,
+                          problem.second.value_or(problem.operands));
     with.c = scratch.take(problem.m * problem.c_stride * output, problem.result);
     with.present = with.c;
     with.pre = has_pre() ? scratch.take(problem.m * problem.c_stride * output, problem.result) : with.c;
     with.bias = scratch.take(problem.n * output, problem.result);
+    with.scale_a = with.scale_b = static_cast<const float*>(scratch.take(sizeof(float), DType::f32));
     with.workspace = static_cast<std::byte*>(scratch.take(problem.workspace(), DType::f32));
     if (with.a == nullptr || with.b == nullptr || with.c == nullptr || with.pre == nullptr || with.bias == nullptr ||
-        with.workspace == nullptr)
+        with.scale_a == nullptr || with.workspace == nullptr)
       return found.front().algo;
     std::array<cudaEvent_t, 2> events{};
     for (cudaEvent_t& event : events) check(cudaEventCreate(&event), "cudaEventCreate");
@@ -261,6 +310,36 @@ struct LtGemm::State {
     return chosen->algo;
   }
 };
+
+std::string measured_products() {
+  const std::lock_guard lock(measured().mutex);
+  std::string lines;
+  for (const auto& [key, algorithm] : measured().algorithms) {
+    lines += key + "\t";
+    for (const std::uint64_t word : algorithm.data) lines += fmt::format("{:016x}", word);
+    lines += "\n";
+  }
+  return lines;
+}
+
+void remember_products(std::string_view lines) {
+  const std::lock_guard lock(measured().mutex);
+  while (!lines.empty()) {
+    const std::size_t end = std::min(lines.find('\n'), lines.size());
+    const std::string_view line = lines.substr(0, end);
+    lines.remove_prefix(std::min(end + 1, lines.size()));
+    const std::size_t tab = line.rfind('\t');
+    if (tab == std::string_view::npos || line.size() - tab - 1 != kAlgorithmWords * kWordDigits) continue;
+    cublasLtMatmulAlgo_t algorithm{};
+    bool good = true;
+    for (std::size_t word = 0; word < kAlgorithmWords; ++word) {
+      const char* digits = line.data() + tab + 1 + word * kWordDigits;
+      const auto [stop, error] = std::from_chars(digits, digits + kWordDigits, algorithm.data[word], 16);
+      good = good && error == std::errc{} && stop == digits + kWordDigits;
+    }
+    if (good) measured().algorithms.emplace(std::string(line.substr(0, tab)), algorithm);
+  }
+}
 
 LtGemm::LtGemm(const LtProblem& problem, LtChoice choice) : state_(std::make_shared<State>(problem)) { state_->choose(choice); }
 

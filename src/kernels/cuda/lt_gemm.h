@@ -23,6 +23,7 @@ struct LtProblem {
     bias,       // + bias (n)
     gelu,       // pre = a b; c = gelu_tanh(pre)
     gelu_bias,  // pre = a b + bias; c = gelu_tanh(pre)
+    dgelu,      // c = a b * gelu_tanh'(pre)
   };
 
   std::int64_t m = 0;
@@ -34,10 +35,13 @@ struct LtProblem {
   std::int64_t b_stride = 0;
   std::int64_t c_stride = 0;
   base::DType operands = base::DType::bf16;
+  std::optional<base::DType> second = {};  // of b, where it is another: 8-bit operands come in two types
   base::DType result = base::DType::bf16;
   bool accumulate = false;
   Epilogue epilogue = Epilogue::none;
 
+  // 8-bit operands have scales that the product is multiplied by.
+  bool scaled() const { return base::size_of(operands) == 1; }
   // As a key of what has been measured.
   std::string text() const;
   // What the plan sets aside for it.
@@ -49,12 +53,19 @@ struct LtOperands {
   const void* b = nullptr;
   const void* present = nullptr;  // with accumulate: what is added to
   void* c = nullptr;
-  const void* bias = nullptr;
+  const void* bias = nullptr;  // bf16 where operands are 8-bit, else of the result's type
+  const float* scale_a = nullptr;
+  const float* scale_b = nullptr;
   void* pre = nullptr;
   std::byte* workspace = nullptr;
 };
 
 enum class LtChoice : std::uint8_t { first, fastest };
+
+// What was measured so far, here or in earlier runs, a line for each kind of GPU, version of the library and product; and the way to
+// bring such lines along, whatever they hold: bad ones are passed over.
+std::string measured_products();
+void remember_products(std::string_view lines);
 
 class LtGemm {
  public:
