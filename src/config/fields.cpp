@@ -127,6 +127,9 @@ std::vector<Field> optimizer_fields() {
       points_field(),
       number_field("lr_schedule.decay", PLIMSOLL_AT(lr_schedule.decay), count_from(0, kMostSteps), "wsd: steps of the final fall.")
           .derived_from("steps / 10 for wsd"),
+      number_field(
+          "fp8.history", PLIMSOLL_AT(amax_history), count_from(0, 1024),
+          "fp8: micro-batches whose largest values scale the next one (delayed scaling); 0 = each tensor's own (current scaling)."),
       number_field("loss_scale.initial", PLIMSOLL_AT(loss_scale.initial), above(0.0), "fp16: what the loss is multiplied by at first."),
       number_field("loss_scale.window", PLIMSOLL_AT(loss_scale.window), count_from(0, kMostSteps),
                    "fp16: steps without overflow after which the scale doubles; 0 keeps it fixed."),

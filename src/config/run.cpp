@@ -22,6 +22,7 @@ model::Training Run::training() const {
           .precision = precision,
           .loss_scaling = loss_scale,
           .micro_batch = {.samples = batch.micro, .sequence = batch.sequence},
+          .amax_history = amax_history,
           .accumulates = micro_batches() > 1,
           .segmented = false,
           .freeze = freeze};

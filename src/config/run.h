@@ -103,6 +103,7 @@ struct Settings {
   double lr = 3e-4;  // optimizer.lr: the peak of the schedule
   LrSchedule lr_schedule;
   model::LossScaling loss_scale;
+  std::int64_t amax_history = 0;  // fp8.history
   model::Precision precision = model::Precision::f32;
   Device device = Device::automatic;
   bool strategy_auto = false;  // the planner chooses; `strategy` then holds defaults

@@ -69,6 +69,8 @@ WriteForward writer_of(const model::Model& model) {
 Graph training_graph(const WriteForward& forward, const model::Training& training) {
   Graph graph = forward_graph(options_for(Purpose::train, training), forward, training);
   differentiate(graph, training.accumulates);
+  if (training.precision == model::Precision::fp8) quantize_linear(graph, training.amax_history);
+  fuse_activation_grad(graph);
   append_update(graph, training);
   graph.results.clear();  // what a step tells is in its scalars
   remove_unused(graph);
@@ -78,6 +80,7 @@ Graph training_graph(const WriteForward& forward, const model::Training& trainin
 
 Graph evaluation_graph(const WriteForward& forward, const model::Training& training) {
   Graph graph = forward_graph(options_for(Purpose::evaluate, training), forward, training);
+  if (training.precision == model::Precision::fp8) quantize_linear(graph, 0);
   graph.results.clear();  // the sum of the losses is in the scalars
   remove_unused(graph);
   verify(graph, "removing what is not used");

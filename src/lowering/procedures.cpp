@@ -180,6 +180,13 @@ class ProcedureMaker {
   std::unordered_map<std::uint32_t, std::uint32_t> slot_of_;
 };
 
+// Where a node's operands lie; a move's lie in two tiers.
+plan::Tier tier_of(const Graph& graph, const Node& node) {
+  if (std::holds_alternative<ops::Move>(node.op)) return plan::Tier::device;
+  const ValueId any = node.outputs.empty() ? node.inputs.front() : node.outputs.front();
+  return graph.values[any].tier;
+}
+
 // What a computation waits for at once is done where it waits.
 plan::StreamKind stream_of(const Graph& graph, const Node& node, bool host_beside) {
   const ops::Op& op = node.op;
@@ -189,16 +196,9 @@ plan::StreamKind stream_of(const Graph& graph, const Node& node, bool host_besid
     return move->from == ops::Tier::disk ? plan::StreamKind::disk_in : plan::StreamKind::host_out;
   }
   const auto* collective = std::get_if<ops::Collective>(&op);
-  if (host_beside && collective == nullptr && graph.values[node.outputs[0]].tier == ops::Tier::host) return plan::StreamKind::host_compute;
+  if (host_beside && collective == nullptr && tier_of(graph, node) == plan::Tier::host) return plan::StreamKind::host_compute;
   const bool beside = collective != nullptr && collective->axis != ops::Axis::tensor && collective->axis != ops::Axis::tensor_inner;
   return beside ? plan::StreamKind::communication : plan::StreamKind::compute;
-}
-
-// Where a node's operands lie; a move's lie in two tiers.
-plan::Tier tier_of(const Graph& graph, const Node& node) {
-  if (std::holds_alternative<ops::Move>(node.op)) return plan::Tier::device;
-  const ValueId any = node.outputs.empty() ? node.inputs.front() : node.outputs.front();
-  return graph.values[any].tier;
 }
 
 }  // namespace

@@ -46,6 +46,7 @@ struct Training {
   Precision precision = Precision::f32;
   LossScaling loss_scaling;
   MicroBatch micro_batch;
+  std::int64_t amax_history = 0;    // fp8: micro-batches whose largest values scale the next; 0: each tensor's own value does
   bool accumulates = false;         // more than one micro-batch per step: gradients are summed in f32
   bool segmented = false;           // attention stays within documents; padding exists
   bool fused_head = true;           // head and loss in one pass; not where ranks share out the vocabulary

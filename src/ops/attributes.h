@@ -101,9 +101,10 @@ struct Linear {
   bool operator==(const Linear&) const = default;
 };
 
-// (dy (.., N), w (N, K)) -> dx (.., K).
+// (dy (.., N), w (N, K), [pre (.., K)]) -> dx (.., K); with an activation, times activation'(pre): the gradient before it.
 struct LinearGradInput {
-  PLIMSOLL_OP("linear_grad_input") {}
+  ActivationKind activation = ActivationKind::none;
+  PLIMSOLL_OP("linear_grad_input") { visit("activation", self.activation); }
   bool operator==(const LinearGradInput&) const = default;
 };
 
@@ -127,6 +128,52 @@ struct BiasGrad {
     visit("accumulate", self.accumulate);
   }
   bool operator==(const BiasGrad&) const = default;
+};
+
+// ---- quantize.cpp: products of 8-bit operands
+
+// (x (.., K), [pre (.., K)], [history (H) f32]) -> (q (.., K), its transpose (K, rows), scale (1) f32, amax (1) f32, [sums (K)]). amax
+// is the largest |z| of z = activation(x) or, with slopes, x * activation'(pre); the sums are over the rows of z: a bias gradient. The
+// scale is the least power of two with which the type holds amax, or the largest of the history where that holds anything but zeros;
+// 1 for zero, NaN for what is not finite. q = z / scale, to nearest even, beyond the type's range its largest.
+struct Quantize {
+  base::DType dtype = base::DType::f8e4m3;
+  ActivationKind activation = ActivationKind::none;
+  bool slopes = false;
+  std::int64_t history = 0;  // H; 0: there is none
+  bool sums = false;
+  base::DType sums_dtype = base::DType::f32;
+  bool accumulate = false;
+  PLIMSOLL_OP("quantize") {
+    visit("dtype", self.dtype);
+    visit("activation", self.activation);
+    visit("slopes", self.slopes);
+    visit("history", self.history);
+    visit("sums", self.sums);
+    visit("sums_dtype", self.sums_dtype);
+    visit("accumulate", self.accumulate);
+  }
+  bool operator==(const Quantize&) const = default;
+};
+
+// (history (H) f32, amax (1) f32) -> the history without its oldest entry, and amax behind the others; in place.
+struct NoteAmax {
+  PLIMSOLL_OP("note_amax") {}
+  bool operator==(const NoteAmax&) const = default;
+};
+
+// (a (.., K), b (N, K), scale of a (1) f32, scale of b (1) f32, [bias (N)]) -> y (.., N) = a b^T times both scales, + bias.
+// A linear layer and, on transposes, both of its gradients.
+struct ScaledLinear {
+  bool bias = false;
+  base::DType dtype = base::DType::bf16;
+  bool accumulate = false;
+  PLIMSOLL_OP("scaled_linear") {
+    visit("bias", self.bias);
+    visit("dtype", self.dtype);
+    visit("accumulate", self.accumulate);
+  }
+  bool operator==(const ScaledLinear&) const = default;
 };
 
 // ---- activation.cpp

@@ -51,6 +51,9 @@ Definition define(const Slice&);
 Definition define(const OwnShard&);
 Definition define(const Pad&);
 Definition define(const Accumulate&);
+Definition define(const Quantize&);
+Definition define(const NoteAmax&);
+Definition define(const ScaledLinear&);
 
 // ---- pieces that many definitions share
 

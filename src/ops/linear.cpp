@@ -57,9 +57,12 @@ std::optional<Rebuild> rebuild_linear(const Op& op) {
 }
 
 std::vector<TensorType> infer_grad_input(const Op& op, Types inputs) {
-  expect(inputs.size() == 2 && inputs[1].shape.rank() == 2 && inputs[0].shape[-1] == inputs[1].shape[0], op, inputs,
-         "dy (.., N) and weight (N, K)");
-  return {{inputs[0].dtype, with_last(inputs[0].shape, inputs[1].shape[1])}};
+  const bool activates = std::get<LinearGradInput>(op).activation != ActivationKind::none;
+  expect(inputs.size() == (activates ? 3u : 2u) && inputs[1].shape.rank() == 2 && inputs[0].shape[-1] == inputs[1].shape[0], op, inputs,
+         activates ? "dy (.., N), weight (N, K) and pre (.., K)" : "dy (.., N) and weight (N, K)");
+  const TensorType dx{inputs[0].dtype, with_last(inputs[0].shape, inputs[1].shape[1])};
+  if (activates) expect(inputs[2] == dx, op, inputs, "pre (.., K) of the gradient's type");
+  return {dx};
 }
 
 std::vector<TensorType> infer_grad_weight(const Op& op, Types inputs) {
@@ -123,17 +126,18 @@ PlacedOp place_linear(const PlacementQuery& query) {
 PlacedOp place_grad_input(const PlacementQuery& query) {
   PlacedOp placed = place_whole(query, 1);
   const Placement weight = query.inputs[1];
+  const bool activates = query.inputs.size() == 3;
   if (weight.spread != Spread::split) {
     if (by_rows(query, 0)) placed.inputs[0] = placed.outputs[0] = query.inputs[0];
-    return placed;
-  }
-  placed.inputs[1] = weight;
-  if (weight.dim == 0) {
+  } else if (placed.inputs[1] = weight; weight.dim == 1) {
+    placed.outputs[0] = on_dim(weight, last(query.types[0]));
+  } else {
+    if (activates)
+      base::not_legal("[linear_grad_input] the weight's rows are split over the tensor axis, and an activation needs whole sums");
     placed.inputs[0] = on_dim(weight, last(query.types[0]));
     placed.outputs[0] = partial();
-  } else {
-    placed.outputs[0] = on_dim(weight, last(query.types[0]));
   }
+  if (activates) placed.inputs[2] = placed.outputs[0];
   return placed;
 }
 

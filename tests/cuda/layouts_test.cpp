@@ -76,6 +76,55 @@ TEST_P(OnGpu, RecomputingGivesTheSameBits) {
   EXPECT_EQ(train(task(), again).losses, train(task(), layout_of(1, 1, 0)).losses);
 }
 
+TEST_P(OnGpu, PipelinesAreOneRank) {
+  const Outcome alone = train(task(), layout_of(1, 1, 0));
+  for (const char* schedule : {"gpipe", "1f1b", "zb-h1"}) {
+    Layout layout = layout_of(1, 1, 0);
+    layout.strategy.pipe = 2;
+    layout.strategy.schedule = schedule;
+    SCOPED_TRACE(strategy::describe(layout.strategy));
+    expect_close(train(task(), layout), alone, limit());
+    layout.strategy.data = 2;
+    layout.strategy.zero = 1;
+    layout.micro = 1;
+    expect_close(train(task(), layout), alone, limit());
+  }
+}
+
+// The host's update rounds as its own kernels do: close, and the same bits every time.
+TEST_P(OnGpu, OptimizerOnTheHostIsClose) {
+  Layout layout = layout_of(1, 1, 0);
+  layout.strategy.offload.optimizer.host = 1.0;
+  const Outcome host = train(task(), layout);
+  expect_close(host, train(task(), layout_of(1, 1, 0)), limit());
+  EXPECT_GT(host.host_arena, 0);
+  EXPECT_EQ(train(task(), layout).parameters, host.parameters);
+  layout.strategy.data = 2;
+  layout.strategy.zero = 2;
+  expect_close(train(task(), layout), host, limit());
+}
+
+// 48 rows: products of 8-bit operands want multiples of 16.
+TEST(EightBits, AreTheProcessors) {
+  for (const Family family : {Family::gpt2, Family::llama}) {
+    for (const std::int64_t history : {0, 3}) {
+      SCOPED_TRACE(fmt::format("{} history {}", static_cast<int>(family), history));
+      Task task{.model = small_model(family), .precision = Precision::fp8, .amax_history = history, .steps = 6};
+      const Outcome processor = train(task, layout_of(1, 1, 0, 4));
+      task.backend = &executor::cuda_backend();
+      const Outcome gpu = train(task, layout_of(1, 1, 0, 4));
+      expect_close(gpu, processor, 2e-2);
+      EXPECT_EQ(train(task, layout_of(1, 1, 0, 4)).parameters, gpu.parameters) << "other bits in a second run";
+      Layout again = layout_of(1, 1, 0, 4);
+      again.strategy.recompute = strategy::Recompute::full;
+      EXPECT_EQ(train(task, again).losses, gpu.losses);
+      task.precision = Precision::bf16;
+      const Outcome sixteen = train(task, layout_of(1, 1, 0, 4));
+      for (std::size_t step = 0; step < gpu.losses.size(); ++step) EXPECT_NEAR(gpu.losses[step], sixteen.losses[step], 0.1);
+    }
+  }
+}
+
 INSTANTIATE_TEST_SUITE_P(Models, OnGpu,
                          testing::Values(Mix{"gpt2_f32", Family::gpt2, Precision::f32}, Mix{"gpt2_bf16", Family::gpt2, Precision::bf16},
                                          Mix{"gpt2_fp16", Family::gpt2, Precision::fp16}, Mix{"llama_f32", Family::llama, Precision::f32},

@@ -48,6 +48,37 @@ TEST_P(EveryFamily, GraphsAreWellFormed) {
   }
 }
 
+// 16 rows, and widths that 16 divides but for the first: only what fits is quantized, each tensor once.
+TEST_P(EveryFamily, LinearLayersAreQuantized) {
+  for (const std::int64_t history : {0, 4}) {
+    const model::Model model = tests::small_model(GetParam(), {.layers = 3, .width = 32, .ffn = 48, .context = 16, .vocab = 31});
+    model::Training options = training();
+    options.precision = model::Precision::fp8;
+    options.amax_history = history;
+    const Graph graph = training_graph(model, options);
+    EXPECT_TRUE(problems(graph).empty());
+    EXPECT_TRUE(problems(evaluation_graph(model, options)).empty());
+    const std::int64_t layers = 3 * 4;  // packed heads, projection, and two of the feed-forward
+    EXPECT_EQ(count<ops::ScaledLinear>(graph), 3 * layers);
+    EXPECT_EQ(count<ops::Quantize>(graph), 3 * layers);
+    EXPECT_EQ(count<ops::NoteAmax>(graph), history > 0 ? 3 * layers : 0);
+    EXPECT_EQ(count<ops::Activation>(graph) + count<ops::ActivationGrad>(graph), GetParam() == model::Family::bert ? 1 : 0);  // in its head
+    for (const Node& node : graph.nodes) {
+      const auto* quantize = std::get_if<ops::Quantize>(&node.op);
+      if (quantize == nullptr) continue;
+      EXPECT_EQ(quantize->dtype, node.phase == Phase::backward ? base::DType::f8e5m2 : base::DType::f8e4m3);
+      EXPECT_EQ(quantize->history, history);
+    }
+  }
+}
+
+TEST_P(EveryFamily, WhatDoesNotFitIsNotQuantized) {
+  model::Training options = training();
+  options.precision = model::Precision::fp8;
+  options.micro_batch.sequence = 7;
+  EXPECT_THROW(training_graph(small(GetParam()), options), base::Error);
+}
+
 TEST_P(EveryFamily, ParametersAreCounted) {
   const model::Model model = small(GetParam());
   const Graph graph = training_graph(model, training());

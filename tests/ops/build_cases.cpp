@@ -80,8 +80,10 @@ Case linear_case(const ops::Linear& op, const Shape& x, std::int64_t outputs, DT
   return test;
 }
 
-Case linear_grad_input_case(const Shape& dy, std::int64_t inputs, DType dtype) {
-  return {ops::LinearGradInput{}, {{{dtype, dy}}, {{dtype, Shape{dy[-1], inputs}}}}};
+Case linear_grad_input_case(const Shape& dy, std::int64_t inputs, DType dtype, ops::ActivationKind activation) {
+  Case test{ops::LinearGradInput{.activation = activation}, {{{dtype, dy}}, {{dtype, Shape{dy[-1], inputs}}}}};
+  if (activation != ops::ActivationKind::none) test.inputs.push_back({{dtype, with_last(dy, inputs)}});
+  return test;
 }
 
 Case linear_grad_weight_case(const Shape& dy, std::int64_t inputs, DType dtype, DType grad_dtype) {
@@ -89,6 +91,24 @@ Case linear_grad_weight_case(const Shape& dy, std::int64_t inputs, DType dtype, 
 }
 
 Case bias_grad_case(const Shape& dy, DType dtype, DType grad_dtype) { return {ops::BiasGrad{.dtype = grad_dtype}, {{{dtype, dy}}}}; }
+
+Case quantize_case(const ops::Quantize& op, const Shape& x, DType dtype, double deviation) {
+  Case test{op, {{{dtype, x}, Reals{.deviation = deviation}}}};
+  if (op.slopes) test.inputs.push_back({{dtype, x}});
+  if (op.history > 0) test.inputs.push_back({{DType::f32, Shape{op.history}}, Reals{.deviation = deviation, .positive = true}});
+  return test;
+}
+
+Case scaled_linear_case(const ops::ScaledLinear& op, const Shape& a, std::int64_t outputs, DType first) {
+  const Input scale{{DType::f32, Shape{1}}, Reals{.deviation = 0.25, .positive = true}};
+  Case test{op, {{{first, a}}, {{DType::f8e4m3, Shape{outputs, a[-1]}}}, scale, scale}};
+  if (op.bias) test.inputs.push_back({{DType::f32, Shape{outputs}}});
+  return test;
+}
+
+Case note_amax_case(std::int64_t entries) {
+  return {ops::NoteAmax{}, {{{DType::f32, Shape{entries}}, Reals{.positive = true}}, {{DType::f32, Shape{1}}, Reals{.positive = true}}}};
+}
 
 Case activation_case(ops::ActivationKind kind, const Shape& x, DType dtype) {
   return {ops::Activation{.kind = kind}, {{{dtype, x}}}, {0}, {0}};

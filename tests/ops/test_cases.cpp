@@ -94,9 +94,38 @@ void add_linear(std::vector<Case>& cases) {
       cases.push_back(linear_case({.bias = kind != ActivationKind::silu, .activation = kind}, Shape{2, 8, 32}, 48, dtype));
       if (dtype != DType::f32) cases.push_back(with_f32_bias(linear_case({.bias = true, .activation = kind}, Shape{2, 8, 32}, 48, dtype)));
     }
+    for (const ActivationKind kind : kActivations) {
+      cases.push_back(linear_grad_input_case(Shape{2, 5, 7}, 13, dtype, kind));
+      cases.push_back(linear_grad_input_case(Shape{2, 8, 32}, 48, dtype, kind));
+      cases.push_back(linear_grad_input_case(Shape{70, 136}, 200, dtype, kind));
+    }
     cases.push_back(bias_grad_case(Shape{2, 301, 33}, dtype, DType::f32));
     if (dtype != DType::f32) cases.push_back(with_f32_bias(linear_case({.bias = true}, Shape{2, 5, 7}, 13, dtype)));
   }
+}
+
+void add_quantized(std::vector<Case>& cases) {
+  for (const DType to : {DType::f8e4m3, DType::f8e5m2}) {
+    for (const DType dtype : kTypes) {
+      for (const Shape& x : {Shape{16, 16}, Shape{2, 24, 64}, Shape{144, 272}, Shape{272, 144}}) {
+        cases.push_back(quantize_case({.dtype = to}, x, dtype, 1e-3));
+        cases.push_back(quantize_case({.dtype = to, .history = 3}, x, dtype, 1.0));
+      }
+      for (const ActivationKind kind : kActivations) {
+        cases.push_back(quantize_case({.dtype = to, .activation = kind}, Shape{64, 48}, dtype, 2.0));
+        cases.push_back(
+            quantize_case({.dtype = to, .activation = kind, .slopes = true, .history = 2, .sums = true}, Shape{208, 80}, dtype, 2.0));
+      }
+      cases.push_back(quantize_case({.dtype = to, .sums = true, .sums_dtype = dtype}, Shape{2, 80, 144}, dtype, 1.0));
+    }
+    for (const Shape& a : {Shape{16, 16}, Shape{2, 24, 64}, Shape{144, 272}}) {
+      cases.push_back(scaled_linear_case({}, a, 48, to));
+      cases.push_back(scaled_linear_case({.bias = true}, a, 48, to));
+      cases.push_back(scaled_linear_case({.dtype = DType::f32}, a, 160, to));
+    }
+  }
+  cases.push_back(note_amax_case(1));
+  cases.push_back(note_amax_case(16));
 }
 
 void add_elementwise(std::vector<Case>& cases) {
@@ -302,7 +331,7 @@ void add_optimizers(std::vector<Case>& cases) {
 
 std::vector<Case> test_cases() {
   std::vector<Case> cases;
-  for (const auto family : {add_embedding, add_linear, add_elementwise, add_dropout, add_norm, add_rope, add_attention,
+  for (const auto family : {add_embedding, add_linear, add_quantized, add_elementwise, add_dropout, add_norm, add_rope, add_attention,
                             add_cached_attention, add_loss, add_scalars, add_optimizers}) {
     family(cases);
   }

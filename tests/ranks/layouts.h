@@ -27,7 +27,8 @@ struct Task {
   model::Model model;
   model::Precision precision = model::Precision::f32;
   double clip = 1.0;
-  std::int64_t samples = 8;  // in a step, over all ranks
+  std::int64_t amax_history = 0;  // fp8
+  std::int64_t samples = 8;       // in a step, over all ranks
   std::int32_t steps = 3;
   float learning_rate = 1e-2f;
   model::OptimizerKind optimizer = model::OptimizerKind::adamw;

@@ -69,6 +69,34 @@ struct Variant {
   std::int32_t micro_batches;
 };
 
+// 16 samples, so that 16 divides the rows.
+TEST(Session, EightBitLayersLearnAsSixteenBitOnesDo) {
+  for (const model::Family family : {model::Family::gpt2, model::Family::llama}) {
+    const auto train = [&](model::Precision precision, std::int64_t history, std::int32_t micro_batches) {
+      SessionOptions options = options_for(small_model(family), precision);
+      options.training.micro_batch.samples = 16;
+      options.training.amax_history = history;
+      options.training.accumulates = micro_batches > 1;
+      options.micro_batches = micro_batches;
+      Session session(options);
+      EXPECT_TRUE(plan::problems(session.plan()).empty());
+      std::vector<double> losses;
+      for (std::uint32_t number = 1; number <= 8; ++number) losses.push_back(step(session, micro_batches, number).loss);
+      return losses;
+    };
+    for (const std::int32_t micro_batches : {1, 2}) {
+      const std::vector<double> sixteen = train(model::Precision::bf16, 0, micro_batches);
+      for (const std::int64_t history : {0, 3}) {
+        const std::vector<double> eight = train(model::Precision::fp8, history, micro_batches);
+        EXPECT_NE(eight, sixteen);
+        EXPECT_LT(eight.back(), 0.9 * eight.front());
+        for (std::size_t index = 0; index < eight.size(); ++index) EXPECT_NEAR(eight[index], sixteen[index], 0.03 * sixteen[index]);
+        EXPECT_EQ(eight, train(model::Precision::fp8, history, micro_batches));
+      }
+    }
+  }
+}
+
 class EveryVariant : public testing::TestWithParam<Variant> {
  protected:
   SessionOptions options(int threads = 2) const {

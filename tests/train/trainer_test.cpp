@@ -124,7 +124,7 @@ TEST_F(TrainerTest, TheNearestStrategyThatFitsIsNamed) {
 
 TEST_F(TrainerTest, RefusesWhatCannotRun) {
   expect_refusal(run({"limits.device=1MiB"}), base::ErrorKind::not_legal, "does not fit");
-  expect_refusal(run({"precision=fp8"}), base::ErrorKind::not_legal, "fp8");
+  expect_refusal(run({"precision=fp8", "strategy.tensor=2"}), base::ErrorKind::not_legal, "fp8");
   expect_refusal(run({"strategy.data=2"}), base::ErrorKind::not_legal, "2 ranks");
   expect_refusal(run({"strategy.tensor=2"}), base::ErrorKind::not_legal, "tensor");
 }

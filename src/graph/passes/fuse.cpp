@@ -1,4 +1,4 @@
-// The three fusions. Each looks for a producer and its consumer, puts the fused operator in the place of one of them
+// The fusions. Each looks for a producer and its consumer, puts the fused operator in the place of one of them
 // and erases the other.
 #include <algorithm>
 
@@ -52,6 +52,25 @@ void fuse_linear_activation(Graph& graph) {
     Node& fused = graph.nodes[graph.values[node.inputs[0]].producer];
     std::get<ops::Linear>(fused.op).activation = activation->kind;
     fused.outputs = {node.outputs[0], fused.outputs[0]};
+    dead[index] = true;
+  }
+  erase_nodes(graph, dead);
+}
+
+void fuse_activation_grad(Graph& graph) {
+  const auto uses = uses_of(graph);
+  std::vector<bool> dead(graph.nodes.size(), false);
+  for (std::uint32_t index = 0; index < graph.nodes.size(); ++index) {
+    const Node& node = graph.nodes[NodeId{index}];
+    const auto* gradient = std::get_if<ops::ActivationGrad>(&node.op);
+    if (gradient == nullptr || uses[node.inputs[0].index].size() != 1) continue;
+    const Node* linear = producer_of<ops::LinearGradInput>(graph, node.inputs[0], node.block);
+    if (linear == nullptr || linear->phase != node.phase) continue;
+    // What the activation was applied to is of the forward pass: it is there when the product is made.
+    Node& fused = graph.nodes[graph.values[node.inputs[0]].producer];
+    fused.op = ops::LinearGradInput{.activation = gradient->kind};
+    fused.inputs.push_back(node.inputs[1]);
+    fused.outputs = node.outputs;
     dead[index] = true;
   }
   erase_nodes(graph, dead);

@@ -15,6 +15,13 @@ void fuse_linear_activation(Graph& graph);
 // residual sum + norm, where both are in one block.
 void fuse_residual_norm(Graph& graph);
 
+// input gradient of a linear layer + gradient of the activation before it. After differentiation.
+void fuse_activation_grad(Graph& graph);
+
+// Linear layers on 8-bit operands (precision fp8), scaled by the largest values of so many micro-batches before, or (0) by each tensor's
+// own. After differentiation; a graph without a backward pass is taken too.
+void quantize_linear(Graph& graph, std::int64_t history);
+
 // The element type of a parameter's gradient.
 base::DType gradient_dtype(const TensorType& parameter, bool accumulates);
 

@@ -59,6 +59,15 @@ std::int64_t few_rows_bytes(const ops::KernelQuery& query) { return few_rows_wor
 
 void run_few_rows(const Call& call) { few_rows_gemm(linear_problem(call), call.workspace, call.threads); }
 
+// The gradient before the activation, in place of that behind it.
+void apply_slopes(const Call& call) {
+  const ops::ActivationKind kind = std::get<ops::LinearGradInput>(call.op).activation;
+  if (kind == ops::ActivationKind::none) return;
+  const ops::Op slopes = ops::ActivationGrad{.kind = kind};
+  const std::array operands{call.outputs[0], call.inputs[2]};
+  kernel_named("activation_grad.simd").run({.op = slopes, .inputs = operands, .outputs = call.outputs, .threads = call.threads});
+}
+
 // dx (rows, K) = dy (rows, N) w (N, K)
 void run_grad_input(const Call& call) {
   const base::Shape& w = call.inputs[1].type.shape;
@@ -69,6 +78,7 @@ void run_grad_input(const Call& call) {
   gemm.c_dtype = call.outputs[0].type.dtype;
   gemm.c_stride = w[1];
   packed_gemm(gemm, call.workspace, call.threads);
+  apply_slopes(call);
 }
 
 std::int64_t grad_input_workspace(const ops::KernelQuery& query) {
@@ -144,6 +154,7 @@ void run_onednn(const Call& call) {
   const Tensor& c = call.outputs[activates ? 1 : 0];
   const void* bias = linear != nullptr && linear->bias ? call.inputs[2].data : nullptr;
   matmul.run(call.inputs[0].data, call.inputs[1].data, bias, c.data, call.workspace);
+  if (std::holds_alternative<ops::LinearGradInput>(call.op)) apply_slopes(call);
   if (!activates) return;
   const ops::Op activation = ops::Activation{.kind = linear->activation};
   const Kernel& kernel = kernel_named("activation.simd");

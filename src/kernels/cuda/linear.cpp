@@ -1,5 +1,7 @@
 // Linear layers and their gradients by cuBLASLt. Bias and GELU are done while the product is written; other activations
 // take a second pass, by the kernel that the activation operator would choose.
+#include <array>
+
 #include "base/error.h"
 #include "kernels/cuda/lt_gemm.h"
 #include "kernels/cuda/table.h"
@@ -11,8 +13,18 @@ namespace {
 
 using ops::ActivationKind;
 
-// cuBLASLt stores what goes into the GELU in rows of 16 bytes.
-bool gelu_fits(const ops::Linear& op, std::int64_t outputs) { return op.activation == ActivationKind::gelu_tanh && outputs % 8 == 0; }
+ActivationKind activation_of(const ops::Op& op) {
+  if (const auto* linear = std::get_if<ops::Linear>(&op)) return linear->activation;
+  const auto* gradient = std::get_if<ops::LinearGradInput>(&op);
+  return gradient != nullptr ? gradient->activation : ActivationKind::none;
+}
+
+// cuBLASLt keeps what goes into the GELU in rows of 16 bytes, and knows its slopes for 16-bit elements only.
+bool gelu_fits(const ops::KernelQuery& query) {
+  const base::TensorType& made = query.outputs[0];
+  if (activation_of(query.op) != ActivationKind::gelu_tanh || made.shape[-1] % 8 != 0) return false;
+  return std::holds_alternative<ops::Linear>(query.op) || base::size_of(made.dtype) == 2;
+}
 
 LtProblem problem_of(const ops::KernelQuery& query) {
   const base::Shape& first = query.inputs[0].shape;
@@ -25,7 +37,7 @@ LtProblem problem_of(const ops::KernelQuery& query) {
     problem.m = first.rows(), problem.n = n, problem.k = k;
     problem.b_transposed = true;
     problem.a_stride = k, problem.b_stride = k, problem.c_stride = n;
-    if (gelu_fits(*op, n)) {
+    if (gelu_fits(query)) {
       problem.epilogue = op->bias ? LtProblem::Epilogue::gelu_bias : LtProblem::Epilogue::gelu;
     } else if (op->bias) {
       problem.epilogue = LtProblem::Epilogue::bias;
@@ -34,6 +46,7 @@ LtProblem problem_of(const ops::KernelQuery& query) {
     // dx (rows, K) = dy (rows, N) w (N, K)
     problem.m = first.rows(), problem.n = second[1], problem.k = second[0];
     problem.a_stride = second[0], problem.b_stride = second[1], problem.c_stride = second[1];
+    if (gelu_fits(query)) problem.epilogue = LtProblem::Epilogue::dgelu;
   } else {
     // dw (N, K) = dy (rows, N) transposed, x (rows, K)
     problem.m = first[-1], problem.n = second[-1], problem.k = first.rows();
@@ -76,8 +89,18 @@ std::optional<std::string> refuse(const ops::KernelQuery& query) {
   return std::nullopt;
 }
 
-ops::KernelQuery activation_query(const ops::KernelQuery& query, const ops::Op& activation) {
-  return {activation, query.outputs.subspan(1, 1), query.outputs.subspan(0, 1), query.threads, query.deterministic};
+// The second pass over what the product cannot do: an activation of its result, or the slopes of one that came before.
+ops::Op second_pass(const ops::Op& op) {
+  if (std::holds_alternative<ops::Linear>(op)) return ops::Activation{.kind = activation_of(op)};
+  return ops::ActivationGrad{.kind = activation_of(op)};
+}
+
+const Kernel* second_kernel(const ops::KernelQuery& query) {
+  const ops::Op op = second_pass(query.op);
+  const bool forward = std::holds_alternative<ops::Linear>(query.op);
+  const std::array slopes{query.outputs[0], query.inputs.back()};
+  const ops::Types inputs = forward ? query.outputs.subspan(1, 1) : ops::Types(slopes);
+  return &kernel_named(choose({op, inputs, query.outputs.subspan(0, 1), query.threads, query.deterministic}).name);
 }
 
 std::int64_t workspace(const ops::KernelQuery& query) {
@@ -96,11 +119,7 @@ template <LtChoice kChoice>
 Prepared prepare(const ops::KernelQuery& query) {
   const LtProblem problem = problem_of(query);
   auto prepared = std::make_shared<PreparedLinear>(PreparedLinear{LtGemm(problem, kChoice)});
-  const auto* op = std::get_if<ops::Linear>(&query.op);
-  if (op != nullptr && op->activation != ActivationKind::none && !gelu_fits(*op, problem.n)) {
-    const ops::Op activation = ops::Activation{.kind = op->activation};
-    prepared->activation = &kernel_named(choose(activation_query(query, activation)).name);
-  }
+  if (activation_of(query.op) != ActivationKind::none && !gelu_fits(query)) prepared->activation = second_kernel(query);
   prepared->product_offset = workspace(query) - (problem.workspace() + 255) / 256 * 256;
   if (casts_bias(query)) prepared->cast = cast_kernel(query);
   return prepared;
@@ -122,13 +141,18 @@ void launch(const Call& call, cudaStream_t stream) {
     if (prepared.cast != nullptr) operands.bias = cast_bias(*prepared.cast, call, stream);
     operands.pre = call.outputs.size() > 1 ? call.outputs[1].data : nullptr;
     if (prepared.activation != nullptr) operands.c = operands.pre;
+  } else if (std::holds_alternative<ops::LinearGradInput>(call.op)) {
+    operands.pre = call.inputs.size() > 2 ? call.inputs[2].data : nullptr;
   } else if (const auto* gradient = std::get_if<ops::LinearGradWeight>(&call.op); gradient != nullptr && gradient->accumulate) {
     operands.present = call.inputs[2].data;
   }
   prepared.gemm.launch(operands, stream);
   if (prepared.activation == nullptr) return;
-  const ops::Op activation = ops::Activation{.kind = std::get<ops::Linear>(call.op).activation};
-  prepared.activation->launch({activation, call.outputs.subspan(1, 1), call.outputs.subspan(0, 1), nullptr, nullptr}, stream);
+  const ops::Op op = second_pass(call.op);
+  const bool forward = std::holds_alternative<ops::Linear>(call.op);
+  const std::array slopes{call.outputs[0], call.inputs.back()};
+  const std::span<const Tensor> inputs = forward ? call.outputs.subspan(1, 1) : std::span<const Tensor>(slopes);
+  prepared.activation->launch({op, inputs, call.outputs.subspan(0, 1), nullptr, nullptr}, stream);
 }
 
 std::optional<std::string> refuse_fastest(const ops::KernelQuery& query) {

@@ -1,5 +1,6 @@
 // Matrix products for every shape and element type: the last choice, and what small or odd cases fall back to. One
 // thread makes one element of the result, so the order of every sum is fixed.
+#include "kernels/cuda/activation.h"
 #include "kernels/cuda/checks.h"
 #include "kernels/cuda/elements.cuh"
 #include "kernels/cuda/table.h"
@@ -30,15 +31,31 @@ __device__ float activated(ActivationKind kind, float x) {
   return x;
 }
 
+__device__ float slope_of(ActivationKind kind, float x) {
+  switch (kind) {
+    case ActivationKind::gelu_tanh: return activation_slope<ActivationKind::gelu_tanh>(x);
+    case ActivationKind::gelu_erf: return activation_slope<ActivationKind::gelu_erf>(x);
+    case ActivationKind::relu: return activation_slope<ActivationKind::relu>(x);
+    case ActivationKind::silu: return activation_slope<ActivationKind::silu>(x);
+    case ActivationKind::none: break;
+  }
+  return 1.0f;
+}
+
+// `before`: what an activation was applied to, whose slopes the result is multiplied by.
 template <typename T, typename Out>
-__global__ void product(Product p, const T* a, const T* b, const void* bias, bool f32_bias, const Out* present, ActivationKind activation,
-                        Out* c, Out* pre) {
+__global__ void product(Product p, const T* a, const T* b, const void* bias, bool f32_bias, const Out* present, const Out* before,
+                        ActivationKind activation, Out* c, Out* pre) {
   const std::int64_t j = static_cast<std::int64_t>(blockIdx.x) * kBlock + threadIdx.x;
   const std::int64_t i = static_cast<std::int64_t>(blockIdx.y) * kBlock + threadIdx.y;
   if (i >= p.m || j >= p.n) return;
   float sum = 0.0f;
   for (std::int64_t k = 0; k < p.k; ++k) sum = fmaf(to_f32(a[i * p.a_row + k * p.a_step]), to_f32(b[j * p.b_row + k * p.b_step]), sum);
   if (bias != nullptr) sum += f32_bias ? static_cast<const float*>(bias)[j] : to_f32(static_cast<const T*>(bias)[j]);
+  if (before != nullptr) {
+    c[i * p.n + j] = from_f32<Out>(sum * slope_of(activation, to_f32(before[i * p.n + j])));
+    return;
+  }
   if (present != nullptr) sum += to_f32(present[i * p.n + j]);
   if (pre != nullptr) pre[i * p.n + j] = from_f32<Out>(sum);
   c[i * p.n + j] = from_f32<Out>(activated(activation, sum));
@@ -46,12 +63,12 @@ __global__ void product(Product p, const T* a, const T* b, const void* bias, boo
 
 template <typename T, typename Out>
 void launch_product(const Product& p, const Call& call, const void* bias, const void* present, ActivationKind activation,
-                    cudaStream_t stream, int first = 0, int second = 1) {
+                    cudaStream_t stream, const void* before = nullptr) {
   const dim3 grid(blocks_for(p.n, kBlock), blocks_for(p.m, kBlock));
   Out* pre = call.outputs.size() > 1 ? call.outputs[1].as<Out>() : nullptr;
-  product<T, Out><<<grid, dim3(kBlock, kBlock), 0, stream>>>(p, call.inputs[first].as<T>(), call.inputs[second].as<T>(), bias,
-                                                             bias != nullptr && call.inputs[2].type.dtype == base::DType::f32,
-                                                             static_cast<const Out*>(present), activation, call.outputs[0].as<Out>(), pre);
+  product<T, Out><<<grid, dim3(kBlock, kBlock), 0, stream>>>(
+      p, call.inputs[0].as<T>(), call.inputs[1].as<T>(), bias, bias != nullptr && call.inputs[2].type.dtype == base::DType::f32,
+      static_cast<const Out*>(present), static_cast<const Out*>(before), activation, call.outputs[0].as<Out>(), pre);
   check_launch("plain product");
 }
 
@@ -66,12 +83,13 @@ void linear(const Call& call, cudaStream_t stream) {
 }
 
 void linear_grad_input(const Call& call, cudaStream_t stream) {
+  const ActivationKind activation = std::get<ops::LinearGradInput>(call.op).activation;
   const std::int64_t n = call.inputs[1].type.shape[0];
   const std::int64_t k = call.inputs[1].type.shape[1];
   const Product p{call.inputs[0].type.shape.rows(), k, n, n, 1, 1, k};
   with_element(call.inputs[0].type.dtype, [&](auto zero) {
     using T = decltype(zero);
-    launch_product<T, T>(p, call, nullptr, nullptr, ActivationKind::none, stream);
+    launch_product<T, T>(p, call, nullptr, nullptr, activation, stream, activation != ActivationKind::none ? call.inputs[2].data : nullptr);
   });
 }
 

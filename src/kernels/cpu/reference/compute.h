@@ -20,6 +20,10 @@ Results compute(const ops::Linear& op, Operands operands);
 Results compute(const ops::LinearGradInput& op, Operands operands);
 Results compute(const ops::LinearGradWeight& op, Operands operands);
 Results compute(const ops::BiasGrad& op, Operands operands);
+// quantize.cpp
+Results compute(const ops::Quantize& op, Operands operands);
+Results compute(const ops::NoteAmax& op, Operands operands);
+Results compute(const ops::ScaledLinear& op, Operands operands);
 // elementwise.cpp
 Results compute(const ops::Activation& op, Operands operands);
 Results compute(const ops::ActivationGrad& op, Operands operands);

@@ -21,7 +21,7 @@ Results compute(const ops::Linear& op, Operands operands) {
   return {std::move(y), std::move(pre)};
 }
 
-Results compute(const ops::LinearGradInput&, Operands operands) {
+Results compute(const ops::LinearGradInput& op, Operands operands) {
   const RefTensor& dy = tensor(operands[0]);
   const RefTensor& w = tensor(operands[1]);
   RefTensor dx(with_last(dy.shape, w.columns()));
@@ -29,6 +29,10 @@ Results compute(const ops::LinearGradInput&, Operands operands) {
     for (std::int64_t n = 0; n < w.rows(); ++n) {
       for (std::int64_t k = 0; k < w.columns(); ++k) dx.at(row, k) += dy.at(row, n) * w.at(n, k);
     }
+  }
+  if (op.activation != ops::ActivationKind::none) {
+    const RefTensor& pre = tensor(operands[2]);
+    for (std::int64_t e = 0; e < dx.elements(); ++e) dx[e] *= activation_slope(op.activation, pre[e]);
   }
   return {std::move(dx)};
 }

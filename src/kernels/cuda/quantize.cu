@@ -1,0 +1,317 @@
+// From 16-bit or f32 tensors to 8-bit ones, as they are and transposed, in one pass over memory; the largest magnitude is found on the
+// way, or in a pass before where the scale depends on it.
+//
+// A block makes a tile of 128 x 128: rows are read and written 128 bytes at a time, the bytes meet in shared memory, and columns go out
+// 128 bytes at a time too. Words of a row are rotated by its group of sixteen, so that neither way two threads meet in a bank; four
+// words of four rows become four words of four columns by exchanging bytes in registers.
+#include <cuda_fp8.h>
+
+#include <algorithm>
+
+#include "kernels/cuda/activation.h"
+#include "kernels/cuda/checks.h"
+#include "kernels/cuda/column_sums.cuh"
+#include "kernels/cuda/elements.cuh"
+#include "kernels/cuda/table.h"
+#include "kernels/cuda/workspace.h"
+#include "ops/op.h"
+#include "ops/scaling.h"
+
+namespace plimsoll::kernels::cuda {
+
+namespace {
+
+using base::DType;
+using ops::ActivationKind;
+
+constexpr int kTile = 128;
+constexpr int kThreads = 256;
+constexpr int kVector = 8;         // elements that a thread reads at once
+constexpr int kWords = kTile / 4;  // of a row of the tile in shared memory
+constexpr int kAmaxBlocks = 1056;  // eight for each multiprocessor of a large GPU
+
+struct Vector {
+  float values[kVector];
+};
+
+template <typename T>
+__device__ __forceinline__ Vector read(const T* from) {
+  Vector vector;
+  if constexpr (sizeof(T) == 4) {
+    const float4 low = reinterpret_cast<const float4*>(from)[0];
+    const float4 high = reinterpret_cast<const float4*>(from)[1];
+    vector = {{low.x, low.y, low.z, low.w, high.x, high.y, high.z, high.w}};
+  } else {
+    const uint4 raw = *reinterpret_cast<const uint4*>(from);
+    T elements[kVector];
+    memcpy(elements, &raw, sizeof raw);
+#pragma unroll
+    for (int i = 0; i < kVector; ++i) vector.values[i] = to_f32(elements[i]);
+  }
+  return vector;
+}
+
+// z of vector `index`: activation(x), or x times the slopes at `pre`.
+template <ActivationKind kind, typename T>
+__device__ __forceinline__ Vector read(const T* x, const T* pre, std::int64_t first) {
+  Vector vector = read(x + first);
+  if constexpr (kind != ActivationKind::none) {
+    if (pre != nullptr) {
+      const Vector before = read(pre + first);
+#pragma unroll
+      for (int i = 0; i < kVector; ++i) vector.values[i] *= activation_slope<kind>(before.values[i]);
+    } else {
+#pragma unroll
+      for (int i = 0; i < kVector; ++i) vector.values[i] = activation<kind>(vector.values[i]);
+    }
+  }
+  return vector;
+}
+
+// Magnitudes as the bits of their f32, which are in the same order; NaN is beyond infinity, so it is not lost.
+__device__ __forceinline__ unsigned magnitude(const Vector& vector) {
+  unsigned largest = 0;
+#pragma unroll
+  for (int i = 0; i < kVector; ++i) largest = max(largest, __float_as_uint(vector.values[i]) & 0x7FFFFFFFu);
+  return largest;
+}
+
+// Infinity stands for everything that is not finite.
+__device__ void note_largest(unsigned own, unsigned* amax) {
+  __shared__ unsigned largest;
+  if (threadIdx.x == 0) largest = 0;
+  __syncthreads();
+  own = __reduce_max_sync(0xFFFFFFFFu, own);
+  if (threadIdx.x % 32 == 0) atomicMax(&largest, own);
+  __syncthreads();
+  if (threadIdx.x == 0) atomicMax(amax, min(largest, 0x7F800000u));
+}
+
+__device__ __forceinline__ float largest_of(const float* history, int entries) {
+  unsigned largest = 0;
+  for (int i = 0; i < entries; ++i) largest = max(largest, __float_as_uint(history[i]));
+  return __uint_as_float(largest);
+}
+
+// `history`: where it holds anything there is nothing to find out.
+template <typename T, ActivationKind kind>
+__global__ void __launch_bounds__(kThreads)
+    find_amax(const T* x, const T* pre, std::int64_t vectors, const float* history, int entries, unsigned* amax) {
+  if (entries > 0 && largest_of(history, entries) > 0.0f) return;
+  unsigned largest = 0;
+  for (std::int64_t index = static_cast<std::int64_t>(blockIdx.x) * kThreads + threadIdx.x; index < vectors;
+       index += static_cast<std::int64_t>(gridDim.x) * kThreads) {
+    largest = max(largest, magnitude(read<kind>(x, pre, index * kVector)));
+  }
+  note_largest(largest, amax);
+}
+
+struct Quantization {
+  std::int64_t rows, columns;
+  const float* history;
+  int entries;
+  const unsigned* found;  // by find_amax
+  unsigned char* q;
+  unsigned char* transposed;
+  float* scale;
+  unsigned* amax;   // null: `found` is it
+  float* partials;  // (tiles of rows, columns): sums of columns; null: nobody wants them
+};
+
+template <DType to>
+__device__ __forceinline__ uint2 convert(const Vector& vector, float inverse) {
+  constexpr __nv_fp8_interpretation_t kFormat = to == DType::f8e4m3 ? __NV_E4M3 : __NV_E5M2;
+  unsigned short pairs[4];
+#pragma unroll
+  for (int i = 0; i < 4; ++i)
+    pairs[i] =
+        __nv_cvt_float2_to_fp8x2(make_float2(vector.values[2 * i] * inverse, vector.values[2 * i + 1] * inverse), __NV_SATFINITE, kFormat);
+  return make_uint2(pairs[0] | static_cast<unsigned>(pairs[1]) << 16, pairs[2] | static_cast<unsigned>(pairs[3]) << 16);
+}
+
+// Four words of four bytes each, transposed.
+__device__ __forceinline__ void transpose_bytes(unsigned (&w)[4]) {
+  const unsigned a = __byte_perm(w[0], w[1], 0x5140);
+  const unsigned b = __byte_perm(w[0], w[1], 0x7362);
+  const unsigned c = __byte_perm(w[2], w[3], 0x5140);
+  const unsigned d = __byte_perm(w[2], w[3], 0x7362);
+  w[0] = __byte_perm(a, c, 0x5410);
+  w[1] = __byte_perm(a, c, 0x7632);
+  w[2] = __byte_perm(b, d, 0x5410);
+  w[3] = __byte_perm(b, d, 0x7632);
+}
+
+__device__ __forceinline__ int word_at(int row, int word) { return row * kWords + ((word + 4 * (row / 16)) & (kWords - 1)); }
+
+// The sixteen threads that have the same columns put their sums together in order.
+__device__ void write_partials(const Vector& own, const Quantization& with, std::int64_t first_column) {
+  constexpr int kLines = kThreads / (kTile / kVector);
+  __shared__ float sums[kLines][kTile];
+  const int place = static_cast<int>(threadIdx.x) % (kTile / kVector);
+  const int line = static_cast<int>(threadIdx.x) / (kTile / kVector);
+#pragma unroll
+  for (int i = 0; i < kVector; ++i) sums[line][place * kVector + i] = own.values[i];
+  __syncthreads();
+  const auto column = static_cast<int>(threadIdx.x);
+  if (column >= kTile || first_column + column >= with.columns) return;
+  float sum = 0.0f;
+#pragma unroll
+  for (int i = 0; i < kLines; ++i) sum += sums[i][column];
+  with.partials[blockIdx.y * with.columns + first_column + column] = sum;
+}
+
+template <typename T, ActivationKind kind, DType to>
+__global__ void __launch_bounds__(kThreads) quantize_tiles(const T* x, const T* pre, Quantization with) {
+  __shared__ __align__(16) unsigned tile[kTile * kWords];
+  const float before = largest_of(with.history, with.entries);
+  const float scale = ops::scale_for(before > 0.0f ? before : __uint_as_float(*with.found), to);
+  const float inverse = 1.0f / scale;
+  if (blockIdx.x == 0 && blockIdx.y == 0 && threadIdx.x == 0) *with.scale = scale;
+  const std::int64_t first_row = static_cast<std::int64_t>(blockIdx.y) * kTile;
+  const std::int64_t first_column = static_cast<std::int64_t>(blockIdx.x) * kTile;
+  unsigned largest = 0;
+  Vector sums{};
+  const int place = static_cast<int>(threadIdx.x) % (kTile / kVector);
+  const std::int64_t column = first_column + place * kVector;
+#pragma unroll
+  for (int pass = 0; pass < kTile * kTile / kVector / kThreads; ++pass) {
+    const int line = static_cast<int>(threadIdx.x) / (kTile / kVector) + pass * (kThreads / (kTile / kVector));
+    const std::int64_t row = first_row + line;
+    if (row >= with.rows || column >= with.columns) continue;
+    const Vector vector = read<kind>(x, pre, row * with.columns + column);
+    largest = max(largest, magnitude(vector));
+#pragma unroll
+    for (int i = 0; i < kVector; ++i) sums.values[i] += vector.values[i];
+    const uint2 bytes = convert<to>(vector, inverse);
+    *reinterpret_cast<uint2*>(with.q + row * with.columns + column) = bytes;
+    *reinterpret_cast<uint2*>(tile + word_at(line, 2 * place)) = bytes;
+  }
+  __syncthreads();
+  // Eight threads make the column; each has sixteen rows of four columns.
+  const int group = static_cast<int>(threadIdx.x) % 8;
+  const int word = static_cast<int>(threadIdx.x) / 8;
+  const std::int64_t row = first_row + group * 16;
+  if (row < with.rows && first_column + word * 4 < with.columns) {
+    unsigned columns[4][4];  // by column: sixteen rows
+#pragma unroll
+    for (int four = 0; four < 4; ++four) {
+      unsigned words[4];
+#pragma unroll
+      for (int i = 0; i < 4; ++i) words[i] = tile[word_at(group * 16 + four * 4 + i, word)];
+      transpose_bytes(words);
+#pragma unroll
+      for (int i = 0; i < 4; ++i) columns[i][four] = words[i];
+    }
+#pragma unroll
+    for (int i = 0; i < 4; ++i) {
+      unsigned char* to_column = with.transposed + (first_column + word * 4 + i) * with.rows + row;
+      *reinterpret_cast<uint4*>(to_column) = make_uint4(columns[i][0], columns[i][1], columns[i][2], columns[i][3]);
+    }
+  }
+  if (with.amax != nullptr) note_largest(largest, with.amax);
+  if (with.partials != nullptr) write_partials(sums, with, first_column);
+}
+
+struct Scratch {
+  unsigned* found;  // with a history, which may make it needless
+  float* partials;
+
+  Scratch(const ops::Quantize& op, const base::Shape& x, Workspace& pieces)
+      : found(pieces.take<unsigned>(op.history > 0 ? 1 : 0)),
+        partials(pieces.take<float>(op.sums ? (x.rows() + kTile - 1) / kTile * x[-1] : 0)) {}
+};
+
+template <typename T, ActivationKind kind, DType to>
+void launch_quantize(const Call& call, cudaStream_t stream) {
+  const auto& op = std::get<ops::Quantize>(call.op);
+  const Tensor& x = call.inputs[0];
+  const T* pre = op.slopes ? call.inputs[1].as<const T>() : nullptr;
+  const float* history = op.history > 0 ? call.inputs[op.slopes ? 2 : 1].as<const float>() : nullptr;
+  Workspace pieces(call.workspace);
+  const Scratch scratch(op, x.type.shape, pieces);
+  const auto entries = static_cast<int>(op.history);
+  auto* amax = call.outputs[3].as<unsigned>();
+  // The first pass finds it where a scale depends on it; the second does everywhere else, into the same word: it is a maximum.
+  check(cudaMemsetAsync(amax, 0, sizeof(unsigned), stream), "quantize");
+  auto* found = amax;
+  if (entries > 0) {
+    found = scratch.found;
+    check(cudaMemsetAsync(found, 0, sizeof(unsigned), stream), "quantize");
+  }
+  const std::int64_t vectors = x.type.shape.elements() / kVector;
+  const auto blocks = static_cast<unsigned>(std::min<std::int64_t>(kAmaxBlocks, (vectors + kThreads - 1) / kThreads));
+  find_amax<T, kind><<<blocks, kThreads, 0, stream>>>(x.as<const T>(), pre, vectors, history, entries, found);
+  check_launch("quantize");
+  const Quantization with{.rows = x.type.shape.rows(),
+                          .columns = x.type.shape[-1],
+                          .history = history,
+                          .entries = entries,
+                          .found = found,
+                          .q = call.outputs[0].as<unsigned char>(),
+                          .transposed = call.outputs[1].as<unsigned char>(),
+                          .scale = call.outputs[2].as<float>(),
+                          .amax = entries > 0 ? amax : nullptr,
+                          .partials = op.sums ? scratch.partials : nullptr};
+  const dim3 grid(blocks_for(with.columns, kTile), blocks_for(with.rows, kTile));
+  quantize_tiles<T, kind, to><<<grid, kThreads, 0, stream>>>(x.as<const T>(), pre, with);
+  check_launch("quantize");
+  if (!op.sums) return;
+  launch_part_sums({.partials = scratch.partials,
+                    .parts = grid.y,
+                    .stride = with.columns,
+                    .width = with.columns,
+                    .totals = 1,
+                    .total = {span_of(call.outputs[4]), {}},
+                    .present = {op.accumulate ? span_of(call.inputs.back()) : Span{}, {}}},
+                   stream);
+}
+
+void quantize(const Call& call, cudaStream_t stream) {
+  const auto& op = std::get<ops::Quantize>(call.op);
+  with_element(call.inputs[0].type.dtype, [&](auto zero) {
+    using T = decltype(zero);
+    with_activation(op.activation, [&](auto kind) {
+      constexpr ActivationKind kKind = decltype(kind)::value;
+      if (op.dtype == DType::f8e4m3) {
+        launch_quantize<T, kKind, DType::f8e4m3>(call, stream);
+      } else {
+        launch_quantize<T, kKind, DType::f8e5m2>(call, stream);
+      }
+    });
+  });
+}
+
+std::int64_t quantize_workspace(const ops::KernelQuery& query) {
+  Workspace pieces;
+  const Scratch scratch(std::get<ops::Quantize>(query.op), query.inputs[0].shape, pieces);
+  return pieces.bytes();
+}
+
+std::optional<std::string> refuse_quantize(const ops::KernelQuery& query) {
+  if (!is_element(query.inputs[0].dtype)) return "x is not f32, bf16 or f16";
+  if (query.outputs.size() > 4 && !is_element(query.outputs[4].dtype)) return "the sums are not f32, bf16 or f16";
+  return std::nullopt;
+}
+
+// One thread: entries move one place, in order.
+__global__ void shift_history(float* history, int entries, const float* amax) {
+  for (int i = 0; i + 1 < entries; ++i) history[i] = history[i + 1];
+  history[entries - 1] = *amax;
+}
+
+void note_amax(const Call& call, cudaStream_t stream) {
+  shift_history<<<1, 1, 0, stream>>>(call.outputs[0].as<float>(), static_cast<int>(call.outputs[0].type.shape.elements()),
+                                     call.inputs[1].as<const float>());
+  check_launch("note_amax");
+}
+
+constexpr Kernel kKernels[] = {
+    {.op = "quantize", .name = "quantize.tiles", .refusal = refuse_quantize, .workspace = quantize_workspace, .launch = quantize},
+    {.op = "note_amax", .name = "note_amax.shift", .launch = note_amax},
+};
+
+}  // namespace
+
+std::span<const Kernel> quantize_kernels() { return kKernels; }
+
+}  // namespace plimsoll::kernels::cuda
