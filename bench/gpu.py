@@ -10,6 +10,7 @@ with "deterministic": false; the cost of true is a row of its own.
 
 import argparse
 import json
+import os
 import pathlib
 import subprocess
 import sys
@@ -26,12 +27,17 @@ class Work:
     options: list
     peer: str  # measured before, with PyTorch 2.11 on an H200
     reach: str
+    precision: str = "bf16"
 
 
 WORKS = [
     Work("GPT-2 124M, 32 x 1024, bf16", "gpt2", 32, [], "torch.compile 63.4 ms (eager 93.0), 15.1 GiB; llm.c 68.9 ms", "50 ms, 12 GiB"),
     Work("GPT-2 1.5B, 16 x 1024, bf16", "gpt2-xl", 16, [], "torch.compile 344 ms, 64.6 GiB; llm.c 338 ms", "285 ms, 50 GiB"),
+    Work("GPT-2 1.5B, 16 x 1024, bf16, norms and GELU made again", "gpt2-xl", 16, ["--recompute", "selective"], "", "285 ms, 50 GiB"),
+    Work("GPT-2 1.5B, 16 x 1024, fp8 linear layers", "gpt2-xl", 16, ["--fp8-history", 16], "", "215 ms", "fp8"),
     Work("GPT-2 1.5B, 16 x 1024, bf16, full recompute", "gpt2-xl", 16, ["--recompute", "full"], "PyTorch 486 ms, 31.8 GiB", "370 ms, 28 GiB"),
+    Work("GPT-2 1.5B, 16 x 1024, bf16, full recompute, optimizer on the host", "gpt2-xl", 16,
+         ["--recompute", "full", "--host-optimizer", "--threads", os.cpu_count()], "DeepSpeed ZeRO-2 offload 1326 ms", "680 ms"),
 ]
 
 
@@ -47,7 +53,7 @@ def parse():
 
 
 def ours(arguments, work, *more):
-    command = [arguments.program, "--device", "cuda", "--precision", "bf16", "--sequence", 1024, "--model", work.model, "--samples",
+    command = [arguments.program, "--device", "cuda", "--precision", work.precision, "--sequence", 1024, "--model", work.model, "--samples",
                work.samples, "--clip", 1.0, "--warmup", 4, "--steps", arguments.steps, *work.options, *more]
     done = subprocess.run([str(part) for part in command], capture_output=True, text=True)
     if done.returncode != 0:

@@ -28,6 +28,8 @@ struct Options {
   double dropout = 0.0;
   double clip = 0.0;
   model::Precision precision = model::Precision::f32;
+  std::int64_t fp8_history = 0;
+  bool host_optimizer = false;
   std::int64_t data = 1;    // data ranks, as threads; `samples` are those of all of them
   std::int64_t tensor = 1;  // tensor ranks
   std::int64_t zero = 0;
@@ -43,7 +45,7 @@ struct Options {
 void add_options(CLI::App& app, Options& options) {
   bench::add_options(app, options.serve);
   std::map<std::string, model::Precision> precisions;
-  for (const auto precision : {model::Precision::f32, model::Precision::bf16, model::Precision::fp16}) {
+  for (const auto precision : {model::Precision::f32, model::Precision::bf16, model::Precision::fp16, model::Precision::fp8}) {
     precisions.emplace(config::name_of(precision), precision);
   }
   app.add_option("--model", options.model, "a preset")->check(CLI::IsMember(model::preset_names()))->capture_default_str();
@@ -51,7 +53,9 @@ void add_options(CLI::App& app, Options& options) {
   app.add_option("--sequence", options.sequence)->check(CLI::PositiveNumber)->capture_default_str();
   app.add_option("--dropout", options.dropout, "everywhere the family has it")->check(CLI::Range(0.0, 0.99))->capture_default_str();
   app.add_option("--clip", options.clip, "global gradient norm; 0 = off")->check(CLI::NonNegativeNumber)->capture_default_str();
-  app.add_option("--precision", options.precision, "f32, bf16 or fp16")->transform(CLI::CheckedTransformer(precisions));
+  app.add_option("--precision", options.precision, "f32, bf16, fp16 or fp8")->transform(CLI::CheckedTransformer(precisions));
+  app.add_option("--fp8-history", options.fp8_history, "fp8: delayed scaling by so many steps; 0: current scaling");
+  app.add_flag("--host-optimizer", options.host_optimizer, "optimizer state in the host's memory");
   app.add_option("--data", options.data, "data ranks, as threads, each with --threads; --samples are those of all")
       ->check(CLI::PositiveNumber);
   app.add_option("--tensor", options.tensor, "tensor ranks")->check(CLI::PositiveNumber);
@@ -89,6 +93,7 @@ train::SessionOptions session_options(const Options& options) {
   training.precision = options.precision;
   training.micro_batch = {options.samples / options.data, options.sequence};
   training.optimizer.clip = options.clip;
+  training.amax_history = options.fp8_history;
   strategy::Strategy strategy;
   strategy.data = options.data;
   strategy.tensor = options.tensor;
@@ -96,6 +101,7 @@ train::SessionOptions session_options(const Options& options) {
   strategy.recompute = options.recompute;
   strategy.recompute_every = options.recompute_every;
   strategy.recompute_memory = options.recompute_memory;
+  if (options.host_optimizer) strategy.offload.optimizer.host = 1.0;
   return {.forward = train::forward_of(model_of(options)),
           .name = options.model,
           .training = training,
@@ -253,6 +259,7 @@ void run_steps(const Options& options) {
                              {"last_loss", losses.back()},
                              {"tokens_per_second", static_cast<double>(tokens) / best},
                              {"arena_bytes", session.plan().classes.at(0).arena[static_cast<std::size_t>(plan::Tier::device)].count},
+                             {"host_arena_bytes", session.plan().classes.at(0).arena[static_cast<std::size_t>(plan::Tier::host)].count},
                              {"activation_bytes", lowering::most_activations(session.plan()).count},
                              {"reserve_bytes", reserve.count}});
         if (several) {
