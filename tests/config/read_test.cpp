@@ -144,7 +144,8 @@ TEST(ReadRun, UnknownKeysNameTheNearest) {
   EXPECT_EQ(
       error_of("{\n  \"optimiser\": {}\n}"),
       "run.json:2:3: found the unknown key \"optimiser\", did you mean \"optimizer\"? expected one of model, data, mlm, batch, optimizer, "
-      "lr_schedule, fp8, loss_scale, strategy, limits, precision, device, steps, seed, threads, deterministic, transport, freeze, out, eval, "
+      "lr_schedule, fp8, loss_scale, strategy, limits, precision, device, steps, seed, threads, deterministic, transport, freeze, out, "
+      "eval, "
       "checkpoint");
   EXPECT_EQ(error_of(R"({"batch": {"globl": 4}})"),
             "run.json:1:12: found the unknown key \"batch.globl\", did you mean \"batch.global\"? expected one of global, micro, sequence");

@@ -33,7 +33,7 @@ graph::Graph graph_of(model::Precision precision, std::int64_t layers) {
 }
 
 plan::Plan plan_of(model::Precision precision, std::int64_t layers = 3, strategy::TierShare optimizer = {.host = 1.0},
-                    bool host_beside = false) {
+                   bool host_beside = false) {
   const graph::Graph graph = graph_of(precision, layers);
   strategy::Strategy strategy;
   strategy.offload.optimizer = optimizer;
