@@ -110,6 +110,7 @@ constexpr Sample kSamples[] = {
     {"limits.silence", "2.5"},
     {"limits.wait", "30.5"},
     {"precision", "bf16"},
+    {"fp8.history", "16"},
     {"device", "cpu"},
     {"steps", "5"},
     {"seed", "9"},

@@ -106,7 +106,7 @@ TEST(Cases, EveryOperatorIsTriedInF32AndBf16) {
     ASSERT_TRUE(seen.contains(name)) << "no case of " << name;
     if (std::find(without_tensors.begin(), without_tensors.end(), name) != without_tensors.end()) continue;
     EXPECT_GT(seen[name][DType::f32], 0) << name;
-    if (name == "sum_loss" || name == "cross_entropy_merge") continue;  // losses are always f32
+    if (name == "sum_loss" || name == "cross_entropy_merge" || name == "note_amax") continue;  // losses and largest values are always f32
     EXPECT_GT(seen[name][DType::bf16], 0) << name;
   }
 }
