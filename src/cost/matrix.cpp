@@ -21,7 +21,10 @@ constexpr double kRamp = 96.0;
 
 constexpr std::array<std::int64_t, 4> kCuts{1, 2, 4, 8};
 
-double ceil_div(std::int64_t a, std::int64_t b) { return static_cast<double>((a + b - 1) / b); }
+double ceil_div(std::int64_t a, std::int64_t b) {
+  const std::int64_t whole = (a + b - 1) / b;
+  return static_cast<double>(whole);
+}
 
 }  // namespace
 
