@@ -27,12 +27,9 @@ plan::TokenId Streams::token_of(const Line& from, std::int32_t moment) {
 
 // Streams run in order: a call that is over says so of those before it, and of all that they waited for.
 void Streams::learn(Known& known, StreamKind kind, std::int32_t moment) const {
-  const auto note = [&](StreamKind of, std::int32_t newest) {
-    std::int32_t& entry = known.try_emplace(of, -1).first->second;
-    entry = std::max(entry, newest);
-  };
-  note(kind, moment);
-  for (const auto& [of, newest] : known_[static_cast<std::size_t>(moment)]) note(of, newest);
+  const Known& before = known_[static_cast<std::size_t>(moment)];
+  for (std::size_t of = 0; of < known.size(); ++of) known[of] = std::max(known[of], before[of]);
+  entry(known, kind) = std::max(entry(known, kind), moment);
 }
 
 void Streams::add(plan::Call call, StreamKind kind) {
@@ -40,11 +37,11 @@ void Streams::add(plan::Call call, StreamKind kind) {
   over_at_.push_back(-1);
   Line& own = line(kind);
   Known known;
+  known.fill(-1);
   if (!own.moments.empty()) learn(known, kind, own.moments.back());
   if (kind != StreamKind::compute) {
     Line& compute = line(StreamKind::compute);
-    const auto newest = known.find(StreamKind::compute);
-    if (!compute.moments.empty() && (newest == known.end() || compute.moments.back() > newest->second)) {
+    if (!compute.moments.empty() && compute.moments.back() > entry(known, StreamKind::compute)) {
       call.waits.push_back(token_of(compute, compute.moments.back()));
       learn(known, StreamKind::compute, compute.moments.back());
     }
@@ -65,17 +62,15 @@ void Streams::wait_for_lines(plan::Call& call, StreamKind kind, Known& known) {
     if (other == kind || other == StreamKind::compute) continue;
     std::int32_t newest = kind == StreamKind::compute ? std::exchange(from.settle, -1) : -1;
     for (plan::BufferId id : call.bindings) newest = std::max(newest, from.last_use(id));
-    const auto over = known.find(other);
-    if (newest < 0 || (over != known.end() && newest <= over->second)) continue;
+    if (newest <= entry(known, other)) continue;
     call.waits.push_back(token_of(from, newest));
     learn(known, other, newest);
   }
   if (kind != StreamKind::compute) return;
-  for (const auto& [other, newest] : known) {
-    std::deque<std::int32_t>& open = line(other).open;
-    while (!open.empty() && open.front() <= newest) {
-      over_at_[static_cast<std::size_t>(open.front())] = call.moment;
-      open.pop_front();
+  for (auto& [other, from] : lines_) {
+    while (!from.open.empty() && from.open.front() <= entry(known, other)) {
+      over_at_[static_cast<std::size_t>(from.open.front())] = call.moment;
+      from.open.pop_front();
     }
   }
 }

@@ -5,6 +5,7 @@
 // that it waits for anyway. What such a call uses lives until a compute call is known to run after it.
 #pragma once
 
+#include <array>
 #include <cstdint>
 #include <deque>
 #include <map>
@@ -40,8 +41,9 @@ class Streams {
     std::int32_t last_use(plan::BufferId id) const { return id.index < used_by.size() ? used_by[id.index] : -1; }
   };
 
-  // The newest call of each stream that is known to be over.
-  using Known = std::map<plan::StreamKind, std::int32_t>;
+  // By kind of stream: the newest call that is known to be over, or -1. There is one for each of millions of calls.
+  using Known = std::array<std::int32_t, static_cast<std::size_t>(plan::StreamKind::host_compute) + 1>;
+  static std::int32_t& entry(Known& known, plan::StreamKind kind) { return known[static_cast<std::size_t>(kind)]; }
 
   Line& line(plan::StreamKind kind);
   plan::TokenId token_of(const Line& line, std::int32_t moment);
