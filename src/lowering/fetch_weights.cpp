@@ -3,27 +3,18 @@
 #include <algorithm>
 #include <map>
 
+#include "lowering/stretches.h"
+
 namespace plimsoll::lowering {
 
 namespace {
 
-using graph::BlockId;
 using graph::Graph;
 using graph::Node;
 using graph::NodeId;
 using graph::Phase;
 using graph::ValueId;
 using ops::Tier;
-
-// A run of nodes of one block and phase.
-struct Stretch {
-  std::uint32_t begin = 0;
-  std::uint32_t end = 0;
-  BlockId block;
-  Phase phase = Phase::forward;
-  std::vector<ValueId> needs{};  // weights that are fetched for it
-  std::size_t serves = 0;        // the stretch whose weights it uses: itself, or the recompute right before it
-};
 
 class Fetch {
  public:
@@ -33,7 +24,7 @@ class Fetch {
       is_weight_[parameter.weight.index] = true;
       new_.values[parameter.weight].tier = options.tier;
     }
-    find_stretches();
+    find_needs();
   }
 
   Graph run() {
@@ -45,32 +36,27 @@ class Fetch {
   }
 
  private:
-  void find_stretches() {
-    for (std::uint32_t index = 0; index < old_.nodes.size(); ++index) {
-      const Node& node = old_.nodes[NodeId{index}];
-      if (stretches_.empty() || stretches_.back().block != node.block || stretches_.back().phase != node.phase) add_stretch(index, node);
-      stretches_.back().end = index + 1;
-      if (!graph::runs_per_micro_batch(node.phase)) continue;
-      std::vector<ValueId>& needs = stretches_[stretches_.back().serves].needs;
-      for (ValueId id : node.inputs) {
-        if (is_weight_[id.index] && std::find(needs.begin(), needs.end(), id) == needs.end()) needs.push_back(id);
+  void find_needs() {
+    stretches_ = stretches_of(old_);
+    needs_.resize(stretches_.size());
+    for (std::size_t index = 0; index < stretches_.size(); ++index) {
+      const Stretch& stretch = stretches_[index];
+      // A block's backward pass right behind its recompute has the weights that were fetched for that.
+      const bool same = index > 0 && stretch.phase == Phase::backward && stretches_[index - 1].block == stretch.block &&
+                        stretches_[index - 1].phase == Phase::recompute;
+      serves_.push_back(same ? index - 1 : index);
+      if (!graph::runs_per_micro_batch(stretch.phase)) continue;
+      std::vector<ValueId>& needs = needs_[serves_.back()];
+      for (std::uint32_t node = stretch.begin; node < stretch.end; ++node) {
+        for (ValueId id : old_.nodes[NodeId{node}].inputs) {
+          if (is_weight_[id.index] && std::find(needs.begin(), needs.end(), id) == needs.end()) needs.push_back(id);
+        }
       }
     }
   }
 
-  void add_stretch(std::uint32_t index, const Node& node) {
-    const bool follows = node.phase == Phase::backward && !stretches_.empty() && stretches_.back().block == node.block &&
-                         stretches_.back().phase == Phase::recompute;
-    stretches_.push_back(
-        {.begin = index, .end = index, .block = node.block, .phase = node.phase, .serves = stretches_.size() - (follows ? 1 : 0)});
-  }
-
-  // Whether the one is issued in a row with the other.
   bool follows(std::size_t before, std::size_t after) const {
-    const Stretch& one = stretches_[before];
-    const Stretch& other = stretches_[after];
-    if (!graph::runs_per_micro_batch(other.phase)) return false;
-    return !options_.stages || (old_.blocks[one.block].stage == old_.blocks[other.block].stage && one.phase == other.phase);
+    return in_a_row(old_, stretches_[before], stretches_[after], options_.stages);
   }
 
   // Before a stretch starts, asks for what stretches ahead of it need.
@@ -91,7 +77,7 @@ class Fetch {
   void hop(std::size_t index, std::size_t ahead, std::size_t& next, const Ask& ask) {
     next = std::max(next, index);
     for (; next < stretches_.size() && next <= index + ahead && follows(index, next); ++next) {
-      for (ValueId weight : stretches_[next].needs) ask(next, weight);
+      for (ValueId weight : needs_[next]) ask(next, weight);
     }
   }
 
@@ -103,7 +89,7 @@ class Fetch {
   void copy(std::size_t stretch, Node node) {
     if (graph::runs_per_micro_batch(node.phase)) {
       for (ValueId& id : node.inputs) {
-        if (is_weight_[id.index]) id = here_.at({stretches_[stretch].serves, id.index});
+        if (is_weight_[id.index]) id = here_.at({serves_[stretch], id.index});
       }
     }
     const NodeId id = new_.nodes.next_id();
@@ -116,7 +102,9 @@ class Fetch {
   FetchOptions options_;
   std::vector<bool> is_weight_;
   std::vector<Stretch> stretches_;
-  std::size_t next_near_ = 0;  // the first stretch whose weights nobody asked for
+  std::vector<std::vector<ValueId>> needs_;  // by stretch: weights that are fetched for it
+  std::vector<std::size_t> serves_;          // by stretch: the one whose weights it uses
+  std::size_t next_near_ = 0;                // the first stretch whose weights nobody asked for
   std::size_t next_here_ = 0;
   std::map<std::pair<std::size_t, std::uint32_t>, ValueId> near_;  // (stretch, weight) -> in the host's memory
   std::map<std::pair<std::size_t, std::uint32_t>, ValueId> here_;  // (stretch, weight) -> on the device

@@ -4,6 +4,7 @@
 #include <map>
 
 #include "lowering/block_chain.h"
+#include "lowering/stretches.h"
 #include "ops/step_scalars.h"
 
 namespace plimsoll::lowering {
@@ -17,14 +18,6 @@ using graph::NodeId;
 using graph::Phase;
 using graph::ValueId;
 using ops::Tier;
-
-// A run of nodes of one block and phase.
-struct Stretch {
-  std::uint32_t begin = 0;
-  std::uint32_t end = 0;
-  BlockId block;
-  Phase phase = Phase::forward;
-};
 
 struct Leaving {
   ValueId value;
@@ -43,10 +36,8 @@ class Store {
     for (std::uint32_t index = 0; index < old.nodes.size(); ++index) {
       const Node& node = old.nodes[NodeId{index}];
       if (ops::definition_of(node.op).view) base_[node.outputs[0].index] = base_[node.inputs[0].index];
-      if (stretches_.empty() || stretches_.back().block != node.block || stretches_.back().phase != node.phase)
-        stretches_.push_back({.begin = index, .end = index, .block = node.block, .phase = node.phase});
-      stretches_.back().end = index + 1;
     }
+    stretches_ = stretches_of(old);
     find_leaving();
   }
 
@@ -147,12 +138,8 @@ class Store {
     });
   }
 
-  // Whether the one is issued in a row with the other.
   bool follows(std::size_t before, std::size_t after) const {
-    const Stretch& one = stretches_[before];
-    const Stretch& other = stretches_[after];
-    if (!graph::runs_per_micro_batch(other.phase)) return false;
-    return !options_.stages || (old_.blocks[one.block].stage == old_.blocks[other.block].stage && one.phase == other.phase);
+    return in_a_row(old_, stretches_[before], stretches_[after], options_.stages);
   }
 
   void bring_back(std::size_t index) {
