@@ -53,7 +53,7 @@ void Streams::add(plan::Call call, StreamKind kind) {
     own.used_by[id.index] = call.moment;
   }
   own.moments.push_back(call.moment);
-  known_.push_back(std::move(known));
+  known_.push_back(known);
   program_.streams[own.stream].calls.push_back(std::move(call));
 }
 
