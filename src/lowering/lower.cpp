@@ -34,6 +34,7 @@ class Lowering {
     plan_.model = inputs_.model;
     plan_.strategy = strategy::describe(inputs_.strategy);
     plan_.notes = again_.notes;
+    if (const std::string note = update_note(inputs_.programs.front().graph, inputs_.strategy); !note.empty()) plan_.notes.push_back(note);
     plan_.threads = inputs_.threads;
     plan_.mesh = graphs_.mesh();
     for (std::int32_t pipe_place = 0; pipe_place < plan_.mesh.pipe; ++pipe_place) {
@@ -187,11 +188,19 @@ class Lowering {
         BoundProcedure bound = make_procedure(procedure_inputs, piece, issue.accumulate);
         found->second = {shared_procedure(std::move(bound.procedure)), std::move(bound.slots)};
       }
+      if (settling.pauses(piece)) streams.add(pause_of(issue), plan::StreamKind::compute);
       settling.before(piece, issue);
       streams.add(call_of(graph, storages, piece, issue, found->second, streams.moments()), piece.stream);
     }
     end_lives(program, streams, storages);
     rank_class_.programs.push_back(std::move(program));
+  }
+
+  // What does nothing but wait.
+  plan::Call pause_of(const Issue& issue) {
+    const plan::ProcedureId nothing = shared_procedure({.name = "pause", .slots = {}, .temporaries = {}, .instructions = {}});
+    return {
+        .procedure = nothing, .micro_batch = issue.micro_batch, .label = "pause", .bindings = {}, .frame = {}, .waits = {}, .signals = {}};
   }
 
   plan::Call call_of(const graph::Graph& graph, const Storages& storages, const Piece& piece, const Issue& issue, const Made& made,

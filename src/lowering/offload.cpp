@@ -2,8 +2,11 @@
 
 #include <algorithm>
 #include <map>
+#include <optional>
+#include <set>
 
 #include "base/error.h"
+#include "lowering/stretches.h"
 
 namespace plimsoll::lowering {
 
@@ -14,15 +17,12 @@ using graph::Graph;
 using graph::Node;
 using graph::NodeId;
 using graph::Phase;
+using graph::Turn;
 using graph::ValueId;
 using ops::Tier;
 
 // Parts of a tensor begin at multiples of so many elements: in every element type, whole blocks of the disk tier.
 constexpr std::int64_t kPartUnit = std::int64_t{1} << 19;
-
-bool is_update(const Node& node) {
-  return std::holds_alternative<ops::AdamUpdate>(node.op) || std::holds_alternative<ops::SgdUpdate>(node.op);
-}
 
 bool has_copy(const ops::Op& op) {
   const auto* adam = std::get_if<ops::AdamUpdate>(&op);
@@ -47,10 +47,16 @@ struct Part {
   std::vector<ValueId> near{};  // master and states in the host's memory
 };
 
+// Where in the step something is done.
+struct Place {
+  BlockId block;
+  Phase phase = Phase::update;
+  Turn turn = Turn::each;
+};
+
 // What is under way together.
 struct Group {
-  BlockId block;
-  std::vector<Node> before{};  // views
+  Place place;
   std::vector<Part> parts{};
   std::vector<Node> after{};  // collectives
   std::int64_t bytes = 0;
@@ -58,56 +64,116 @@ struct Group {
 
 class Offload {
  public:
-  Offload(const Graph& old, Tier tier, base::Bytes bucket) : old_(old), new_(old), tier_(tier), bucket_(bucket.count) { new_.nodes = {}; }
-
-  Graph run() {
+  Offload(const Graph& old, const OffloadOptions& options)
+      : old_(old), new_(old), options_(options), stretches_(stretches_of(old)), ready_(stretches_.size()) {
+    new_.nodes = {};
     for (const graph::Parameter& parameter : old_.parameters) {
       if (parameter.frozen) continue;
-      PLIMSOLL_CHECK(parameter.master != parameter.weight || old_.values[parameter.weight].tier == tier_, "{} has no master",
+      PLIMSOLL_CHECK(parameter.master != parameter.weight || old_.values[parameter.weight].tier == options.tier, "{} has no master",
                      parameter.name);
-      new_.values[parameter.master].tier = tier_;
-      for (ValueId state : parameter.states) new_.values[state].tier = tier_;
+      new_.values[parameter.master].tier = options.tier;
+      for (ValueId state : parameter.states) new_.values[state].tier = options.tier;
     }
-    std::uint32_t next = 0;
-    const auto copy_until = [&](auto stops) {
-      for (; next < old_.nodes.size() && !stops(old_.nodes[NodeId{next}]); ++next) add(old_.nodes[NodeId{next}]);
-    };
-    copy_until([](const Node& node) { return node.phase == Phase::update; });
-    for (; next < old_.nodes.size() && old_.nodes[NodeId{next}].phase == Phase::update; ++next) sort_in(old_.nodes[NodeId{next}]);
-    for (std::size_t index = 0; index < groups_.size(); ++index) {
-      if (index == 0) bring(groups_[0]);
-      if (index + 1 < groups_.size()) bring(groups_[index + 1]);
-      update(groups_[index]);
+    if (options.under_backward) find_ready();
+  }
+
+  Graph run() {
+    for (std::size_t index = 0; index < stretches_.size(); ++index) {
+      const Stretch& stretch = stretches_[index];
+      place_ = {.block = stretch.block};
+      for (std::uint32_t node = stretch.begin; node < stretch.end; ++node) {
+        if (stretch.phase != Phase::update) {
+          add(old_.nodes[NodeId{node}]);
+        } else if (!early_.contains(node)) {
+          sort_in(old_.nodes[NodeId{node}]);
+        }
+      }
+      if (stretch.phase == Phase::begin && options_.under_backward) bring_scalars(stretch);
+      if (!ready_[index].empty()) place_ = {.block = stretch.block, .phase = stretch.phase, .turn = Turn::last};
+      for (NodeId node : ready_[index]) sort_in(old_.nodes[node]);
+      const bool last = index + 1 == stretches_.size();
+      if (stretch.phase == Phase::update && !last && stretches_[index + 1].phase == Phase::update) continue;
+      issue_groups();
+      if (last || !in_a_row(old_, stretch, stretches_[index + 1], options_.stages)) finish_group();
     }
-    copy_until([](const Node&) { return false; });
     return std::move(new_);
   }
 
  private:
+  // ---- when
+
+  // Under the backward pass: behind the stretch that completes the gradient, or later ones that still read the weight.
+  void find_ready() {
+    std::vector<std::size_t> made(old_.values.size(), 0);  // the stretch that makes it
+    std::vector<std::size_t> read(old_.values.size(), 0);  // the last stretch of the backward pass that reads it
+    for (std::size_t index = 0; index < stretches_.size(); ++index) {
+      for (std::uint32_t id = stretches_[index].begin; id < stretches_[index].end; ++id) {
+        const Node& node = old_.nodes[NodeId{id}];
+        for (ValueId output : node.outputs) made[output.index] = index;
+        if (!graph::runs_per_micro_batch(node.phase)) continue;
+        for (ValueId input : node.inputs) read[input.index] = index;
+      }
+    }
+    for (std::uint32_t id = 0; id < old_.nodes.size(); ++id) {
+      const Node& node = old_.nodes[NodeId{id}];
+      if (node.phase != Phase::update || !is_update(node.op)) continue;
+      std::size_t ready = made[node.inputs[1].index];
+      if (!graph::runs_per_micro_batch(stretches_[ready].phase)) continue;
+      for (std::size_t input = 2; input < node.inputs.size(); ++input) ready = std::max(ready, read[root_of(node.inputs[input]).index]);
+      ready_[ready].push_back(NodeId{id});
+      early_.insert(id);
+    }
+  }
+
+  // What a value is a view of.
+  ValueId root_of(ValueId id) const {
+    for (NodeId maker = old_.values[id].producer; maker.valid() && ops::definition_of(old_.nodes[maker].op).view;
+         maker = old_.values[id].producer)
+      id = old_.nodes[maker].inputs[0];
+    return id;
+  }
+
   // ---- groups
 
-  Group& group_of(BlockId block) {
-    if (groups_.empty() || groups_.back().block != block) groups_.push_back({.block = block});
+  Group& group_here() {
+    if (groups_.empty() || groups_.back().place.block != place_.block) groups_.push_back({.place = place_});
     return groups_.back();
   }
 
   void sort_in(const Node& node) {
-    if (!is_update(node)) {
-      Group& group = group_of(node.block);
-      (std::holds_alternative<ops::Collective>(node.op) ? group.after : group.before).push_back(node);
-      return;
-    }
+    if (ops::definition_of(node.op).view) return;
+    if (!is_update(node.op)) return group_here().after.push_back(node);
     const std::int64_t elements = old_.values[node.inputs[2]].type.shape.elements();
-    const std::int64_t in_bucket = bucket_ / base::size_of(base::DType::f32);
+    const std::int64_t in_bucket = options_.bucket.count / base::size_of(base::DType::f32);
     const std::int64_t part = std::max(kPartUnit, in_bucket / kPartUnit * kPartUnit);
     for (std::int64_t first = 0; first < elements; first += part) {
       const std::int64_t count = std::min(part, elements - first);
       const std::int64_t bytes = count * base::size_of(base::DType::f32);
-      if (Group& group = group_of(node.block); !group.parts.empty() && group.bytes + bytes > bucket_)
-        groups_.push_back({.block = node.block});
+      if (Group& group = group_here(); !group.parts.empty() && group.bytes + bytes > options_.bucket.count)
+        groups_.push_back({.place = place_});
       groups_.back().parts.push_back({.node = node, .first = first, .count = count, .whole = count == elements});
       groups_.back().bytes += bytes;
     }
+  }
+
+  // Where the host computes on a stream of its own, each group is updated when it has come. Else one comes while the one before it is
+  // updated.
+  void issue_groups() {
+    for (Group& group : groups_) {
+      place_ = group.place;
+      bring(group);
+      if (!options_.beside) finish_group();
+      under_way_ = std::move(group);
+      if (options_.beside) finish_group();
+    }
+    groups_.clear();
+  }
+
+  void finish_group() {
+    if (!under_way_) return;
+    place_ = under_way_->place;
+    update(*under_way_);
+    under_way_.reset();
   }
 
   // ---- nodes
@@ -121,57 +187,88 @@ class Offload {
     new_.nodes.add(std::move(node));
   }
 
-  ValueId make(const ops::Op& op, std::vector<ValueId> inputs, BlockId block, const std::string& name, Tier tier) {
-    const ValueId made = new_.add_node(op, std::move(inputs), block, Phase::update, name)[0];
-    new_.values[made].tier = tier;
+  // A node of the update, where that is under way.
+  void add_here(Node node) {
+    node.block = place_.block;
+    node.phase = place_.phase;
+    node.turn = place_.turn;
+    add(std::move(node));
+  }
+
+  std::vector<ValueId> make_all(const ops::Op& op, std::vector<ValueId> inputs, const std::string& name, Tier tier) {
+    std::vector<ValueId> made = new_.add_node(op, std::move(inputs), place_.block, place_.phase, name);
+    new_.nodes[NodeId{static_cast<std::uint32_t>(new_.nodes.size() - 1)}].turn = place_.turn;
+    for (ValueId output : made) new_.values[output].tier = tier;
     return made;
+  }
+
+  ValueId make(const ops::Op& op, std::vector<ValueId> inputs, const std::string& name, Tier tier) {
+    return make_all(op, std::move(inputs), name, tier)[0];
+  }
+
+  // A view that belongs to the update, with those that it is a view of.
+  void need(ValueId value) {
+    const NodeId maker = old_.values[value].producer;
+    if (!maker.valid() || old_.nodes[maker].phase != Phase::update || !seen_.insert(value.index).second) return;
+    need(old_.nodes[maker].inputs[0]);
+    add_here(old_.nodes[maker]);
   }
 
   // The part's elements of a value, where it is.
   ValueId part_of(ValueId value, const Part& part) {
     if (part.whole) return value;
     const std::string name = fmt::format("{}.from{}", new_.values[value].name, part.first);
-    return make(ops::Slice{.first = part.first, .count = part.count}, {value}, part.node.block, name, new_.values[value].tier);
+    return make(ops::Slice{.first = part.first, .count = part.count}, {value}, name, new_.values[value].tier);
   }
 
   // The value in the host's memory.
-  ValueId near(ValueId value, BlockId block) {
+  ValueId near(ValueId value) {
     const Tier tier = new_.values[value].tier;
     if (tier == Tier::host) return value;
-    return make(ops::Move{.from = tier, .to = Tier::host}, {value}, block, new_.values[value].name + ".host", Tier::host);
+    return make(ops::Move{.from = tier, .to = Tier::host}, {value}, new_.values[value].name + ".host", Tier::host);
+  }
+
+  // Without a verdict, what an update reads of them is there when the step has begun.
+  void bring_scalars(const Stretch& begin) {
+    place_ = {.block = begin.block, .phase = begin.phase};
+    for (std::uint32_t node = begin.begin; node < begin.end; ++node) {
+      const Node& begins = old_.nodes[NodeId{node}];
+      if (std::holds_alternative<ops::BeginStep>(begins.op)) scalars_ = near(begins.outputs[0]);
+    }
+    new_.values[scalars_].all_micro_batches = true;
   }
 
   // Brings what the updates of a group read: gradients first, which come another way than what is on disk.
   void bring(Group& group) {
     for (Part& part : group.parts) {
-      if (!scalars_.valid()) scalars_ = near(part.node.inputs[0], group.block);
-      part.gradient = near(part_of(part.node.inputs[1], part), group.block);
+      for (ValueId input : part.node.inputs) need(input);
+      if (!scalars_.valid()) scalars_ = near(part.node.inputs[0]);
+      part.gradient = near(part_of(part.node.inputs[1], part));
     }
     for (Part& part : group.parts) {
       const std::size_t states = part.node.outputs.size() - (has_copy(part.node.op) ? 1 : 0);
       for (std::size_t state = 0; state < states; ++state) {
         part.home.push_back(part_of(part.node.inputs[2 + state], part));
-        part.near.push_back(near(part.home.back(), group.block));
+        part.near.push_back(near(part.home.back()));
       }
     }
   }
 
   void update(const Group& group) {
-    for (const Node& node : group.before) add(node);
     std::vector<std::vector<ValueId>> made;
     for (const Part& part : group.parts) made.push_back(update(part));
     for (std::size_t index = 0; index < group.parts.size(); ++index) {
       const Part& part = group.parts[index];
-      for (std::size_t state = 0; state < part.home.size(); ++state) put(made[index][state], part.home[state], group.block, {});
+      for (std::size_t state = 0; state < part.home.size(); ++state) put(made[index][state], part.home[state], {});
     }
     for (std::size_t index = 0; index < group.parts.size(); ++index) {
       const Part& part = group.parts[index];
       if (!has_copy(part.node.op) || new_.values[part.node.inputs.back()].tier == Tier::host) continue;
       const ValueId target = part_of(part.node.inputs.back(), part);
       if (!part.whole) replaced_[part.node.outputs.back().index] = part.node.inputs.back();
-      put(made[index].back(), target, group.block, part.whole ? part.node.outputs.back() : ValueId{});
+      put(made[index].back(), target, part.whole ? part.node.outputs.back() : ValueId{});
     }
-    for (const Node& node : group.after) add(node);
+    for (const Node& node : group.after) add_here(node);
   }
 
   // Runs the update in the host's memory; master, states, and last the weight in the model's type.
@@ -182,40 +279,44 @@ class Offload {
     const bool copies_here = copies && new_.values[part.node.inputs.back()].tier == Tier::host;
     if (copies_here) inputs.push_back(part_of(part.node.inputs.back(), part));
     const std::string name = fmt::format("{}.new", new_.values[part.near[0]].name);
-    std::vector<ValueId> made =
-        new_.add_node(copies_here ? part.node.op : without_copy(part.node.op), inputs, part.node.block, Phase::update, name);
-    for (ValueId output : made) new_.values[output].tier = Tier::host;
+    std::vector<ValueId> made = make_all(copies_here ? part.node.op : without_copy(part.node.op), inputs, name, Tier::host);
     if (!copies || copies_here) return made;
     const base::DType dtype = old_.values[part.node.inputs.back()].type.dtype;
-    made.push_back(dtype == base::DType::f32 ? made[0]
-                                             : make(ops::Cast{.dtype = dtype}, {made[0]}, part.node.block, name + ".cast", Tier::host));
+    made.push_back(dtype == base::DType::f32 ? made[0] : make(ops::Cast{.dtype = dtype}, {made[0]}, name + ".cast", Tier::host));
     return made;
   }
 
   // From the host's memory to where it lives; `as` names the result where somebody reads it.
-  void put(ValueId value, ValueId home, BlockId block, ValueId as) {
+  void put(ValueId value, ValueId home, ValueId as) {
     const Tier tier = new_.values[home].tier;
     if (tier == Tier::host) return;
     const ops::Move move{.from = Tier::host, .to = tier, .into = true};
     if (as.valid()) new_.values[as].tier = tier;
-    if (as.valid()) return add({.op = move, .inputs = {value, home}, .outputs = {as}, .block = block, .phase = Phase::update});
-    make(move, {value, home}, block, new_.values[home].name + ".put", tier);
+    if (as.valid()) return add_here({.op = move, .inputs = {value, home}, .outputs = {as}});
+    make(move, {value, home}, new_.values[home].name + ".put", tier);
   }
 
   const Graph& old_;
   Graph new_;
-  Tier tier_;
-  std::int64_t bucket_;
+  OffloadOptions options_;
+  std::vector<Stretch> stretches_;
+  std::vector<std::vector<NodeId>> ready_;  // by stretch: updates that can be made behind it
+  std::set<std::uint32_t> early_;           // old nodes: those updates
+  Place place_;                             // where what is added belongs
   std::vector<Group> groups_;
+  std::optional<Group> under_way_;             // brought and not yet updated
+  std::set<std::uint32_t> seen_;               // views of the update that have been added
   std::map<std::uint32_t, ValueId> replaced_;  // results that were made in parts -> what sees them all
   ValueId scalars_;                            // in the host's memory
 };
 
 }  // namespace
 
-Graph offload_optimizer(const Graph& graph, Tier tier, base::Bytes bucket) {
+bool is_update(const ops::Op& op) { return std::holds_alternative<ops::AdamUpdate>(op) || std::holds_alternative<ops::SgdUpdate>(op); }
+
+Graph offload_optimizer(const Graph& graph, const OffloadOptions& options) {
   for (const Node& node : graph.nodes) {
-    if (is_update(node)) return Offload(graph, tier, bucket).run();
+    if (is_update(node.op)) return Offload(graph, options).run();
   }
   return graph;
 }

@@ -4,6 +4,9 @@
 // results on their way out. A group is some parameters of a block, or a part of a large one, so what is under way at once is bounded
 // by the bucket, whatever the size of the model and of its largest tensor.
 //
+// Where nothing has to be known of all gradients before the first update, a group is updated under the backward pass, behind the block
+// that completes its gradients. Else updates follow the verdict, in the order in which the next forward pass needs the weights.
+//
 // It is the last pass over the graph: whatever ranks share out, a rank moves what it updates.
 #pragma once
 
@@ -12,8 +15,19 @@
 
 namespace plimsoll::lowering {
 
+// Whether it updates a parameter.
+bool is_update(const ops::Op& op);
+
+struct OffloadOptions {
+  ops::Tier tier = ops::Tier::host;
+  base::Bytes bucket{};
+  bool under_backward = false;  // nothing waits for a verdict, and no weights of other versions are wanted later
+  bool beside = false;          // the host is another processor than the device
+  bool stages = false;          // pipeline stages run in between
+};
+
 // Graphs without an update stay as they are. A trained parameter whose weight is in another tier than its optimizer state must have a
 // master of its own (model::Training::masters).
-graph::Graph offload_optimizer(const graph::Graph& graph, ops::Tier tier, base::Bytes bucket);
+graph::Graph offload_optimizer(const graph::Graph& graph, const OffloadOptions& options);
 
 }  // namespace plimsoll::lowering

@@ -240,6 +240,12 @@ class Outlining {
     return found->second;
   }
 
+  // What does nothing but wait.
+  plan::Call pause_of(const Issue& issue) {
+    if (!pause_.valid()) pause_ = plan_.procedures.add({.name = "pause", .slots = {}, .temporaries = {}, .instructions = {}});
+    return {.procedure = pause_, .micro_batch = issue.micro_batch, .label = {}, .bindings = {}, .frame = {}, .waits = {}, .signals = {}};
+  }
+
   void add_class(std::int32_t place) {
     const std::vector<std::int32_t> stages = graphs_.stages_at(place);
     Template& shared = template_of(place, stages);
@@ -257,6 +263,7 @@ class Outlining {
                                           source_.micro_batches, graphs_.batches(source_))) {
       const Piece& piece = shared.pieces[issue.piece];
       const Template::Made& made = made_of(shared, issue);
+      if (settling.pauses(piece)) streams.add(pause_of(issue), StreamKind::compute);
       settling.before(piece, issue);
       const std::int32_t moment = streams.moments();
       const ProcedureId procedure = procedure_of(shared, made, piece, stage_here(shared, piece, stages));
@@ -290,6 +297,7 @@ class Outlining {
   const ProgramSource& source_;
   RankGraphs graphs_;
   plan::Plan plan_;
+  ProcedureId pause_;
   std::vector<std::string> kinds_;  // of blocks
   std::map<std::string, std::unique_ptr<Template>> templates_;
   std::map<std::tuple<const Template*, std::uint32_t, std::int32_t>, ProcedureId> addressed_;  // messages of a stage

@@ -5,6 +5,7 @@
 #include <unordered_map>
 
 #include "lowering/memory.h"
+#include "lowering/offload.h"
 
 namespace plimsoll::lowering {
 
@@ -214,7 +215,8 @@ std::vector<Piece> pieces_of(const Graph& graph, bool host_beside) {
     if (!goes_on) {
       const auto* collective = std::get_if<ops::Collective>(&node.op);
       const bool computes = stream == plan::StreamKind::compute || stream == plan::StreamKind::host_compute;
-      const std::string_view what = computes                                    ? graph::name_of(node.phase)
+      const std::string_view what = computes && is_update(node.op)              ? graph::name_of(graph::Phase::update)
+                                    : computes                                  ? graph::name_of(node.phase)
                                     : stream == plan::StreamKind::communication ? ops::name_of(collective->kind)
                                                                                 : plan::name_of(stream);
       pieces.push_back({.block = node.block,

@@ -64,7 +64,7 @@ graph::Graph RankGraphs::graph_at(const ProgramSource& source, std::int32_t pipe
   if (splits_backward_) graph = split_backward(graph);
   graph = split_over_data(graph, inputs_.strategy, source.micro_batches);
   graph::verify(graph, "splitting over the data axis");
-  return to_slower_tiers(std::move(graph), inputs_.strategy, source.micro_batches, again_);
+  return to_slower_tiers(std::move(graph), inputs_.strategy, source.micro_batches, again_, inputs_.host_beside);
 }
 
 std::vector<std::int32_t> RankGraphs::stages_at(std::int32_t pipe_place) const {
@@ -94,6 +94,12 @@ void Settling::before(const Piece& piece, const Issue& issue) {
     if (settled != sent_.begin()) streams_.settle(plan::StreamKind::send, std::prev(settled)->second);
   }
   leaving_.before(piece);
+}
+
+bool Settling::pauses(const Piece& piece) {
+  if (!leaving_.must_pause(piece)) return false;
+  leaving_.pause();
+  return true;
 }
 
 bool is_persistent(plan::BufferKind kind) {

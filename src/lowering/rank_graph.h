@@ -56,6 +56,9 @@ class Settling {
   // Before a piece's call is added.
   void before(const Piece& piece, const Issue& issue);
 
+  // Whether a call without instructions must come before the piece's, on the compute stream: then it waits for what it must.
+  bool pauses(const Piece& piece);
+
  private:
   Streams& streams_;
   std::map<std::int32_t, std::int32_t> sent_;  // item -> the moment of its last message

@@ -5,7 +5,7 @@
 #include <set>
 
 #include "base/error.h"
-#include "ops/step_scalars.h"
+#include "lowering/stretches.h"
 
 namespace plimsoll::lowering {
 
@@ -26,47 +26,41 @@ struct Leaving {
   ValueId first;    // what the first operator makes of it, in the same memory
   ValueId home;     // where it lives
   ValueId put;      // home, after the last micro-batch wrote it
-  NodeId norm;      // old: the squares of it
   BlockId block{};  // that makes `first`
   Phase phase = Phase::backward;
 };
 
 class Store {
  public:
-  Store(const Graph& old, Tier tier, std::int32_t micro_batches) : old_(old), new_(old), tier_(tier), micro_batches_(micro_batches) {
+  Store(const Graph& old, const StoreGradients& options) : old_(old), new_(old), options_(options), stretches_(stretches_of(old)) {
     new_.nodes = {};
-    scalars_ = unmoved_ = old.scalars;
-    for (std::uint32_t index = 0; index < old.nodes.size(); ++index) {
-      const Node& node = old.nodes[NodeId{index}];
-      if (node.phase == Phase::norm && std::holds_alternative<ops::SquaredNorm>(node.op) && !merged_) consider(node, NodeId{index});
-      // Squares that follow the exchange of sums are of what every rank has whole: they are small and stay.
-      merged_ = merged_ || (node.phase == Phase::norm && std::holds_alternative<ops::MergeScalars>(node.op));
+    for (const Node& node : old.nodes) {
+      if (graph::runs_per_micro_batch(node.phase) && std::holds_alternative<ops::SquaredNorm>(node.op)) consider(node.inputs[1]);
     }
   }
 
   Graph run() {
-    for (std::uint32_t index = 0; index < old_.nodes.size(); ++index) {
-      const Node& node = old_.nodes[NodeId{index}];
-      const bool starts =
-          index == 0 || old_.nodes[NodeId{index - 1}].block != node.block || old_.nodes[NodeId{index - 1}].phase != node.phase;
-      if (starts) begin_stretch(index);
-      copy(NodeId{index});
-      const bool ends = index + 1 == old_.nodes.size() || old_.nodes[NodeId{index + 1}].block != node.block ||
-                        old_.nodes[NodeId{index + 1}].phase != node.phase;
-      if (ends) end_stretch(node);
+    for (std::size_t index = 0; index < stretches_.size(); ++index) {
+      const Stretch& stretch = stretches_[index];
+      begin_stretch(index);
+      for (std::uint32_t node = stretch.begin; node < stretch.end; ++node) copy(old_.nodes[NodeId{node}]);
+      end_stretch(stretch);
     }
     return std::move(new_);
   }
 
  private:
-  void consider(const Node& node, NodeId id) {
-    Leaving leaving{.last = node.inputs[1], .first = node.inputs[1], .home = {}, .put = {}, .norm = id};
-    const Node* maker = &old_.nodes[old_.values[leaving.last].producer];
-    if (maker->turn == Turn::last && micro_batches_ > 1) {
+  void consider(ValueId gradient) {
+    Leaving leaving{.last = gradient, .first = gradient, .home = {}, .put = {}};
+    const Node* maker = &old_.nodes[old_.values[gradient].producer];
+    if (maker->turn == Turn::last && options_.micro_batches > 1) {
+      const auto* sum = std::get_if<ops::Collective>(&maker->op);
+      // Small ones that tensor ranks have whole: they stay.
+      if (sum == nullptr || sum->axis == ops::Axis::tensor || sum->axis == ops::Axis::tensor_inner) return;
       base::not_legal(
           "\"offload.gradients\" moves gradients out after every micro-batch, but the data ranks keep them whole until the last of {}; "
           "use \"zero\": 2 or 3 with \"keep_grads\": false, or one micro-batch",
-          micro_batches_);
+          options_.micro_batches);
     }
     // Back along what works in the same memory.
     for (bool found = true; found;) {
@@ -86,10 +80,9 @@ class Store {
                                    .type = value.type,
                                    .role = graph::Role::gradient,
                                    .block = value.block,
-                                   .tier = tier_,
+                                   .tier = options_.tier,
                                    .all_micro_batches = true});
     leaving_of_[leaving.last.index] = leaving_.size();
-    hoisted_.insert(id.index);
     leaving_.push_back(leaving);
     for (graph::Parameter& parameter : new_.parameters) {
       if (parameter.gradient == leaving.last) parameter.gradient_leaves = true;
@@ -104,22 +97,22 @@ class Store {
   }
 
   // What earlier micro-batches left comes back for a stretch that adds to it: one stretch ahead of it.
-  void begin_stretch(std::uint32_t begin) {
-    if (micro_batches_ == 1 || !graph::runs_per_micro_batch(old_.nodes[NodeId{begin}].phase)) return;
-    const Node& here = old_.nodes[NodeId{begin}];
-    std::uint32_t next = begin;
-    while (next < old_.nodes.size() && old_.nodes[NodeId{next}].block == here.block && old_.nodes[NodeId{next}].phase == here.phase) ++next;
+  void begin_stretch(std::size_t index) {
+    const Stretch& here = stretches_[index];
+    if (options_.micro_batches == 1 || !graph::runs_per_micro_batch(here.phase)) return;
     bring_back(here, here);
-    if (next < old_.nodes.size() && old_.nodes[NodeId{next}].phase == here.phase) bring_back(old_.nodes[NodeId{next}], here);
+    if (index + 1 == stretches_.size()) return;
+    const Stretch& next = stretches_[index + 1];
+    if (next.phase == here.phase && in_a_row(old_, here, next, options_.stages)) bring_back(next, here);
   }
 
-  void bring_back(const Node& wanted, const Node& issued) {
+  void bring_back(const Stretch& wanted, const Stretch& issued) {
     if (!brought_.insert({wanted.block.index, wanted.phase}).second) return;
     std::vector<std::pair<const Leaving*, ValueId>> near;
     for (const Leaving& leaving : leaving_) {
       if (leaving.block != wanted.block || leaving.phase != wanted.phase) continue;
       ValueId from = leaving.home;
-      if (tier_ == Tier::disk)
+      if (options_.tier == Tier::disk)
         from = make(ops::Move{.from = Tier::disk, .to = Tier::host}, {from}, wanted.block, issued.phase, Turn::later,
                     new_.values[from].name + ".near")[0];
       near.emplace_back(&leaving, from);
@@ -131,16 +124,7 @@ class Store {
     }
   }
 
-  void copy(NodeId old_id) {
-    Node node = old_.nodes[old_id];
-    for (ValueId& input : node.inputs) {
-      if (input == unmoved_ && !graph::runs_per_micro_batch(node.phase)) input = scalars_;
-      if (const auto found = now_.find(input.index); found != now_.end()) input = found->second;
-    }
-    if (hoisted_.contains(old_id.index)) {  // done before
-      now_[node.outputs[0].index] = scalars_;
-      return;
-    }
+  void copy(Node node) {
     if (node.phase == Phase::update) {
       for (ValueId& input : node.inputs) {
         if (const auto found = leaving_of_.find(input.index); found != leaving_of_.end()) input = leaving_[found->second].put;
@@ -149,58 +133,45 @@ class Store {
     const NodeId id = new_.nodes.next_id();
     for (ValueId output : node.outputs) {
       new_.values[output].producer = id;
-      if (new_.values[output].type == ops::step_scalars_type()) scalars_ = unmoved_ = output;
       if (leaving_of_.contains(output.index)) ready_.push_back(leaving_of_.at(output.index));
     }
     new_.nodes.add(std::move(node));
   }
 
   // The gradients that the stretch completed go out.
-  void end_stretch(const Node& node) {
-    for (std::size_t index : ready_) {
-      const Leaving& leaving = leaving_[index];
-      scalars_ = make(old_.nodes[leaving.norm].op, {scalars_, leaving.last}, node.block, node.phase, Turn::last, "scalars.norm")[0];
-    }
+  void end_stretch(const Stretch& stretch) {
     std::vector<ValueId> near;
     for (std::size_t index : ready_) {
       Leaving& leaving = leaving_[index];
       const std::string& name = new_.values[leaving.last].name;
-      if (tier_ == Tier::host) {
-        leaving.put = make(ops::Move{.from = Tier::device, .to = Tier::host, .into = true}, {leaving.last, leaving.home}, node.block,
-                           node.phase, Turn::each, name + ".put")[0];
+      if (options_.tier == Tier::host) {
+        leaving.put = make(ops::Move{.from = Tier::device, .to = Tier::host, .into = true}, {leaving.last, leaving.home}, stretch.block,
+                           stretch.phase, Turn::each, name + ".put")[0];
       } else {
-        near.push_back(
-            make(ops::Move{.from = Tier::device, .to = Tier::host}, {leaving.last}, node.block, node.phase, Turn::each, name + ".near")[0]);
+        near.push_back(make(ops::Move{.from = Tier::device, .to = Tier::host}, {leaving.last}, stretch.block, stretch.phase, Turn::each,
+                            name + ".near")[0]);
       }
     }
     for (std::size_t index = 0; index < near.size(); ++index) {
       Leaving& leaving = leaving_[ready_[index]];
-      leaving.put = make(ops::Move{.from = Tier::host, .to = Tier::disk, .into = true}, {near[index], leaving.home}, node.block, node.phase,
-                         Turn::each, new_.values[leaving.last].name + ".put")[0];
+      leaving.put = make(ops::Move{.from = Tier::host, .to = Tier::disk, .into = true}, {near[index], leaving.home}, stretch.block,
+                         stretch.phase, Turn::each, new_.values[leaving.last].name + ".put")[0];
     }
     ready_.clear();
   }
 
   const Graph& old_;
   Graph new_;
-  Tier tier_;
-  std::int32_t micro_batches_;
-  bool merged_ = false;
+  StoreGradients options_;
+  std::vector<Stretch> stretches_;
   std::vector<Leaving> leaving_;
   std::map<std::uint32_t, std::size_t> leaving_of_;  // old gradient -> which of them
-  std::set<std::uint32_t> hoisted_;                  // old nodes of the norm that run with the backward pass
   std::set<std::pair<std::uint32_t, Phase>> brought_;
-  std::map<std::uint32_t, ValueId> now_;  // old scalars -> new
-  ValueId scalars_;                       // newest
-  ValueId unmoved_;                       // newest of those that are where they were
-  std::vector<std::size_t> ready_;        // gradients that the stretch has completed
+  std::vector<std::size_t> ready_;  // gradients that the stretch has completed
 };
 
 }  // namespace
 
-Graph store_gradients(const Graph& graph, Tier tier, std::int32_t micro_batches) {
-  const bool updates = std::any_of(graph.nodes.begin(), graph.nodes.end(), [](const Node& node) { return node.phase == Phase::update; });
-  return updates ? Store(graph, tier, micro_batches).run() : graph;
-}
+Graph store_gradients(const Graph& graph, const StoreGradients& options) { return Store(graph, options).run(); }
 
 }  // namespace plimsoll::lowering

@@ -54,6 +54,12 @@ void add_schedule_reasons(const Strategy& strategy, std::vector<std::string>& re
                     "\"schedule\": \"1f1b\"",
                     strategy.schedule));
   }
+  if (kind.asynchronous && strategy.offload.gradients.anything()) {
+    reasons.push_back(
+        fmt::format("\"offload.gradients\" keeps those of one batch, but with \"{}\" several are under way; use \"none\", or \"schedule\": "
+                    "\"1f1b\"",
+                    strategy.schedule));
+  }
 }
 
 void add_tier_reasons(const Strategy& strategy, std::vector<std::string>& reasons) {
@@ -74,13 +80,11 @@ void add_tier_reasons(const Strategy& strategy, std::vector<std::string>& reason
   if (offload.gradients.anything() && !offload.optimizer.anything())
     reasons.push_back(
         fmt::format("\"offload.gradients\" moves gradients to where no update reads them; use \"offload.optimizer\": \"{}\" too", tier));
-  if (offload.params.anything() && strategy.data > 1 && strategy.zero < 3)
-    reasons.push_back(
-        fmt::format("\"offload.params\" with {} data ranks would be a whole copy for each; use \"zero\": 3, in which each rank has "
-                    "its own shard",
-                    strategy.data));
-  if (offload.gradients.anything() && (strategy.tensor > 1 || strategy.pipe > 1))
-    reasons.emplace_back("\"offload.gradients\" needs whole blocks on every rank; use \"tensor\": 1 and \"pipe\": 1, or \"none\"");
+  if (offload.params.anything() && strategy.data > 1 && (strategy.zero == 1 || strategy.zero == 2))
+    reasons.push_back(fmt::format(
+        "\"offload.params\" with \"zero\": {} would gather updated weights in the host's memory; use \"zero\": 3, in which each "
+        "rank has its own shard, or 0, in which each has all",
+        strategy.zero));
 }
 
 }  // namespace

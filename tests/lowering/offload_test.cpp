@@ -3,6 +3,7 @@
 
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <map>
 
 #include "base/json.h"
@@ -16,7 +17,7 @@ namespace {
 
 ops::KernelChoice stand_in(const ops::KernelQuery& query) { return {fmt::format("{}.stand-in", ops::name_of(query.op)), 0}; }
 
-graph::Graph graph_of(model::Precision precision, std::int64_t layers) {
+graph::Graph graph_of(model::Precision precision, std::int64_t layers, double clip = 1.0) {
   model::Model model = model::family_defaults(model::Family::gpt2);
   model.layers = layers;
   model.width = 24;
@@ -29,12 +30,13 @@ graph::Graph graph_of(model::Precision precision, std::int64_t layers) {
   training.precision = precision;
   training.micro_batch = {.samples = 2, .sequence = 8};
   training.masters = true;
+  training.optimizer.clip = clip;
   return graph::training_graph(model, training);
 }
 
 plan::Plan plan_of(model::Precision precision, std::int64_t layers = 3, strategy::TierShare optimizer = {.host = 1.0},
-                   bool host_beside = false) {
-  const graph::Graph graph = graph_of(precision, layers);
+                   bool host_beside = false, double clip = 1.0) {
+  const graph::Graph graph = graph_of(precision, layers, clip);
   strategy::Strategy strategy;
   strategy.offload.optimizer = optimizer;
   return lower({.model = "small",
@@ -71,6 +73,80 @@ TEST(Offload, TheHostComputesBesideTheDevice) {
   EXPECT_EQ(updates, static_cast<std::int64_t>(graph_of(model::Precision::bf16, 3).parameters.size()));
 }
 
+const plan::Stream& stream_of(const plan::Plan& plan, plan::StreamKind kind) {
+  const std::vector<plan::Stream>& streams = plan.classes.at(0).programs.at(0).streams;
+  return *std::find_if(streams.begin(), streams.end(), [&](const plan::Stream& stream) { return stream.kind == kind; });
+}
+
+std::int32_t moment_of(const plan::Plan& plan, plan::StreamKind kind, std::string_view label) {
+  for (const plan::Call& call : stream_of(plan, kind).calls) {
+    if (call.label == label) return call.moment;
+  }
+  ADD_FAILURE() << "no call " << label;
+  return -1;
+}
+
+// Without a norm to wait for, a block's update is on its way before the device begins with the next block, and waits for nothing that
+// the device computes after it.
+TEST(Offload, UpdatesRunUnderTheBackwardPass) {
+  const plan::Plan plan = plan_of(model::Precision::bf16, 4, {.host = 1.0}, true, 0.0);
+  const std::vector<std::string> found = plan::problems(plan);
+  ASSERT_TRUE(found.empty()) << found.front();
+  std::map<std::uint32_t, std::int32_t> given;  // token -> moment
+  for (const plan::Stream& stream : plan.classes.at(0).programs.at(0).streams) {
+    for (const plan::Call& call : stream.calls) {
+      if (call.signals.valid()) given[call.signals.index] = call.moment;
+    }
+  }
+  std::vector<std::string> order;
+  for (const plan::Call& call : stream_of(plan, plan::StreamKind::host_compute).calls) order.push_back(call.label);
+  EXPECT_EQ(order, (std::vector<std::string>{"head.update", "blocks.3.update", "blocks.2.update", "blocks.1.update", "blocks.0.update",
+                                             "embed.update"}));
+  for (int block = 3; block > 0; --block) {
+    const std::int32_t next = moment_of(plan, plan::StreamKind::compute, fmt::format("blocks.{}.backward", block - 1));
+    for (const plan::Call& call : stream_of(plan, plan::StreamKind::host_compute).calls) {
+      if (call.label != fmt::format("blocks.{}.update", block)) continue;
+      EXPECT_LT(call.moment, next);
+      for (plan::TokenId token : call.waits) EXPECT_LT(given.at(token.index), next);
+    }
+  }
+}
+
+// Behind the verdict, in the order in which the next forward pass needs the weights.
+TEST(Offload, UpdatesThatWaitForTheNormComeInTheOrderOfTheNextForwardPass) {
+  const plan::Plan plan = plan_of(model::Precision::bf16, 4, {.host = 1.0}, true, 1.0);
+  const std::int32_t verdict = moment_of(plan, plan::StreamKind::compute, "step.verdict");
+  std::vector<std::string> order;
+  for (const plan::Call& call : stream_of(plan, plan::StreamKind::host_compute).calls) {
+    EXPECT_GT(call.moment, verdict);
+    order.push_back(call.label);
+  }
+  EXPECT_EQ(order, (std::vector<std::string>{"embed.update", "blocks.0.update", "blocks.1.update", "blocks.2.update", "blocks.3.update",
+                                             "head.update"}));
+}
+
+// Gradients on the device are gone with their updates, and in the host's memory there are those of two blocks, however many there are.
+TEST(Offload, UpdatesUnderTheBackwardPassUseUpGradients) {
+  const auto gradients = [](std::int64_t layers, plan::Tier tier) {
+    const plan::Plan plan = plan_of(model::Precision::bf16, layers, {.host = 1.0}, true, 0.0);
+    const std::int32_t moments = plan::moments_of(plan.classes.at(0).programs.at(0));
+    std::int64_t most = 0;
+    for (std::int32_t moment = 0; moment < moments; ++moment) {
+      std::int64_t alive = 0;
+      for (const plan::Buffer& buffer : plan.classes.at(0).buffers) {
+        if (buffer.tier != tier || buffer.persistent() || buffer.first > moment || buffer.last < moment) continue;
+        if (tier == plan::Tier::host || buffer.kind == plan::BufferKind::gradient) alive += buffer.bytes.count;
+      }
+      most = std::max(most, alive);
+    }
+    return most;
+  };
+  for (const plan::Tier tier : {plan::Tier::device, plan::Tier::host}) {
+    EXPECT_GT(gradients(4, tier), 0);
+    EXPECT_LE(gradients(12, tier), gradients(4, tier) + 256);
+  }
+}
+
 TEST(Offload, EveryTensorGoesOutAndComesBackOnce) {
   for (const model::Precision precision : {model::Precision::f32, model::Precision::bf16}) {
     const plan::Plan plan = plan_of(precision);
@@ -96,15 +172,15 @@ TEST(Offload, EveryTensorGoesOutAndComesBackOnce) {
 
 // Beside masters and moments, what is under way of two blocks, however many there are.
 TEST(Offload, WhatIsUnderWayDoesNotGrowWithTheModel) {
-  const auto beside = [](std::int64_t layers) {
-    const plan::Plan plan = plan_of(model::Precision::bf16, layers);
+  const auto beside = [](std::int64_t layers, bool host_beside) {
+    const plan::Plan plan = plan_of(model::Precision::bf16, layers, {.host = 1.0}, host_beside);
     std::int64_t kept = 0;
     for (const plan::Buffer& buffer : plan.classes.at(0).buffers) {
       if (buffer.tier == plan::Tier::host && buffer.persistent()) kept += base::round_up(buffer.bytes, plan::kAlignment).count;
     }
     return host_arena(plan) - kept;
   };
-  EXPECT_LE(beside(12), beside(4) + 256);
+  for (const bool host_beside : {false, true}) EXPECT_LE(beside(12, host_beside), beside(4, host_beside) + 256);
 }
 
 // State comes in on one stream and goes out on another, each once, and what is in the host's memory at a time does not grow.
