@@ -126,26 +126,20 @@ class Lowering {
   // Before an update: weights that micro-batches under way still compute with.
   void keep_old_weights(const graph::Graph& graph, const Storages& storages, const Issue& update, Streams& streams) {
     for (const auto& [block, weights] : versions_.weights_by_block()) {
-      plan::Procedure copies{.name = graph.blocks[block].name + ".stash", .slots = {}, .temporaries = {}, .instructions = {}};
+      plan::Procedure copies = stash_procedure(graph, storages, block, weights);
       std::vector<BufferId> bindings;
       const auto program = static_cast<std::int32_t>(rank_class_.programs.size());
-      const auto slot = [&](const std::string& name, const Storage& storage, plan::Access access) {
-        copies.slots.push_back({name, storage.type, std::max(storage.bytes, Bytes{storage.type.bytes()}), access});
-        return plan::Operand{.index = static_cast<std::uint32_t>(copies.slots.size() - 1), .type = storage.type};
-      };
       for (StorageId id : weights) {
         const Storage& storage = storages.all[id];
         const std::string& name = graph.values[storage.value].name;
-        const plan::Operand from = slot(name, storage, plan::Access::read);
-        const plan::Operand to = slot(name + ".old", storage, plan::Access::write);
-        copies.instructions.emplace_back(plan::Copy{{.from = storage.tier, .to = storage.tier}, from, to});
         bindings.push_back(persistent_.at(name));
         bindings.push_back(put_aside(storage, name, update.batch, program, streams.moments()));
       }
-      streams.add({.procedure = shared_procedure(copies),
+      std::string label = copies.name;
+      streams.add({.procedure = shared_procedure(std::move(copies)),
                    .moment = streams.moments(),
                    .micro_batch = update.micro_batch,
-                   .label = copies.name,
+                   .label = std::move(label),
                    .bindings = std::move(bindings),
                    .frame = {},
                    .waits = {},

@@ -1,7 +1,6 @@
 #include "lowering/outline.h"
 
 #include <algorithm>
-#include <array>
 #include <map>
 #include <memory>
 #include <tuple>
@@ -10,10 +9,12 @@
 #include "lowering/block_chain.h"
 #include "lowering/fit.h"
 #include "lowering/issue_order.h"
+#include "lowering/memory.h"
 #include "lowering/procedures.h"
 #include "lowering/rank_graph.h"
 #include "lowering/storage.h"
 #include "lowering/streams.h"
+#include "lowering/versions.h"
 #include "strategy/legality.h"
 
 namespace plimsoll::lowering {
@@ -39,40 +40,41 @@ struct Template {
     std::vector<StorageId> slots;
   };
   std::map<std::pair<std::size_t, bool>, Made> made;
+  std::map<graph::BlockId, ProcedureId> stashes;
 };
 
-// What lives when: a count of bytes for each moment.
+// What lives when.
 class Lives {
  public:
-  explicit Lives(const Storages& storages) : storages_(storages), instances_(storages.all.size()) {}
+  Lives(const Storages& storages, const Versions& versions) : storages_(storages), versions_(versions), instances_(storages.all.size()) {}
 
   // The memory behind each slot, which lives from its first moment to its last.
-  std::vector<BufferId> bind(const std::vector<StorageId>& slots, std::int32_t micro_batch, std::int32_t moment) {
+  std::vector<BufferId> bind(const std::vector<StorageId>& slots, const Issue& issue, std::int32_t moment) {
     std::vector<BufferId> bindings;
     bindings.reserve(slots.size());
-    for (const StorageId slot : slots) {
-      const Storage& storage = storages_.all[slot];
-      const bool one = storage.all_micro_batches || is_persistent(storage.kind);
-      std::vector<std::uint32_t>& numbers = instances_[slot.index];
-      const auto number = static_cast<std::size_t>(one ? 0 : micro_batch);
-      if (number >= numbers.size()) numbers.resize(number + 1, BufferId::kNone);
-      if (numbers[number] == BufferId::kNone) {
-        numbers[number] = static_cast<std::uint32_t>(lives_.size());
-        lives_.push_back({.storage = slot, .first = storage.kind == plan::BufferKind::input ? 0 : moment});
-      }
-      lives_[numbers[number]].last = moment;
-      bindings.push_back(BufferId{numbers[number]});
+    for (const StorageId slot : slots)
+      bindings.push_back(versions_.is_old(slot, issue) ? put_aside(slot, issue.version, moment) : instance(slot, issue, moment));
+    return bindings;
+  }
+
+  // Weights as they are, and where they are kept while updates go on: by turns.
+  std::vector<BufferId> bind_stash(const std::vector<StorageId>& weights, const Issue& update, std::int32_t moment) {
+    std::vector<BufferId> bindings;
+    for (const StorageId weight : weights) {
+      bindings.push_back(instance(weight, update, moment));
+      bindings.push_back(put_aside(weight, update.batch, moment));
     }
     return bindings;
   }
 
-  void add_frame(std::int32_t moment, Bytes bytes) {
-    frames_.resize(static_cast<std::size_t>(moment) + 1);
-    frames_.back() = bytes.count;
+  void add_frame(std::int32_t moment, plan::Tier tier, Bytes bytes) {
+    if (bytes.count > 0) lives_.push_back({.kind = plan::BufferKind::frame, .tier = tier, .bytes = bytes, .first = moment, .last = moment});
   }
 
-  // The most that lives at once in each tier. What streams beside the computation use lives until they are known to be done.
-  std::array<Bytes, plan::kTiers> arena(const plan::Program& program, const Streams& streams) {
+  std::size_t count() const { return lives_.size(); }
+
+  // What streams beside the computation use lives until they are known to be done, and results until the end.
+  void end(const plan::Program& program, const Streams& streams) {
     for (const plan::Stream& stream : program.streams) {
       if (stream.kind == StreamKind::compute) continue;
       for (const plan::Call& call : stream.calls) {
@@ -80,45 +82,99 @@ class Lives {
         for (const BufferId id : call.bindings) lives_[id.index].last = std::max(lives_[id.index].last, until);
       }
     }
-    std::array<Bytes, plan::kTiers> arena{};
-    for (std::size_t tier = 0; tier < plan::kTiers; ++tier) {
-      std::vector<std::int64_t> changes(static_cast<std::size_t>(streams.moments()) + 1);
-      std::int64_t alive = 0;
-      for (const Life& life : lives_) {
-        const Storage& storage = storages_.all[life.storage];
-        if (static_cast<std::size_t>(storage.tier) != tier) continue;
-        const std::int64_t bytes =
-            base::round_up(std::max(storage.bytes, Bytes{storage.type.bytes()}), plan::alignment_of(storage.tier)).count;
-        if (is_persistent(storage.kind)) {
-          alive += bytes;
-          continue;
-        }
-        changes[static_cast<std::size_t>(life.first)] += bytes;
-        changes[static_cast<std::size_t>(storage.result ? streams.moments() - 1 : life.last) + 1] -= bytes;
-      }
-      const bool device = tier == static_cast<std::size_t>(plan::Tier::device);
-      arena[tier] = Bytes{alive};
-      for (std::size_t moment = 0; moment + 1 < changes.size(); ++moment) {
-        alive += changes[moment];
-        const std::int64_t frame = device && moment < frames_.size() ? frames_[moment] : 0;
-        arena[tier] = std::max(arena[tier], Bytes{alive + frame});
+    for (Life& life : lives_) {
+      if (life.result) life.last = streams.moments() - 1;
+    }
+  }
+
+  // The most bytes of activations on the device at once.
+  Bytes most_activations(std::int32_t moments) const {
+    std::vector<Lifetime> lifetimes;
+    for (const Life& life : lives_) {
+      if (life.kind == plan::BufferKind::activation && life.tier == plan::Tier::device)
+        lifetimes.push_back({life.bytes, life.first, life.last});
+    }
+    return most_alive(lifetimes, plan::Tier::device, moments);
+  }
+
+  // Of one tier: with gaps, as lowering would lay everything out, or the most that lives at once.
+  Bytes arena(plan::Tier tier, std::int32_t moments, bool laid_out) const {
+    Bytes persistent{0};
+    std::vector<Lifetime> lifetimes;
+    for (const Life& life : lives_) {
+      if (life.tier != tier) continue;
+      if (life.persistent) {
+        persistent += base::round_up(life.bytes, plan::alignment_of(tier));
+      } else {
+        lifetimes.push_back({life.bytes, life.first, life.last});
       }
     }
-    return arena;
+    return persistent + (laid_out ? assign_offsets(lifetimes, plan::alignment_of(tier)).total : most_alive(lifetimes, tier, moments));
   }
 
  private:
   struct Life {
-    StorageId storage;
+    plan::BufferKind kind{};
+    plan::Tier tier{};
+    Bytes bytes;
     std::int32_t first = 0;
     std::int32_t last = 0;
+    bool persistent = false;
+    bool result = false;
   };
 
+  static Bytes most_alive(const std::vector<Lifetime>& lifetimes, plan::Tier tier, std::int32_t moments) {
+    std::vector<std::int64_t> changes(static_cast<std::size_t>(moments) + 1);
+    for (const Lifetime& lifetime : lifetimes) {
+      const std::int64_t bytes = base::round_up(lifetime.bytes, plan::alignment_of(tier)).count;
+      changes[static_cast<std::size_t>(lifetime.first)] += bytes;
+      changes[static_cast<std::size_t>(lifetime.last) + 1] -= bytes;
+    }
+    std::int64_t alive = 0;
+    std::int64_t most = 0;
+    for (const std::int64_t change : changes) most = std::max(most, alive += change);
+    return {most};
+  }
+
+  std::uint32_t add(const Storage& storage, std::int32_t first) {
+    const Bytes bytes = std::max(storage.bytes, Bytes{storage.type.bytes()});
+    lives_.push_back({.kind = storage.kind, .tier = storage.tier, .bytes = bytes, .first = first});
+    return static_cast<std::uint32_t>(lives_.size() - 1);
+  }
+
+  // One for the plan, for a batch (of scalars too, though these outlive the program), or for a micro-batch.
+  BufferId instance(StorageId slot, const Issue& issue, std::int32_t moment) {
+    const Storage& storage = storages_.all[slot];
+    const bool of_batch = storage.all_micro_batches || storage.kind == plan::BufferKind::scalars;
+    const bool one = is_persistent(storage.kind) && !of_batch;
+    std::vector<std::uint32_t>& numbers = instances_[slot.index];
+    const auto number = static_cast<std::size_t>(one ? 0 : of_batch ? issue.batch : issue.micro_batch);
+    if (number >= numbers.size()) numbers.resize(number + 1, BufferId::kNone);
+    if (numbers[number] == BufferId::kNone) {
+      numbers[number] = add(storage, storage.kind == plan::BufferKind::input ? 0 : moment);
+      lives_.back().persistent = is_persistent(storage.kind);
+      lives_.back().result = storage.result;
+    }
+    lives_[numbers[number]].last = moment;
+    return BufferId{numbers[number]};
+  }
+
+  BufferId put_aside(StorageId slot, std::int32_t version, std::int32_t moment) {
+    const auto [found, fresh] = asides_.try_emplace({slot.index, version});
+    if (fresh) found->second = add(storages_.all[slot], moment);
+    lives_[found->second].last = moment;
+    return BufferId{found->second};
+  }
+
   const Storages& storages_;
-  std::vector<std::vector<std::uint32_t>> instances_;  // by storage and micro-batch: in lives_
+  const Versions& versions_;
+  std::vector<std::vector<std::uint32_t>> instances_;                       // by storage and batch or micro-batch: in lives_
+  std::map<std::pair<std::uint32_t, std::int32_t>, std::uint32_t> asides_;  // by storage and version: in lives_
   std::vector<Life> lives_;
-  std::vector<std::int64_t> frames_;  // by moment
 };
+
+// Lifetimes of all classes up to which their arenas are laid out: a second or so.
+constexpr std::size_t kFewLives = 20'000;
 
 // Tells what crosses a boundary between two stages from all else: the stage it comes from, the way it goes, and its number.
 constexpr std::int64_t kMessagesOfABoundary = 8;
@@ -246,6 +302,24 @@ class Outlining {
     return {.procedure = pause_, .micro_batch = issue.micro_batch, .label = {}, .bindings = {}, .frame = {}, .waits = {}, .signals = {}};
   }
 
+  // Before an update: weights that micro-batches under way still compute with.
+  void keep_old_weights(Template& shared, const Versions& versions, const Issue& update, Streams& streams, Lives& lives) {
+    for (const auto& [block, weights] : versions.weights_by_block()) {
+      const auto [found, fresh] = shared.stashes.try_emplace(block);
+      if (fresh) found->second = plan_.procedures.add(stash_procedure(shared.graph, shared.storages, block, weights));
+      const std::int32_t moment = streams.moments();
+      streams.add({.procedure = found->second,
+                   .moment = moment,
+                   .micro_batch = update.micro_batch,
+                   .label = {},
+                   .bindings = lives.bind_stash(weights, update, moment),
+                   .frame = {},
+                   .waits = {},
+                   .signals = {}},
+                  StreamKind::compute);
+    }
+  }
+
   void add_class(std::int32_t place) {
     const std::vector<std::int32_t> stages = graphs_.stages_at(place);
     Template& shared = template_of(place, stages);
@@ -256,30 +330,41 @@ class Outlining {
     for (const Storage& storage : shared.storages.all) rank_class.buffers.add({.name = "", .kind = storage.kind, .tier = storage.tier});
     plan::Program program{.name = source_.name, .micro_batches = source_.micro_batches * graphs_.batches(source_), .streams = {}};
     Streams streams(program);
-    Lives lives(shared.storages);
+    const std::vector<Item> items = translated(graphs_.items_at(source_, place), stages, shared.stages);
+    Versions versions(shared.graph, shared.storages, items);
+    Lives lives(shared.storages, versions);
     Settling settling(streams);
     std::map<std::uint32_t, const std::vector<StorageId>*> slots;  // by procedure
-    for (const Issue& issue : issue_order(shared.graph, shared.pieces, translated(graphs_.items_at(source_, place), stages, shared.stages),
-                                          source_.micro_batches, graphs_.batches(source_))) {
+    for (const Issue& issue : issue_order(shared.graph, shared.pieces, items, source_.micro_batches, graphs_.batches(source_))) {
       const Piece& piece = shared.pieces[issue.piece];
+      if (versions.ends_before(piece.phase, issue)) keep_old_weights(shared, versions, issue, streams, lives);
       const Template::Made& made = made_of(shared, issue);
       if (settling.pauses(piece)) streams.add(pause_of(issue), StreamKind::compute);
       settling.before(piece, issue);
       const std::int32_t moment = streams.moments();
       const ProcedureId procedure = procedure_of(shared, made, piece, stage_here(shared, piece, stages));
       slots.try_emplace(procedure.index, &made.slots);
-      lives.add_frame(moment, plan_.procedures[made.procedure].frame);
+      std::vector<BufferId> bindings = lives.bind(made.slots, issue, moment);
+      lives.add_frame(moment, piece.tier, plan_.procedures[made.procedure].frame);
       streams.add({.procedure = procedure,
                    .moment = moment,
                    .micro_batch = issue.micro_batch,
                    .label = {},
-                   .bindings = lives.bind(made.slots, issue.micro_batch, moment),
+                   .bindings = std::move(bindings),
                    .frame = {},
                    .waits = {},
                    .signals = {}},
                   piece.stream);
     }
-    rank_class.arena = lives.arena(program, streams);
+    lives.end(program, streams);
+    const bool laid_out = lives.count() * static_cast<std::size_t>(plan_.mesh.pipe) <= kFewLives;
+    for (const plan::Tier tier : {plan::Tier::device, plan::Tier::host, plan::Tier::disk})
+      rank_class.arena[static_cast<std::size_t>(tier)] = lives.arena(tier, streams.moments(), laid_out);
+    // Stands for all activations, for who limits them.
+    plan::Buffer activations{.name = "activations at their most", .kind = plan::BufferKind::activation};
+    activations.bytes = lives.most_activations(streams.moments());
+    activations.program = 0;
+    rank_class.buffers.add(std::move(activations));
     for (plan::Stream& stream : program.streams) {
       for (plan::Call& call : stream.calls) {
         call.bindings = {};

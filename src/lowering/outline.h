@@ -3,8 +3,8 @@
 //
 // Places that have the same blocks at the same ends of the model share graphs and procedures; only their order and whom they talk to
 // is their own. There are no buffers: a call binds none (but for the first of each procedure, which shows in which tiers its operands
-// are), and a class's arena is the most that lives at once, which an arena with its gaps exceeds a little.
-// Weights that a schedule without a flush puts aside are not in it.
+// are). A class's arena is that of the plan where there are few lifetimes to lay out, so that the two forms agree to the byte; else it
+// is the most that lives at once, which an arena with its gaps exceeds a little.
 #pragma once
 
 #include "lowering/lower.h"

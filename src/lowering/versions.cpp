@@ -43,6 +43,23 @@ bool Versions::ends_before(Phase phase, const Issue& issue) {
   return wanted_later_.erase(issue.batch) > 0;
 }
 
+plan::Procedure stash_procedure(const graph::Graph& graph, const Storages& storages, graph::BlockId block,
+                                const std::vector<StorageId>& weights) {
+  plan::Procedure copies{.name = graph.blocks[block].name + ".stash", .slots = {}, .temporaries = {}, .instructions = {}};
+  const auto slot = [&](const std::string& name, const Storage& storage, plan::Access access) {
+    copies.slots.push_back({name, storage.type, std::max(storage.bytes, base::Bytes{storage.type.bytes()}), access});
+    return plan::Operand{.index = static_cast<std::uint32_t>(copies.slots.size() - 1), .type = storage.type};
+  };
+  for (const StorageId id : weights) {
+    const Storage& storage = storages.all[id];
+    const std::string& name = graph.values[storage.value].name;
+    const plan::Operand from = slot(name, storage, plan::Access::read);
+    const plan::Operand to = slot(name + ".old", storage, plan::Access::write);
+    copies.instructions.emplace_back(plan::Copy{{.from = storage.tier, .to = storage.tier}, from, to});
+  }
+  return copies;
+}
+
 bool needs_verdict(const graph::Graph& graph) {
   return std::any_of(graph.nodes.begin(), graph.nodes.end(), [](const graph::Node& node) {
     const auto* verdict = std::get_if<ops::PrepareUpdate>(&node.op);

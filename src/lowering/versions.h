@@ -13,6 +13,7 @@
 #include "graph/graph.h"
 #include "lowering/issue_order.h"
 #include "lowering/storage.h"
+#include "plan/plan.h"
 #include "strategy/schedules/schedule.h"
 
 namespace plimsoll::lowering {
@@ -36,6 +37,10 @@ class Versions {
   std::map<graph::BlockId, std::vector<StorageId>> weights_;
   std::set<std::int32_t> wanted_later_;  // versions, after the update that follows them
 };
+
+// Puts a block's weights aside: its slots are, for each weight, the one to read and the one to write.
+plan::Procedure stash_procedure(const graph::Graph& graph, const Storages& storages, graph::BlockId block,
+                                const std::vector<StorageId>& weights);
 
 // Clipping and loss scaling need one verdict over the gradients of all ranks before any may update.
 bool needs_verdict(const graph::Graph& graph);

@@ -18,6 +18,8 @@ struct Layout {
   std::int64_t micro = 1;
   std::int32_t micro_batches = 4;
   model::Precision precision = model::Precision::bf16;
+  bool tied = true;
+  double clip = 1.0;
   strategy::Strategy strategy{};
 };
 
@@ -32,12 +34,14 @@ inline graph::Graph graph_of(const Layout& layout) {
   model.ffn = 4 * layout.width;
   model.context = layout.sequence;
   model.vocab = layout.vocab;
+  model.tied = layout.tied;
   model::Training training;
   training.precision = layout.precision;
   training.micro_batch = {.samples = layout.micro, .sequence = layout.sequence};
   training.accumulates = layout.micro_batches > 1;
   training.fused_head = layout.strategy.tensor == 1;
-  training.masters = layout.strategy.offload.optimizer.host > 0.0;
+  training.optimizer.clip = layout.clip;
+  training.masters = layout.strategy.offload.optimizer.anything();
   return graph::training_graph(model, training);
 }
 
