@@ -1,11 +1,16 @@
 #!/usr/bin/env python3
-"""Predicted against measured step times on this machine's processor.
+"""Predicted against measured step times on this machine's processor, or on its GPU.
 
 Calibrates, then for each configuration simulates a step (`plimsoll simulate --cluster`) and trains a few dozen (`plimsoll train`), and
-compares the prediction with the median of the measured steps. The table goes to bench/results/foresight.md.
+compares the two. The table goes to bench/results/foresight.md.
+
+Who shares the machine slows it down by a fifth for seconds at a time, and a forecast is of a step that nobody disturbs. So all
+configurations are run in rounds, one after the other, and what counts of each is the round with the lowest median; the repeat spread is how
+much higher the highest is.
 
     ./dev bench foresight                       # all configurations: a quarter of an hour on two quiet cores
     ./dev bench foresight --only 3 --calibration FILE   # the first three, with measurements made before
+    ./dev bench foresight --device cuda --calibration hgx-h200   # one GPU, as a preset or a calibration file describes it
 """
 
 import argparse
@@ -62,6 +67,24 @@ CASES = [
 ]
 
 
+# One GPU: models that keep it busy.
+GPU_CASES = [
+    case("gpt 12 x 768, 8 x 1024", gpt(12, 768, 12, 50304, 1024), (8, 8, 1024), "bf16"),
+    case("gpt 12 x 768, 32 x 1024", gpt(12, 768, 12, 50304, 1024), (32, 32, 1024), "bf16"),
+    case("gpt 12 x 768, 32 x 1024 in 4 micro-batches", gpt(12, 768, 12, 50304, 1024), (32, 8, 1024), "bf16"),
+    case("gpt 12 x 768, 16 x 1024, recompute full", gpt(12, 768, 12, 50304, 1024), (16, 16, 1024), "bf16", recompute="full"),
+    case("gpt 12 x 768, 16 x 1024, recompute selective", gpt(12, 768, 12, 50304, 1024), (16, 16, 1024), "bf16", recompute="selective"),
+    case("gpt 12 x 768, 16 x 1024, optimizer on the host", gpt(12, 768, 12, 50304, 1024), (16, 16, 1024), "bf16",
+         offload={"optimizer": "host"}),
+    case("gpt 24 x 1024, 16 x 1024", gpt(24, 1024, 16, 50304, 1024), (16, 16, 1024), "bf16"),
+    case("gpt 48 x 1600, 8 x 1024", gpt(48, 1600, 25, 50304, 1024), (8, 8, 1024), "bf16"),
+    case("gpt 48 x 1600, 8 x 1024, recompute full", gpt(48, 1600, 25, 50304, 1024), (8, 8, 1024), "bf16", recompute="full"),
+    case("llama 16 x 2048, 4 x 2048", llama(16, 2048, 16, 32000, 2048), (4, 4, 2048), "bf16"),
+    case("llama 16 x 2048, 8 x 2048 in 4 micro-batches", llama(16, 2048, 16, 32000, 2048), (8, 2, 2048), "bf16"),
+    case("gpt 12 x 768, 8 x 512, f32", gpt(12, 768, 12, 50304, 512), (8, 8, 512)),
+]
+
+
 def plimsoll(*words):
     done = subprocess.run([BINARY, *map(str, words)], capture_output=True, text=True)
     if done.returncode != 0:
@@ -69,13 +92,13 @@ def plimsoll(*words):
     return done.stdout
 
 
-def write_run(folder, config, steps):
+def write_run(folder, config, steps, device="cpu"):
     text = folder / "text.txt"
     if not text.exists():
         text.write_text("".join(chr(32 + (i * 7919 + i // 13) % 90) for i in range(300_000)))
     out = folder / "out"
     run = {"model": config["model"], "data": {"train": str(text)}, "batch": config["batch"], "precision": config["precision"],
-           "strategy": config["strategy"], "device": "cpu", "steps": steps, "out": str(out), "checkpoint": {"every": 0},
+           "strategy": config["strategy"], "device": device, "steps": steps, "out": str(out), "checkpoint": {"every": 0},
            "limits": {"disk_path": str(folder)}}
     path = folder / "run.json"
     path.write_text(json.dumps(run))
@@ -86,64 +109,72 @@ def measure(path, out, ranks):
     subprocess.run(["rm", "-rf", out], check=True)
     plimsoll("train", path, "--ranks", ranks, "--fresh")
     seconds = [json.loads(line)["seconds"] for line in (out / "metrics.jsonl").read_text().splitlines()][UNCOUNTED:]
-    return statistics.median(seconds), seconds
-
-
-def spread_of(medians, seconds):
-    """How far repeated runs, or the quarters of one, are apart, as a share of the median."""
-    values = medians if len(medians) > 1 else statistics.quantiles(seconds, n=4)
-    return (max(values) - min(values)) / statistics.median(values)
+    return statistics.median(seconds)
 
 
 def main():
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--only", type=int, default=len(CASES), help="so many configurations")
-    parser.add_argument("--steps", type=int, default=30)
-    parser.add_argument("--repeats", type=int, default=2)
-    parser.add_argument("--calibration", help="a cluster file made by `plimsoll calibrate --out`; else it is made now")
+    parser.add_argument("--only", type=int, help="so many configurations")
+    parser.add_argument("--steps", type=int, default=15, help="of a configuration in each round")
+    parser.add_argument("--rounds", type=int, default=4)
+    parser.add_argument("--device", choices=["cpu", "cuda"], default="cpu")
+    parser.add_argument("--calibration", help="a cluster file made by `plimsoll calibrate --out`, or a preset; else it is made now")
     parser.add_argument("--out", default=str(ROOT / "bench/results/foresight.md"))
     options = parser.parse_args()
-    rows, refused = [], []
+    cases = (CASES if options.device == "cpu" else GPU_CASES)[: options.only]
+    refused = {}
     with tempfile.TemporaryDirectory(dir=ROOT / "build") as name:
         folder = pathlib.Path(name)
         cluster = options.calibration or folder / "this.json"
         begin = time.time()
         if not options.calibration:
             plimsoll("calibrate", "--out", cluster, "--scratch", folder)
-        calibrated = time.time() - begin
-        for config in CASES[: options.only]:
-            strategy = config["strategy"]
-            ranks = strategy.get("data", 1) * strategy.get("tensor", 1) * strategy.get("pipe", 1)
-            path, out = write_run(folder, config, options.steps + UNCOUNTED)
-            try:
-                predicted = json.loads(plimsoll("simulate", path, "--cluster", cluster, "--json"))["step_seconds"]
-                runs = [measure(path, out, ranks) for _ in range(options.repeats)]
-            except RuntimeError as error:
-                refused.append((config["name"], str(error)))
-                print(f"{config['name']:<40} {error}", file=sys.stderr)
-                continue
-            medians = [median for median, _ in runs]
-            measured = statistics.median(medians)
-            rows.append({"name": config["name"], "predicted": predicted, "measured": measured, "error": predicted / measured - 1,
-                         "spread": spread_of(medians, runs[0][1])})
-            print(f"{config['name']:<40} {1e3 * predicted:9.1f} ms {1e3 * measured:9.1f} ms {100 * rows[-1]['error']:+6.1f}%")
-    write_table(options.out, rows, refused, calibrated)
+        calibrated = None if options.calibration else time.time() - begin
+        medians = {config["name"]: [] for config in cases}
+        predicted = {}
+        for _ in range(options.rounds):
+            for config in cases:
+                name, strategy = config["name"], config["strategy"]
+                if name in refused:
+                    continue
+                ranks = strategy.get("data", 1) * strategy.get("tensor", 1) * strategy.get("pipe", 1)
+                path, out = write_run(folder, config, options.steps + UNCOUNTED, options.device)
+                try:
+                    if name not in predicted:
+                        predicted[name] = json.loads(plimsoll("simulate", path, "--cluster", cluster, "--json"))["step_seconds"]
+                    medians[name].append(measure(path, out, ranks))
+                except RuntimeError as error:
+                    refused[name] = str(error)
+                    print(f"{name:<48} {error}", file=sys.stderr)
+                    continue
+                print(f"{name:<48} {1e3 * predicted[name]:9.1f} ms {1e3 * medians[name][-1]:9.1f} ms", flush=True)
+    rows = [row_of(name, predicted[name], values) for name, values in medians.items() if name not in refused]
+    write_table(options, rows, refused, calibrated)
 
 
-def write_table(path, rows, refused, calibrated):
+def row_of(name, predicted, medians):
+    measured = min(medians)
+    return {"name": name, "predicted": predicted, "measured": measured, "error": predicted / measured - 1,
+            "spread": max(medians) / measured - 1}
+
+
+def write_table(options, rows, refused, calibrated):
     errors = [abs(row["error"]) for row in rows]
     pairs = [(a, b) for a, b in itertools.combinations(rows, 2) if abs(a["measured"] / b["measured"] - 1) > max(a["spread"], b["spread"])]
     right = sum((a["predicted"] < b["predicted"]) == (a["measured"] < b["measured"]) for a, b in pairs)
     worst = max(rows, key=lambda row: abs(row["error"]))
-    lines = ["# Predicted and measured step times on this processor", "",
-             f"Made by `./dev bench foresight`; calibration took {calibrated:.0f} s.", "",
+    where = "processor" if options.device == "cpu" else "GPU"
+    source = f"described by `{options.calibration}`" if calibrated is None else f"calibrated in the same run in {calibrated:.0f} s"
+    lines = [f"# Predicted and measured step times on this {where}", "",
+             f"Made by `./dev bench foresight`; the machine was {source}. Of {options.rounds} rounds the one with the lowest median counts; "
+             "the repeat spread is how much higher the highest was.", "",
              f"Median error {100 * statistics.median(errors):.1f}%, worst {100 * abs(worst['error']):.1f}% ({worst['name']}, where repeated runs "
              f"differ by {100 * worst['spread']:.1f}%); {right} of {len(pairs)} pairs of configurations in the right order.", "",
              "| configuration | predicted ms | measured ms | error | repeat spread |", "|---|---|---|---|---|"]
     lines += [f"| {row['name']} | {1e3 * row['predicted']:.1f} | {1e3 * row['measured']:.1f} | {100 * row['error']:+.1f}% | "
               f"{100 * row['spread']:.1f}% |" for row in rows]
-    lines += ["", *(f"Not run: {name}: {reason}" for name, reason in refused)] if refused else []
-    pathlib.Path(path).write_text("\n".join(lines) + "\n")
+    lines += ["", *(f"Not run: {name}: {reason}" for name, reason in refused.items())] if refused else []
+    pathlib.Path(options.out).write_text("\n".join(lines) + "\n")
     print("\n".join(lines[4:5]))
 
 

@@ -1,5 +1,9 @@
 // Measures this machine's processor: how long every operator takes on the shapes of small models as training runs them, how fast ranks
 // exchange data, memory is copied and a disk is read and written. The result is a cluster like any other (cluster/file.h).
+//
+// Who shares the machine slows it down for seconds at a time. So the models are run through twice, and each operator is taken from the
+// pass in which it was faster: forecasts are of steps that nobody disturbs. Within a pass it is the mean that counts, since a step is a
+// sum.
 #pragma once
 
 #include <functional>
