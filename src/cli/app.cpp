@@ -39,6 +39,10 @@ void add_train(CLI::App& app) {
   add_ranks(*command, options->run);
   command->add_flag("--processes", options->processes, "ranks are supervised processes over shared memory, not threads");
   command->add_option("--trace", options->trace, "write a Chrome trace of one step to this file")->type_name("FILE");
+  command
+      ->add_option("--html", options->html,
+                   "write the page of what ran, predicted beside measured, to this file too; the run's folder has it as page.html")
+      ->type_name("FILE");
   command->add_flag("--fresh", options->fresh, "remove the run's checkpoints and start over");
   command->callback([options] { train_command(*options); });
 }

@@ -41,18 +41,6 @@ std::vector<std::size_t> spread(std::size_t count, std::size_t most) {
   return chosen;
 }
 
-std::string count_text(double count) {
-  for (const auto& [unit, name] : {std::pair{1e12, "T"}, {1e9, "G"}, {1e6, "M"}, {1e3, "k"}}) {
-    if (count >= unit) return fmt::format("{:.4g} {}", count / unit, name);
-  }
-  return fmt::format("{:.4g} ", count);
-}
-
-std::string seconds_text(double seconds) {
-  if (seconds >= 1.0) return fmt::format("{:.4g} s", seconds);
-  return seconds >= 1e-3 ? fmt::format("{:.4g} ms", seconds * 1e3) : fmt::format("{:.4g} us", seconds * 1e6);
-}
-
 Json peaks_json(const plan::Plan& plan) {
   Json classes = Json::object();
   for (const plan::RankClass& rank_class : plan.classes) {
@@ -133,7 +121,7 @@ void print_text(const Forecast& forecast, const cluster::Cluster& cluster, const
   const executor::sim::Result& result = forecast.result;
   fmt::print("{}\n{}\non {}: {} node{} of {} x {} ({})\n\n", train::describe(run), forecast.plan.strategy, cluster.name, cluster.nodes,
              cluster.nodes == 1 ? "" : "s", cluster.devices_per_node, cluster.device.name, cluster.origin);
-  fmt::print("  step         {}, {}tokens/s\n", seconds_text(forecast.step_seconds), count_text(forecast.tokens_per_second));
+  fmt::print("  step         {}, {} tokens/s\n", seconds_text(forecast.step_seconds), count_text(forecast.tokens_per_second));
   fmt::print("  TFLOP/s      {:.4g} of the model, {:.4g} with what is made again, a device\n", result.model_tflops_per_device(),
              result.hardware_tflops_per_device());
   const double waiting = result.bubble_fraction();
@@ -188,7 +176,7 @@ void write_page(io::FileSystem& file_system, const std::string& path, const Fore
   const report::Page page{.plan = forecast.plan,
                           .capacity = cluster.device.memory,
                           .reserve = cluster.device.reserve,
-                          .times = class_times(forecast),
+                          .times = class_times(forecast.plan, forecast.result),
                           .figures = {{"fits", forecast.fits() ? "yes" : forecast.reason},
                                       {"step", seconds_text(forecast.step_seconds)},
                                       {"tokens/s", count_text(forecast.tokens_per_second)},

@@ -12,6 +12,7 @@
 #include "cli/common.h"
 #include "cli/plan_search.h"
 #include "cli/ranks.h"
+#include "cli/train_page.h"
 #include "config/config.h"
 #include "io/files.h"
 #include "io/folder_lock.h"
@@ -72,6 +73,17 @@ void store_description(io::FileSystem& file_system, const config::Run& run, cons
   io::replace_file(file_system, run.out + "/plan.json", io::as_bytes(base::write_json(plan::to_json(plan)) + "\n"));
 }
 
+// A page that cannot be written is told of, and the training is as good as without it.
+void store_page(io::FileSystem& file_system, const TrainOptions& options, const TrainedRun& trained) {
+  try {
+    const std::string page = train_page(file_system, trained);
+    io::replace_file(file_system, trained.run.out + "/page.html", io::as_bytes(page));
+    if (!options.html.empty()) io::replace_file(file_system, options.html, io::as_bytes(page));
+  } catch (const base::Error& error) {
+    fmt::print(stderr, "no page was written: {}\n", error.what());
+  }
+}
+
 // Lines of steps that will be done again are dropped, so that the file reads as if the run had never stopped.
 void continue_metrics(io::FileSystem& file_system, const std::string& path, std::int64_t steps_done) {
   if (!file_system.status(path)) return;
@@ -125,6 +137,8 @@ void train_rank(const TrainOptions& options, const Decided& decided, collectives
   }
 
   executor::Timeline timeline;
+  const bool drawn = is_drawn(trainer.session().plan());
+  const bool traced = drawn || (speaks && !options.trace.empty());
   // The loss log up to a checkpoint is on the medium before the checkpoint is: a run resumed from it has the same log.
   const train::SaveContext saving{.observer = observers, .stop_wanted = stop_wanted, .make_durable = [&metrics_file] {
                                     if (metrics_file) metrics_file->sync();
@@ -133,8 +147,12 @@ void train_rank(const TrainOptions& options, const Decided& decided, collectives
                                     .poll = [&](train::Trainer& at) { checkpoints.poll(at, saving); },
                                     .drop = [&](train::Trainer& at) { checkpoints.drop(at, saving); },
                                     .settle = [&](train::Trainer& at) { checkpoints.settle(at, saving); },
-                                    .timeline = options.trace.empty() || !speaks ? nullptr : &timeline};
-  if (!speaks) return trainer.run(hooks);
+                                    .timeline = traced ? &timeline : nullptr};
+  if (!speaks) {
+    trainer.run(hooks);
+    if (drawn) gathered_times(trainer.session(), timeline);
+    return;
+  }
 
   store_description(file_system, run, trainer.session().plan());
   if (!decided.json.empty()) io::replace_file(file_system, run.out + "/decision.json", io::as_bytes(decided.json));
@@ -149,9 +167,21 @@ void train_rank(const TrainOptions& options, const Decided& decided, collectives
       io::appending_sink(file_system, run.out + "/" + observe::event_file_name(clock.unix_seconds(), host_name())), clock);
   observers.add(progress);
   observers.add(metrics);
+  StepSeconds step_seconds;
   observers.add(tensorboard);
+  observers.add(step_seconds);
   trainer.run(hooks);
   if (!options.trace.empty()) write_trace(file_system, options.trace, timeline);
+  std::vector<report::ClassTimes> times;
+  if (drawn) times = gathered_times(trainer.session(), timeline);
+  if (step_seconds.median() > 0.0 && (drawn || !options.html.empty())) {
+    store_page(file_system, options,
+               {.run = run,
+                .plan = trainer.session().plan(),
+                .capacity = capacity,
+                .times = std::move(times),
+                .step_seconds = step_seconds.median()});
+  }
 }
 
 }  // namespace
@@ -160,7 +190,9 @@ void train_command(const TrainOptions& options) {
   io::PosixFileSystem file_system;
   const config::Run wanted = read_run(file_system, options.run);
   const Decided decided = decide_here(file_system, wanted, options.run.ranks > 0 ? options.run.ranks : ranks_started());
-  if (!options.trace.empty()) write_trace(file_system, options.trace, {});  // a bad path is told now, not after the run
+  // A bad path is told now, not after the run.
+  if (!options.trace.empty()) write_trace(file_system, options.trace, {});
+  if (!options.html.empty()) io::replace_file(file_system, options.html, io::as_bytes("training goes on\n"));
   std::signal(SIGTERM, on_stop_signal);
   std::signal(SIGINT, on_stop_signal);
   run_ranks(decided.run, options.processes, [&](collectives::Transport* transport) { train_rank(options, decided, transport); });

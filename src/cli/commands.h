@@ -21,6 +21,7 @@ struct TrainOptions {
   RunOptions run;
   bool processes = false;  // ranks as supervised processes instead of threads
   std::string trace;
+  std::string html;    // the page of what ran, beside the one in the run's folder
   bool fresh = false;  // do not resume
 };
 

@@ -46,9 +46,9 @@ std::optional<planner::WholeRun> whole_run_of(const Outcome& outcome, const Plan
   return planner::whole_run(options.tokens, tokens_per_step(outcome.problem), best.estimate.step_seconds, outcome.problem.ranks, prices);
 }
 
-std::vector<report::ClassTimes> class_times(const train::Forecast& forecast) {
-  std::vector<report::ClassTimes> all(forecast.plan.classes.size());
-  for (const executor::sim::RankTimes& times : forecast.result.times) {
+std::vector<report::ClassTimes> class_times(const plan::Plan& plan, const executor::sim::Result& result) {
+  std::vector<report::ClassTimes> all(plan.classes.size());
+  for (const executor::sim::RankTimes& times : result.times) {
     report::ClassTimes& lanes = all[times.rank_class];
     if (!lanes.empty()) continue;  // the first data places stand for the class
     lanes.resize(times.lanes.size());

@@ -49,7 +49,7 @@ std::string count_text(double count);
 std::optional<planner::WholeRun> whole_run_of(const Outcome& outcome, const PlanOptions& options);
 
 // When each call ran, as the page wants it.
-std::vector<report::ClassTimes> class_times(const train::Forecast& forecast);
+std::vector<report::ClassTimes> class_times(const plan::Plan& plan, const executor::sim::Result& result);
 
 // The best strategy drawn, where its plan is small enough, and all of them compared.
 void write_page(io::FileSystem& file_system, const Outcome& outcome, const PlanOptions& options);

@@ -76,7 +76,7 @@ void write_page(io::FileSystem& file_system, const Outcome& outcome, const PlanO
   report::Page page{.plan = drawn.plan,
                     .capacity = outcome.problem.device,
                     .reserve = {},
-                    .times = class_times(drawn),
+                    .times = class_times(drawn.plan, drawn.result),
                     .figures = {{"cluster", outcome.cluster.name},
                                 {"ranks", fmt::format("{}", outcome.problem.ranks)},
                                 {"step", seconds_text(best.estimate.step_seconds)},

@@ -7,6 +7,7 @@
 #pragma once
 
 #include <string>
+#include <string_view>
 #include <utility>
 #include <vector>
 
@@ -44,9 +45,15 @@ struct Page {
   base::Bytes capacity;           // of the device tier; zero: unknown
   base::Bytes reserve;            // what a process needs beside its arenas
   std::vector<ClassTimes> times;  // one for each class; empty: the page shows the order of calls alone
+  std::string times_name = "predicted";
+  std::vector<ClassTimes> beside = {};  // other times of the same calls, which a reader can switch to
+  std::string beside_name = {};
   std::vector<std::pair<std::string, std::string>> figures;
   std::vector<PageTable> tables;
 };
+
+// What a call is for, in words: "forward", "collective".
+std::string work_name(plan::StreamKind stream, std::string_view label);
 
 base::Json page_data(const Page& page);
 std::string page_html(const Page& page);

@@ -3,6 +3,7 @@
 #include <array>
 #include <cmath>
 #include <map>
+#include <tuple>
 #include <unordered_map>
 
 #include <fmt/format.h>
@@ -106,11 +107,15 @@ class Writer {
   explicit Writer(const Page& page) : page_(page) {
     const std::size_t classes = page.plan.classes.size();
     PLIMSOLL_CHECK(page.times.empty() || page.times.size() == classes, "{} classes, but times of {}", classes, page.times.size());
+    PLIMSOLL_CHECK(page.beside.empty() || page.beside.size() == page.times.size(), "times of {} classes beside {}", page.beside.size(),
+                   page.times.size());
     columns_ = std::clamp(kAllColumns / std::max<std::size_t>(1, classes), kFewestColumns, kColumns);
     double end = 0.0;
-    for (const ClassTimes& streams : page.times) {
-      for (const std::vector<CallTime>& calls : streams) {
-        for (const CallTime& call : calls) end = std::max(end, call.end);
+    for (const std::vector<ClassTimes>* times : {&page.times, &page.beside}) {
+      for (const ClassTimes& streams : *times) {
+        for (const std::vector<CallTime>& calls : streams) {
+          for (const CallTime& call : calls) end = std::max(end, call.end);
+        }
       }
     }
     seconds_per_tick_ = page.times.empty() ? 0.0 : std::max(end, 1e-9) / kTicks;
@@ -121,7 +126,8 @@ class Writer {
 
  private:
   Json class_json(std::size_t index);
-  Json stream_json(const plan::Stream& stream, const std::vector<CallTime>* times, Sheet& sheet);
+  Json stream_json(const plan::Stream& stream, const std::vector<CallTime>* times, const std::vector<CallTime>* beside, Sheet& sheet);
+  std::pair<std::int64_t, std::int64_t> ticks_of(const CallTime& time) const;
   Json tier_json(const Sheet& sheet, plan::Tier tier) const;
   Json peak_json(const Sheet& sheet, plan::Tier tier, const plan::Waterline& line) const;
   Json tables_json() const;
@@ -134,22 +140,35 @@ class Writer {
   std::int64_t ticks_ = 1;
 };
 
-Json Writer::stream_json(const plan::Stream& stream, const std::vector<CallTime>* times, Sheet& sheet) {
+// Begin and length.
+std::pair<std::int64_t, std::int64_t> Writer::ticks_of(const CallTime& time) const {
+  const std::int64_t begin = std::llround(time.begin / seconds_per_tick_);
+  return {begin, std::max<std::int64_t>(1, std::llround(time.end / seconds_per_tick_) - begin)};
+}
+
+Json Writer::stream_json(const plan::Stream& stream, const std::vector<CallTime>* times, const std::vector<CallTime>* beside,
+                         Sheet& sheet) {
   Json::Array spans;
   spans.reserve(4 * stream.calls.size());
   for (std::size_t index = 0; index < stream.calls.size(); ++index) {
     const plan::Call& call = stream.calls[index];
     std::int64_t begin = call.moment;
     std::int64_t length = 1;
-    if (times != nullptr) {
-      begin = std::llround((*times)[index].begin / seconds_per_tick_);
-      length = std::max<std::int64_t>(1, std::llround((*times)[index].end / seconds_per_tick_) - begin);
-    }
+    if (times != nullptr) std::tie(begin, length) = ticks_of(times->at(index));
     sheet.begin[static_cast<std::size_t>(call.moment)] = begin;
     for (const std::int64_t number : {labels_.of(stream.kind, call.label), std::int64_t{call.micro_batch}, begin, length})
       spans.emplace_back(number);
   }
-  return Json::object({{"kind", plan::name_of(stream.kind)}, {"spans", Json(std::move(spans))}});
+  Json json = Json::object({{"kind", plan::name_of(stream.kind)}, {"spans", Json(std::move(spans))}});
+  if (beside == nullptr) return json;
+  Json::Array others;
+  for (std::size_t index = 0; index < stream.calls.size(); ++index) {
+    const auto [begin, length] = ticks_of(beside->at(index));
+    others.emplace_back(begin);
+    others.emplace_back(length);
+  }
+  json.set("beside", Json(std::move(others)));
+  return json;
 }
 
 // One name for a tensor's micro-batches, and for what all layers have of it: "blocks.*.ffn.up".
@@ -277,7 +296,8 @@ Json Writer::class_json(std::size_t index) {
   Json streams = Json::array();
   for (std::size_t stream = 0; stream < program->streams.size(); ++stream) {
     if (program->streams[stream].calls.empty()) continue;
-    streams.push(stream_json(program->streams[stream], page_.times.empty() ? nullptr : &page_.times[index].at(stream), sheet));
+    const auto of_stream = [&](const std::vector<ClassTimes>& times) { return times.empty() ? nullptr : &times[index].at(stream); };
+    streams.push(stream_json(program->streams[stream], of_stream(page_.times), of_stream(page_.beside), sheet));
   }
   if (page_.times.empty()) ticks_ = std::max(ticks_, static_cast<std::int64_t>(moments));
   Json tiers = Json::array();
@@ -358,6 +378,8 @@ Json Writer::write() {
                        {"tables", tables_json()},
                        {"seconds_per_tick", seconds_per_tick_},
                        {"ticks", ticks_},
+                       {"times_name", page_.times_name},
+                       {"beside_name", page_.beside_name},
                        {"works", std::move(works)},
                        {"labels", labels_.names()},
                        {"label_works", labels_.works()},
@@ -367,6 +389,8 @@ Json Writer::write() {
 }
 
 }  // namespace
+
+std::string work_name(plan::StreamKind stream, std::string_view label) { return std::string(kWorks.at(work_of(stream, label)).second); }
 
 Json page_data(const Page& page) { return Writer(page).write(); }
 

@@ -1,8 +1,10 @@
-// The page of `plimsoll plan --html`: its data agree with the plan, and a browser shows it without a complaint.
+// The pages of `plimsoll plan --html` and of a training: their data agree with the plan, and a browser shows them without a complaint.
 #include <gtest/gtest.h>
 
 #include <algorithm>
 #include <set>
+
+#include <fmt/format.h>
 
 #include "cli/run_folder.h"
 
@@ -93,6 +95,36 @@ TEST_F(HtmlPage, ComparesStrategies) {
   for (const base::Json& row : table.at("rows").as_array()) EXPECT_EQ(row.size(), table.at("columns").size());
   EXPECT_EQ(table.at("rows").at(0).at(1).as_double(), printed_.at("candidates").at(0).at("step_seconds").as_double());
   EXPECT_EQ(data.at("tables").size(), 2u) << "and the whole training";
+}
+
+// What really ran, with two lists of times for every call, on one rank and on several.
+TEST_F(HtmlPage, OfATrainingHasPredictedBesideMeasured) {
+  for (const std::vector<std::string>& ranks :
+       {std::vector<std::string>{}, {"--ranks", "4", "--set", "strategy.pipe=2", "--set", "strategy.data=2", "--set", "model.layers=2"}}) {
+    std::vector<std::string> arguments{"train", "run.json", "--fresh", "--html", "page.html"};
+    arguments.insert(arguments.end(), ranks.begin(), ranks.end());
+    const Ended ended = folder_.plimsoll(arguments);
+    ASSERT_EQ(ended.exit_code, 0) << ended.err;
+    const std::string html = folder_.read("page.html");
+    EXPECT_EQ(html, folder_.read("out/page.html"));
+    const base::Json data = data_of(html);
+    EXPECT_EQ(data.at("times_name").as_string(), "measured");
+    EXPECT_EQ(data.at("classes").size(), ranks.empty() ? 1u : 2u);
+    for (const base::Json& of_class : data.at("classes").as_array()) {
+      for (const base::Json& stream : of_class.at("streams").as_array())
+        EXPECT_EQ(stream.at("spans").size(), 2 * stream.at("beside").size());
+    }
+    const base::Json& table = data.at("tables").at(0);
+    EXPECT_EQ(table.at("rows").at(0).at(0).as_string(), "step");
+    std::set<std::string> works;
+    for (const base::Json& row : table.at("rows").as_array()) {
+      works.insert(row.at(0).as_string());
+      EXPECT_GE(row.at(1).as_double(), 0.0);
+      EXPECT_GT(row.at(2).as_double(), 0.0);
+    }
+    for (const char* work : {"forward", "backward", "update"})
+      EXPECT_TRUE(works.contains(ranks.empty() ? work : fmt::format("pipe 1: {}", work))) << work;
+  }
 }
 
 class InABrowser : public HtmlPage, public testing::WithParamInterface<std::vector<std::string>> {};

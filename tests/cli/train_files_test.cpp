@@ -154,6 +154,7 @@ TEST_F(TrainFiles, NothingUnexpected) {
                                        "checkpoints/step-00000006/manifest.json",
                                        "events",
                                        "metrics.jsonl",
+                                       "page.html",
                                        "plan.json",
                                        "run.json"};
   EXPECT_EQ(kinds, expected);

@@ -21,6 +21,26 @@ if (drawn) (function gantt() {
   for (const ranks of data.classes) for (const stream of ranks.streams) for (let i = 0; i < stream.spans.length; i += 4) used.add(data.label_works[stream.spans[i]]);
   legend(element('legend'), [...used].sort((a, b) => a - b).map((index) => data.works[index]));
 
+  // Two lists of times for the same calls: the reader chooses which is drawn.
+  const times = element('gantt-times');
+  if (data.beside_name) {
+    element('gantt-times-label').hidden = false;
+    times.options[0].textContent = data.times_name;
+    times.options[1].textContent = data.beside_name;
+    for (const ranks of data.classes) for (const stream of ranks.streams) {
+      const first = stream.spans, second = first.slice();
+      for (let i = 0; i < stream.beside.length / 2; ++i) {
+        second[4 * i + 2] = stream.beside[2 * i];
+        second[4 * i + 3] = stream.beside[2 * i + 1];
+      }
+      stream.choices = {spans: first, beside: second};
+    }
+    times.addEventListener('change', () => {
+      for (const ranks of data.classes) for (const stream of ranks.streams) stream.spans = stream.choices[times.value];
+      redraw();
+    });
+  }
+
   const timed = data.seconds_per_tick > 0;
   element('timeline-about').textContent = timed
       ? 'Ranks that behave alike share their rows.'

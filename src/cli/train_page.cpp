@@ -1,0 +1,221 @@
+#include "cli/train_page.h"
+
+#include <algorithm>
+#include <cmath>
+#include <cstring>
+#include <map>
+#include <utility>
+
+#include <fmt/format.h>
+
+#include "base/error.h"
+#include "base/json.h"
+#include "cli/plan_outcome.h"
+#include "executor/sim/simulate.h"
+#include "train/this_machine.h"
+#include "train/together.h"
+
+namespace plimsoll::cli {
+
+namespace {
+
+using base::Json;
+using report::ClassTimes;
+
+constexpr std::int32_t kMostRanks = 64;
+constexpr std::size_t kMostInstructions = 300'000;  // of a step, all classes together
+constexpr std::size_t kUncounted = 2;               // steps
+constexpr std::size_t kShownClasses = 8;
+constexpr std::size_t kShownCalls = 15;
+
+const plan::Program& train_program(const plan::RankClass& rank_class) { return *plan::find_program(rank_class, "train"); }
+
+ClassTimes times_of(const plan::Program& program, const executor::Timeline& timeline) {
+  ClassTimes times(program.streams.size());
+  for (const executor::TimelineEvent& event : timeline.events) {
+    if (event.kernel.empty()) times[static_cast<std::size_t>(event.stream)].push_back({event.begin, event.end});
+  }
+  return times;
+}
+
+bool is_whole(const plan::Program& program, const ClassTimes& times) {
+  for (std::size_t stream = 0; stream < times.size(); ++stream) {
+    if (times[stream].size() != program.streams[stream].calls.size()) return false;
+  }
+  return true;
+}
+
+std::string packed(const ClassTimes& times) {
+  std::string bytes;
+  for (const std::vector<report::CallTime>& calls : times) {
+    for (const report::CallTime& call : calls) bytes.append(reinterpret_cast<const char*>(&call), sizeof call);
+  }
+  return bytes;
+}
+
+ClassTimes unpacked(const plan::Program& program, const std::string& bytes) {
+  ClassTimes times;
+  std::size_t at = 0;
+  for (const plan::Stream& stream : program.streams) {
+    std::vector<report::CallTime>& calls = times.emplace_back(stream.calls.size());
+    PLIMSOLL_CHECK(at + calls.size() * sizeof(report::CallTime) <= bytes.size(), "times of {} calls are missing", calls.size());
+    if (!calls.empty()) std::memcpy(calls.data(), bytes.data() + at, calls.size() * sizeof(report::CallTime));
+    at += calls.size() * sizeof(report::CallTime);
+  }
+  return times;
+}
+
+// Seconds of both, by a name.
+using Sums = std::map<std::string, std::pair<double, double>>;
+
+template <typename Name>
+Sums sums_of(const plan::Program& program, const ClassTimes& predicted, const ClassTimes& measured, const Name& name) {
+  Sums sums;
+  for (std::size_t stream = 0; stream < program.streams.size(); ++stream) {
+    for (std::size_t index = 0; index < program.streams[stream].calls.size(); ++index) {
+      std::pair<double, double>& sum = sums[name(program.streams[stream], program.streams[stream].calls[index])];
+      const auto seconds = [&](const ClassTimes& times) { return times[stream][index].end - times[stream][index].begin; };
+      sum.first += seconds(predicted);
+      sum.second += seconds(measured);
+    }
+  }
+  return sums;
+}
+
+Json::Array row_of(const std::string& what, double predicted, double measured) {
+  return {Json(what), Json(predicted), measured > 0.0 ? Json(measured) : Json(),
+          measured > 0.0 ? Json(predicted / measured - 1.0) : Json()};
+}
+
+report::PageTable table_of(std::string title, std::string about) {
+  using Format = report::PageTable::Format;
+  return {
+      .title = std::move(title),
+      .about = std::move(about),
+      .columns = {{"what", Format::text}, {"predicted", Format::seconds}, {"measured", Format::seconds}, {"difference", Format::percent}},
+      .rows = {},
+      .chosen = -1,
+      .refused = {}};
+}
+
+struct Comparison {
+  const TrainedRun& trained;
+  const std::vector<ClassTimes>& predicted;
+  double predicted_step = 0.0;
+
+  std::string named(const plan::RankClass& rank_class, const std::string& what) const {
+    return trained.plan.classes.size() == 1 ? what : fmt::format("{}: {}", rank_class.name, what);
+  }
+
+  report::PageTable works() const {
+    report::PageTable table = table_of("Predicted and measured",
+                                       "A step, and of the traced one the time that calls of each kind took, waiting for others included.");
+    table.rows.push_back(row_of("step", predicted_step, trained.step_seconds));
+    table.chosen = 0;
+    for (std::size_t index = 0; index < std::min(kShownClasses, trained.times.size()); ++index) {
+      const plan::RankClass& rank_class = trained.plan.classes[index];
+      const Sums sums =
+          sums_of(train_program(rank_class), predicted[index], trained.times[index],
+                  [](const plan::Stream& stream, const plan::Call& call) { return report::work_name(stream.kind, call.label); });
+      for (const auto& [name, sum] : sums) table.rows.push_back(row_of(named(rank_class, name), sum.first, sum.second));
+    }
+    return table;
+  }
+
+  report::PageTable calls() const {
+    report::PageTable table = table_of("Where the two differ most", "Calls of the traced step by name, micro-batches together.");
+    struct Row {
+      std::string name;
+      double predicted;
+      double measured;
+    };
+    std::vector<Row> rows;
+    for (std::size_t index = 0; index < trained.times.size(); ++index) {
+      const plan::RankClass& rank_class = trained.plan.classes[index];
+      for (const auto& [name, sum] : sums_of(train_program(rank_class), predicted[index], trained.times[index],
+                                             [](const plan::Stream&, const plan::Call& call) { return call.label; }))
+        rows.push_back({named(rank_class, name), sum.first, sum.second});
+    }
+    std::stable_sort(rows.begin(), rows.end(),
+                     [](const Row& a, const Row& b) { return std::abs(a.predicted - a.measured) > std::abs(b.predicted - b.measured); });
+    rows.resize(std::min(rows.size(), kShownCalls));
+    for (const Row& row : rows) table.rows.push_back(row_of(row.name, row.predicted, row.measured));
+    return table;
+  }
+};
+
+}  // namespace
+
+void StepSeconds::on(const observe::Event& event) {
+  if (const auto* step = std::get_if<observe::StepDone>(&event)) seconds_.push_back(step->seconds);
+}
+
+double StepSeconds::median() const {
+  if (seconds_.empty()) return 0.0;
+  const std::size_t first = seconds_.size() > kUncounted ? kUncounted : seconds_.size() - 1;
+  std::vector<double> counted(seconds_.begin() + static_cast<std::ptrdiff_t>(first), seconds_.end());
+  const auto middle = counted.begin() + static_cast<std::ptrdiff_t>(counted.size() / 2);
+  std::nth_element(counted.begin(), middle, counted.end());
+  return *middle;
+}
+
+bool is_drawn(const plan::Plan& plan) {
+  if (plan.mesh.ranks() > kMostRanks) return false;
+  std::size_t instructions = 0;
+  for (const plan::RankClass& rank_class : plan.classes) {
+    for (const plan::Stream& stream : train_program(rank_class).streams) {
+      for (const plan::Call& call : stream.calls) instructions += plan.procedures[call.procedure].instructions.size();
+    }
+  }
+  return instructions <= kMostInstructions;
+}
+
+std::vector<ClassTimes> gathered_times(train::Session& session, const executor::Timeline& timeline) {
+  const plan::Plan& plan = session.plan();
+  const plan::RankClass& own = plan::class_of(plan, session.rank());
+  const ClassTimes times = times_of(train_program(own), timeline);
+  const bool speaks = own.ranks.front() == session.rank() && is_whole(train_program(own), times);
+  const std::vector<std::string> all = train::tell_all(session.world(), speaks ? packed(times) : std::string());
+  std::vector<ClassTimes> gathered;
+  for (const plan::RankClass& rank_class : plan.classes) {
+    const std::string& bytes = all[static_cast<std::size_t>(rank_class.ranks.front())];
+    if (bytes.empty()) return {};
+    gathered.push_back(unpacked(train_program(rank_class), bytes));
+  }
+  return gathered;
+}
+
+std::string train_page(io::FileSystem& file_system, const TrainedRun& trained) {
+  const cluster::Cluster cluster = train::open_cluster(file_system, "this", trained.run, trained.plan.mesh.ranks());
+  const executor::sim::Result result = executor::sim::simulate(trained.plan, cluster, {.spans = true});
+  const double predicted = result.seconds / static_cast<double>(trained.run.strategy.flush_every);
+  const auto tokens = static_cast<double>(trained.run.batch.global * trained.run.batch.sequence);
+  plan::Plan bare;
+  bare.model = trained.plan.model;
+  bare.strategy = trained.plan.strategy;
+  bare.notes = trained.plan.notes;
+  report::Page page{.plan = is_drawn(trained.plan) ? trained.plan : bare,
+                    .capacity = trained.capacity.device,
+                    .reserve = trained.capacity.reserve,
+                    .times = trained.times,
+                    .times_name = "measured",
+                    .figures = {{"step, measured", seconds_text(trained.step_seconds)},
+                                {"step, predicted", seconds_text(predicted)},
+                                {"difference", fmt::format("{:+.1f}%", 100.0 * (predicted / trained.step_seconds - 1.0))},
+                                {"tokens/s", count_text(tokens / trained.step_seconds)},
+                                {"TFLOP/s a device", fmt::format("{:.4g}", result.model_flops / static_cast<double>(result.ranks) /
+                                                                               (result.seconds / predicted * trained.step_seconds) / 1e12)},
+                                {"this machine", cluster.origin}},
+                    .tables = {}};
+  const std::vector<ClassTimes> simulated = class_times(trained.plan, result);
+  const Comparison comparison{.trained = trained, .predicted = simulated, .predicted_step = predicted};
+  page.tables.push_back(comparison.works());
+  if (!trained.times.empty()) {
+    page.beside = simulated;
+    page.beside_name = "predicted";
+    page.tables.push_back(comparison.calls());
+  }
+  return report::page_html(page);
+}
+
+}  // namespace plimsoll::cli
