@@ -1,18 +1,24 @@
 // Whole training steps of a preset model on random tokens, the planning of them, or where their time goes:
 //   bench_steps --model gpt2 --samples 4 --sequence 256 --precision f32 --threads 2
 //   bench_steps --plan --steps 20      # times plan_session instead of steps
-//   bench_steps --profile              # one step by kernel, as a table
+//   bench_steps --profile              # one step by kernel, as a table, and what bounds it
+//   bench_steps --model gpt2-xl --layers 60 --width 2048 --offload optimizer=host:0.5 --offload params=host
 // bench/gpt2.py runs it side by side with bench/peers/torch_train.py; a step does the same work there.
 #include <atomic>
+#include <fstream>
 #include <map>
 #include <thread>
+
+#include <fmt/ranges.h>
 
 #include "base/random.h"
 #include "collectives/local/threads.h"
 #include "config/run.h"
+#include "executor/core/bounds.h"
 #include "lowering/fit.h"
 #include "model/model.h"
 #include "serve.h"
+#include "strategy/legality.h"
 #include "train/session.h"
 #include "train/setup.h"
 
@@ -29,7 +35,16 @@ struct Options {
   double clip = 0.0;
   model::Precision precision = model::Precision::f32;
   std::int64_t fp8_history = 0;
-  bool host_optimizer = false;
+  std::vector<std::string> offload;  // "optimizer=host:0.5"
+  std::int64_t layers = 0;           // 0: the preset's
+  std::int64_t width = 0;
+  std::int64_t heads = 0;
+  std::int64_t micro_batches = 1;  // `samples` are those of each
+  std::int64_t bucket = 0;         // bytes; 0: the strategy's own
+  std::int64_t prefetch = 0;
+  bool delayed = false;
+  double device_limit = 0.0;  // GiB
+  std::string disk_folder = "/tmp";
   std::int64_t data = 1;    // data ranks, as threads; `samples` are those of all of them
   std::int64_t tensor = 1;  // tensor ranks
   std::int64_t zero = 0;
@@ -55,7 +70,17 @@ void add_options(CLI::App& app, Options& options) {
   app.add_option("--clip", options.clip, "global gradient norm; 0 = off")->check(CLI::NonNegativeNumber)->capture_default_str();
   app.add_option("--precision", options.precision, "f32, bf16, fp16 or fp8")->transform(CLI::CheckedTransformer(precisions));
   app.add_option("--fp8-history", options.fp8_history, "fp8: delayed scaling by so many steps; 0: current scaling");
-  app.add_flag("--host-optimizer", options.host_optimizer, "optimizer state in the host's memory");
+  app.add_option("--offload", options.offload,
+                 "optimizer, params, gradients or activations in a slower tier: optimizer=host, optimizer=disk:0.3");
+  app.add_option("--layers", options.layers, "instead of the preset's")->check(CLI::PositiveNumber);
+  app.add_option("--width", options.width, "instead of the preset's, with four times it in the MLP")->check(CLI::PositiveNumber);
+  app.add_option("--heads", options.heads, "instead of the preset's")->check(CLI::PositiveNumber);
+  app.add_option("--micro-batches", options.micro_batches, "in a step, each of --samples")->check(CLI::PositiveNumber);
+  app.add_option("--bucket", options.bucket, "bytes")->check(CLI::PositiveNumber);
+  app.add_option("--prefetch", options.prefetch, "blocks")->check(CLI::PositiveNumber);
+  app.add_flag("--delayed", options.delayed, "updates are made beside the next step");
+  app.add_option("--device-limit", options.device_limit, "GiB of device memory for the plan");
+  app.add_option("--disk-folder", options.disk_folder, "of the disk tier");
   app.add_option("--data", options.data, "data ranks, as threads, each with --threads; --samples are those of all")
       ->check(CLI::PositiveNumber);
   app.add_option("--tensor", options.tensor, "tensor ranks")->check(CLI::PositiveNumber);
@@ -72,13 +97,38 @@ void add_options(CLI::App& app, Options& options) {
   app.add_option("--device", options.device, "cpu or cuda")->transform(CLI::CheckedTransformer(devices));
   app.add_flag("--any-order", options.any_order, "not deterministic: kernels may add in any order");
   auto* plan = app.add_flag("--plan", options.plan, "time planning instead of steps");
-  app.add_flag("--profile", options.profile, "print one step's time by kernel")->excludes(plan);
+  app.add_flag("--profile", options.profile, "also print one step's time by kernel and what bounds it")->excludes(plan);
 }
 
 model::Model model_of(const Options& options) {
   model::Model model = *model::preset(options.model);
+  if (options.layers > 0) model.layers = options.layers;
+  if (options.heads > 0) model.heads = model.kv_heads = options.heads;
+  if (options.width > 0) {
+    model.width = options.width;
+    model.ffn = 4 * options.width;
+  }
+  if (options.width > 0 || options.heads > 0) model.head_dim = model.width / model.heads;
   model.dropout = model.attention_dropout = model.embedding_dropout = options.dropout;
   return model;
+}
+
+// "optimizer=host:0.5" adds to what is there.
+void add_share(strategy::Offload& offload, const std::string& text) {
+  const std::size_t equals = text.find('=');
+  const std::size_t colon = text.find(':');
+  const std::string what = text.substr(0, equals);
+  const std::string tier =
+      equals == std::string::npos ? "" : text.substr(equals + 1, colon == std::string::npos ? colon : colon - equals - 1);
+  const double share = colon == std::string::npos ? 1.0 : std::stod(text.substr(colon + 1));
+  strategy::TierShare* to = what == "optimizer"     ? &offload.optimizer
+                            : what == "params"      ? &offload.params
+                            : what == "gradients"   ? &offload.gradients
+                            : what == "activations" ? &offload.activations
+                                                    : nullptr;
+  if (to == nullptr || (tier != "host" && tier != "disk"))
+    base::bad_input("--offload is \"{}\", expected WHAT=TIER or WHAT=TIER:SHARE, such as optimizer=host:0.5", text);
+  (tier == "host" ? to->host : to->disk) = share;
 }
 
 // What of a run file matters outside the session's own options.
@@ -94,6 +144,7 @@ train::SessionOptions session_options(const Options& options) {
   training.micro_batch = {options.samples / options.data, options.sequence};
   training.optimizer.clip = options.clip;
   training.amax_history = options.fp8_history;
+  training.accumulates = options.micro_batches > 1;
   strategy::Strategy strategy;
   strategy.data = options.data;
   strategy.tensor = options.tensor;
@@ -101,15 +152,23 @@ train::SessionOptions session_options(const Options& options) {
   strategy.recompute = options.recompute;
   strategy.recompute_every = options.recompute_every;
   strategy.recompute_memory = options.recompute_memory;
-  if (options.host_optimizer) strategy.offload.optimizer.host = 1.0;
+  for (const std::string& text : options.offload) add_share(strategy.offload, text);
+  if (options.bucket > 0) strategy.bucket = base::Bytes{options.bucket};
+  if (options.prefetch > 0) strategy.prefetch = options.prefetch;
+  strategy.delayed_update = options.delayed;
+  strategy::require_legal(strategy);
   return {.forward = train::forward_of(model_of(options)),
           .name = options.model,
           .training = training,
+          .micro_batches = static_cast<std::int32_t>(options.micro_batches),
           .strategy = strategy,
           .backend = &train::backend_of(run_of(options)),
+          .disk_folder = options.disk_folder,
           .deterministic = !options.any_order,
           .threads = options.serve.threads};
 }
+
+std::int64_t tokens_of(const Options& options) { return options.samples * options.sequence * options.micro_batches; }
 
 // One batch serves all steps, as it does for the peer.
 std::vector<std::int32_t> draw_tokens(const Options& options) {
@@ -122,12 +181,12 @@ std::vector<std::int32_t> draw_tokens(const Options& options) {
 }
 
 // Each data rank has its part of the batch.
-void fill_inputs(train::Session& session, const Options& options, const std::vector<std::int32_t>& drawn) {
+void fill_micro_batch(train::Session& session, const Options& options, const std::vector<std::int32_t>& drawn, std::int32_t micro_batch) {
   const auto first =
       static_cast<std::size_t>(session.plan().mesh.place(ops::Axis::data, session.rank()) * (options.samples / options.data));
-  const auto tokens = session.input("train", "tokens", 0);
-  const auto targets = session.input("train", "targets", 0);
-  const auto positions = session.input("train", "positions", 0);
+  const auto tokens = session.input("train", "tokens", micro_batch);
+  const auto targets = session.input("train", "targets", micro_batch);
+  const auto positions = session.input("train", "positions", micro_batch);
   const auto length = static_cast<std::size_t>(options.sequence);
   for (std::size_t index = 0; index < tokens.size(); ++index) {
     const std::size_t place = index % length;
@@ -136,8 +195,13 @@ void fill_inputs(train::Session& session, const Options& options, const std::vec
     targets[index] = drawn[in_stream + 1];
     if (!positions.empty()) positions[index] = static_cast<std::int32_t>(place);
   }
-  const auto samples = session.input("train", "samples", 0);
+  const auto samples = session.input("train", "samples", micro_batch);
   for (std::size_t sample = 0; sample < samples.size(); ++sample) samples[sample] = static_cast<std::int32_t>(first + sample);
+}
+
+void fill_inputs(train::Session& session, const Options& options, const std::vector<std::int32_t>& drawn) {
+  for (std::int32_t micro_batch = 0; micro_batch < options.micro_batches; ++micro_batch)
+    fill_micro_batch(session, options, drawn, micro_batch);
 }
 
 // The ranks beside the first: threads that take a step whenever it does.
@@ -154,7 +218,7 @@ class Others {
           wanted_.wait(number - 1);
           if (wanted_.load() == kEnd) return;
           fill_inputs(session, options, drawn);
-          session.step({.learning_rate = 3e-4f, .step = number, .valid_targets = options.samples * options.sequence});
+          session.step({.learning_rate = 3e-4f, .step = number, .valid_targets = tokens_of(options)});
         }
       });
     }
@@ -179,6 +243,8 @@ base::Json describe_work(const Options& options) {
                              {"parameters", model::parameter_count(model_of(options))},
                              {"batch", options.samples},
                              {"sequence", options.sequence},
+                             {"micro_batches", options.micro_batches},
+                             {"offload", fmt::format("{}", fmt::join(options.offload, " "))},
                              {"dropout", options.dropout},
                              {"precision", config::name_of(options.precision)},
                              {"clip", options.clip},
@@ -186,8 +252,7 @@ base::Json describe_work(const Options& options) {
                              {"deterministic", !options.any_order}});
 }
 
-void print_profile(const std::function<void(executor::Timeline*)>& step, int warmup) {
-  for (int index = 0; index < warmup; ++index) step(nullptr);
+void print_profile(const plan::Plan& plan, const std::function<void(executor::Timeline*)>& step) {
   executor::Timeline timeline;
   const double total = bench::timed([&] { step(&timeline); }).wall;
   double inside = 0.0;
@@ -198,6 +263,7 @@ void print_profile(const std::function<void(executor::Timeline*)>& step, int war
   }
   fmt::print("{:>9.2f} {:>5.1f}%        between kernels\n{:>9.2f} 100.0%        the step\n", (total - inside) * 1e3,
              100.0 * (total - inside) / total, total * 1e3);
+  fmt::print("{}\n", executor::to_string(executor::bounds_of(*plan::find_program(plan.classes.at(0), "train"), timeline)));
 }
 
 // What of the best step was computation and what were collectives, in seconds that this rank's threads computed.
@@ -227,21 +293,47 @@ void run_plans(const Options& options) {
   });
 }
 
+double seconds_since_start() {
+  static const auto start = std::chrono::steady_clock::now();
+  return std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count();
+}
+
+// What the process holds now.
+std::int64_t rss_bytes() {
+  std::ifstream statm("/proc/self/statm");
+  std::int64_t pages = 0;
+  std::int64_t resident = 0;
+  statm >> pages >> resident;
+  return resident * sysconf(_SC_PAGESIZE);
+}
+
+// As a card of that size would refuse.
+void require_limit(const Options& options) {
+  if (options.device_limit == 0.0) return;
+  const base::Bytes limit{static_cast<std::int64_t>(options.device_limit * (std::int64_t{1} << 30))};
+  const base::Bytes arena = train::plan_session(session_options(options)).classes.at(0).arena[static_cast<std::size_t>(plan::Tier::device)];
+  if (arena > limit)
+    base::not_legal("the plan needs {} of device memory, and --device-limit is {}", base::to_string(arena), base::to_string(limit));
+}
+
 void run_steps(const Options& options) {
   const base::Bytes reserve = train::capacity_of(run_of(options)).reserve;  // before the arena counts as memory in use
   collectives::local::ThreadWorld world(static_cast<int>(options.data * options.tensor));
   Others others(options, world);
   train::SessionOptions own = session_options(options);
   if (options.data * options.tensor > 1) own.transport = &world.transport(0);
+  require_limit(options);
   train::Session session(own);
-  const std::int64_t tokens = options.samples * options.sequence;
+  const std::int64_t tokens = tokens_of(options);
   const std::vector<std::int32_t> drawn = draw_tokens(options);
   std::vector<double> losses;
+  double first_step = 0.0;  // from the start of the process to its end
   const auto step = [&](executor::Timeline* timeline) {
     const auto number = static_cast<std::uint32_t>(losses.size() + 1);
     others.step(number);
     fill_inputs(session, options, drawn);  // their memory is used for other things later in a step
     losses.push_back(session.step({.learning_rate = 3e-4f, .step = number, .valid_targets = tokens}, timeline).loss);
+    if (losses.size() == 1) first_step = seconds_since_start();
   };
   const bool several = options.data * options.tensor > 1;
   Shares shares;
@@ -250,7 +342,6 @@ void run_steps(const Options& options) {
     const double seconds = bench::timed([&] { step(&timeline); }).wall;
     shares.note(seconds, timeline);
   };
-  if (options.profile) return print_profile(step, options.serve.warmup);
   bench::serve(
       options.serve, [&] { several ? noted_step() : step(nullptr); },
       [&](double best) {
@@ -260,6 +351,9 @@ void run_steps(const Options& options) {
                              {"tokens_per_second", static_cast<double>(tokens) / best},
                              {"arena_bytes", session.plan().classes.at(0).arena[static_cast<std::size_t>(plan::Tier::device)].count},
                              {"host_arena_bytes", session.plan().classes.at(0).arena[static_cast<std::size_t>(plan::Tier::host)].count},
+                             {"disk_arena_bytes", session.plan().classes.at(0).arena[static_cast<std::size_t>(plan::Tier::disk)].count},
+                             {"rss_bytes", rss_bytes()},
+                             {"first_step_seconds", first_step},
                              {"activation_bytes", lowering::most_activations(session.plan()).count},
                              {"reserve_bytes", reserve.count}});
         if (several) {
@@ -268,11 +362,13 @@ void run_steps(const Options& options) {
         }
         return summary;
       });
+  if (options.profile) print_profile(session.plan(), step);
 }
 
 }  // namespace
 
 int main(int count, char** arguments) {
+  seconds_since_start();
   CLI::App app("Times training steps on random tokens");
   Options options;
   add_options(app, options);

@@ -1,5 +1,7 @@
 #include "cli/app.h"
 
+#include <map>
+
 #include <fmt/format.h>
 
 #include "base/text.h"
@@ -114,6 +116,11 @@ void add_calibrate(CLI::App& app) {
   CLI::App* command = app.add_subcommand("calibrate", "measure this machine (under two minutes), for simulate and plan --cluster this");
   command->add_option("--out", options->out, "store the measurements in this file; else where \"this\" is looked for")->type_name("FILE");
   command->add_option("--scratch", options->scratch, "a folder on the disk to measure")->type_name("FOLDER")->capture_default_str();
+  std::map<std::string, config::Device> devices;
+  for (const auto device : {config::Device::cpu, config::Device::cuda, config::Device::automatic})
+    devices.emplace(config::name_of(device), device);
+  command->add_option("--device", options->device, "cpu, cuda, or auto: the GPU where there is one")
+      ->transform(CLI::CheckedTransformer(devices));
   add_json(*command, options->json);
   command->callback([options] { calibrate_command(*options); });
 }

@@ -7,8 +7,11 @@
 #include "base/json.h"
 #include "cli/commands.h"
 #include "cluster/file.h"
+#include "executor/cpu/cpu_backend.h"
 #include "io/posix_file_system.h"
 #include "train/calibrate.h"
+#include "train/calibrate_gpu.h"
+#include "train/setup.h"
 
 namespace plimsoll::cli {
 
@@ -18,7 +21,11 @@ void calibrate_command(const CalibrateOptions& options) {
   const bool talks = !options.json && isatty(STDERR_FILENO) != 0;
   train::CalibrationOptions asked{.scratch = options.scratch};
   if (talks) asked.progress = [](std::string_view what) { fmt::print(stderr, "measuring {}\n", what); };
-  const cluster::Cluster cluster = train::calibrate(file_system, asked);
+  config::Run where;
+  where.device = options.device;
+  const executor::Backend& backend = train::backend_of(where);
+  cluster::Cluster cluster = train::calibrate(file_system, asked);
+  if (backend.name() != executor::cpu_backend().name()) cluster = train::calibrate_gpu(backend, std::move(cluster), asked);
   const io::Path path = options.out.empty() ? train::calibration_path() : io::Path(options.out);
   train::store_calibration(file_system, path, cluster);
   if (options.json) {

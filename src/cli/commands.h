@@ -6,6 +6,8 @@
 #include <string>
 #include <vector>
 
+#include "config/run.h"
+
 namespace plimsoll::cli {
 
 // What every command that reads a run file takes.
@@ -56,6 +58,7 @@ struct SimulateOptions {
 struct CalibrateOptions {
   std::string out;  // empty: where "this" is looked for
   std::string scratch = ".";
+  config::Device device = config::Device::automatic;
   bool json = false;
 };
 

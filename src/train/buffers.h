@@ -26,6 +26,7 @@ class Buffers {
   std::byte* bytes(const std::string& name, plan::Access access = plan::Access::update) const;
   // On a drive, without a view; see Executor::read.
   bool on_disk(const std::string& name) const { return buffer(name).tier == plan::Tier::disk; }
+  bool in_host_memory(const std::string& name) const { return executor_.is_in_host_memory(find(name)); }
   void read(const std::string& name, std::int64_t first, std::span<std::byte> out) const { executor_.read(find(name), first, out); }
   void write(const std::string& name, std::int64_t first, std::span<const std::byte> data) const {
     executor_.write(find(name), first, data);

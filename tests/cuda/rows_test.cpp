@@ -1,5 +1,5 @@
 // What the cases of tests/ops are too small for: row kernels at the widths of real models, sums over many rows and tokens, several
-// tensors in one launch; and the promises of same bits as the processor's: dropout's mask, sums of losses and squares.
+// tensors in one launch; and the promises of same bits as the processor's: dropout's mask, sums of losses and squares, updates.
 #include <algorithm>
 
 #include <gtest/gtest.h>
@@ -154,6 +154,27 @@ std::vector<Bytes> on_processor(const Case& test, const std::vector<Bytes>& inpu
   const std::vector<TensorType> output_types = test.output_types();
   const ops::KernelChoice choice = cpu::choose({test.op, input_types, output_types, 1, true});
   return run_case(cpu::kernel_named(choice.name), test, inputs, {});
+}
+
+// So state may be updated where it lies, and a run does not depend on where that is.
+TEST(DeviceRows, UpdatesHaveTheProcessorsBits) {
+  const Shape shape{33'001};
+  for (const std::int64_t updates : {0, 1, 5, 999, 123'456}) {
+    ops::StepScalars scalars = mid_run();
+    scalars.updates = updates;
+    for (const DType gradient : kTypes) {
+      for (const bool flag : {false, true}) {
+        const ops::AdamUpdate adam{.beta2 = flag ? 0.95 : 0.999, .weight_decay = 0.1, .decoupled = flag, .copy = flag};
+        const ops::SgdUpdate sgd{.momentum = flag ? 0.9 : 0.0, .weight_decay = 0.1, .copy = flag};
+        for (const Case& test :
+             {adam_case(adam, shape, gradient, DType::bf16, scalars), sgd_case(sgd, shape, gradient, DType::f16, scalars)}) {
+          const std::vector<Bytes> inputs = encoded(draw_inputs(test), test);
+          EXPECT_EQ(run_on_device(chosen(test), test, inputs, device_memory(), {}), on_processor(test, inputs))
+              << test.name() << ", update " << updates;
+        }
+      }
+    }
+  }
 }
 
 TEST(DeviceRows, SumsHaveTheProcessorsBits) {

@@ -1,4 +1,6 @@
+#include "kernels/cpu/update_and_cast.h"
 #include "kernels_rows/harness.h"
+#include "ops/adam_step.h"
 
 namespace plimsoll::kernels::cpu::testing {
 namespace {
@@ -119,6 +121,58 @@ TEST(Updates, WriteNothingWhenSkipped) {
   sgd.run(ops::SgdUpdate{.momentum = 0.9}, 2);
   for (std::size_t index = 0; index < adam_before.size(); ++index) EXPECT_TRUE(adam.operands[index] == adam_before[index]);
   for (std::size_t index = 0; index < sgd_before.size(); ++index) EXPECT_TRUE(sgd.operands[index] == sgd_before[index]);
+}
+
+// One pass that leaves what two leave, in a step that is skipped too, wherever the result lies.
+void check_update_and_cast(const ops::Op& op, std::size_t states, DType gradient, DType cast_dtype, std::int64_t count, bool skip) {
+  Update apart(gradient, std::vector<DType>(states, DType::f32), count, 6, 0.5f);
+  apart.scalars.as<ops::StepScalars>()->skip = skip ? 1 : 0;
+  const Update before = apart;
+  apart.run(op, 2);
+  Data expected({cast_dtype, Shape{count}});
+  narrow(cast_dtype, apart.operands[0].as<float>(), expected.as<std::byte>(), count);
+  Data padded({cast_dtype, Shape{count + 4}});
+  for (std::int64_t shift : {0, 1, 3}) {
+    Update now = before;
+    std::vector<Tensor> in{now.scalars.tensor(), now.gradient.tensor()}, out;
+    for (Data& operand : now.operands) in.push_back(operand.tensor()), out.push_back(operand.tensor());
+    std::byte* to = padded.as<std::byte>() + shift * base::size_of(cast_dtype);
+    run_update_and_cast({.op = op, .inputs = in, .outputs = out, .threads = 2}, {to, {cast_dtype, Shape{count}}});
+    for (std::size_t index = 0; index < states; ++index) EXPECT_TRUE(now.operands[index] == apart.operands[index]);
+    EXPECT_EQ(std::memcmp(to, expected.bytes(), static_cast<std::size_t>(expected.type.bytes())), 0)
+        << ops::name_of(op) << " of " << count << " to " << base::name_of(cast_dtype) << (skip ? ", skipped" : "");
+  }
+}
+
+TEST(UpdateAndCast, IsTheUpdateAndThenTheCast) {
+  for (DType gradient : kFloats) {
+    for (DType cast_dtype : kFloats) {
+      for (std::int64_t count : {1, 1000, 33001, 100'000}) {
+        for (bool skip : {false, true}) {
+          check_update_and_cast(ops::AdamUpdate{.weight_decay = 0.1}, 3, gradient, cast_dtype, count, skip);
+          check_update_and_cast(ops::SgdUpdate{.momentum = 0.9}, 2, gradient, cast_dtype, count, skip);
+          check_update_and_cast(ops::SgdUpdate{}, 1, gradient, cast_dtype, count, skip);
+        }
+      }
+    }
+  }
+  EXPECT_TRUE(updates_and_casts("adam_update.simd"));
+  EXPECT_FALSE(updates_and_casts("adam_update.reference"));
+}
+
+TEST(AdamStep, IsTheFormulaInDoubles) {
+  for (std::int64_t t : {1, 2, 3, 10, 999, 1000, 65536, 1'000'001}) {
+    for (bool decoupled : {false, true}) {
+      const ops::AdamStep step =
+          ops::adam_step({.beta1 = 0.9, .beta2 = 0.999, .weight_decay = 0.1, .decoupled = decoupled}, 3e-4f, 0.25f, t);
+      const double lr = 3e-4f;
+      EXPECT_EQ(step.multiplier, 0.25f);
+      EXPECT_FLOAT_EQ(step.coupled_decay, decoupled ? 0.0f : 0.1f);
+      EXPECT_FLOAT_EQ(step.keep, decoupled ? static_cast<float>(1.0 - lr * 0.1) : 1.0f);
+      EXPECT_FLOAT_EQ(step.rate, static_cast<float>(lr / (1.0 - std::pow(0.9, static_cast<double>(t)))));
+      EXPECT_FLOAT_EQ(step.spread, static_cast<float>(1.0 / std::sqrt(1.0 - std::pow(0.999, static_cast<double>(t)))));
+    }
+  }
 }
 
 }  // namespace

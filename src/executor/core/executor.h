@@ -45,6 +45,10 @@ class Executor {
     std::memcpy(host_view(buffer, plan::Access::update) + first, data.data(), data.size());
   }
 
+  // Whether the view is where the buffer lies. What is not is better written piece by piece with write(): views of a device's buffers are
+  // memory of the host too.
+  virtual bool is_in_host_memory(plan::BufferId buffer) const { return rank_class().buffers[buffer].tier != plan::Tier::disk; }
+
   // (optional) As of the last second; nullopt where the device tells nothing.
   virtual std::optional<DeviceReading> reading() { return std::nullopt; }
 

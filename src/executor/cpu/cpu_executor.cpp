@@ -9,11 +9,11 @@
 #include <optional>
 
 #include "base/error.h"
+#include "executor/core/disk_tier.h"
 #include "executor/core/peers.h"
 #include "executor/core/stream_workers.h"
 #include "executor/core/tokens.h"
 #include "kernels/cpu/table.h"
-#include "storage/disk/block_store.h"
 #include "storage/host_arena.h"
 
 namespace plimsoll::executor {
@@ -71,7 +71,7 @@ class CpuExecutor final : public Executor {
         transport_(options.transport),
         arenas_{storage::HostArena(class_.arena[static_cast<std::size_t>(plan::Tier::device)]),
                 storage::HostArena(class_.arena[static_cast<std::size_t>(plan::Tier::host)])},
-        disk_(open_disk(class_, options)),
+        disk_(class_, options),
         peers_(plan, options.rank, options.transport) {
     for (const plan::Procedure& procedure : plan_.procedures) procedures_.push_back(prepare(procedure));
     std::size_t streams = 1;
@@ -93,26 +93,17 @@ class CpuExecutor final : public Executor {
   void read(plan::BufferId id, std::int64_t first, std::span<std::byte> out) override {
     const plan::Buffer& buffer = class_.buffers[id];
     if (buffer.tier != plan::Tier::disk) return Executor::read(id, first, out);
-    disk_->read_part({buffer.offset.count, buffer.type.bytes()}, first, out);
+    disk_.read(buffer, first, out);
   }
   void write(plan::BufferId id, std::int64_t first, std::span<const std::byte> data) override {
     const plan::Buffer& buffer = class_.buffers[id];
     if (buffer.tier != plan::Tier::disk) return Executor::write(id, first, data);
-    disk_->write_part({buffer.offset.count, buffer.type.bytes()}, first, data);
+    disk_.write(buffer, first, data);
   }
   const plan::RankClass& rank_class() const override { return class_; }
   std::int64_t data_place() const override { return shard_place_; }
 
  private:
-  static std::unique_ptr<storage::disk::BlockStore> open_disk(const plan::RankClass& rank_class, const ExecutorOptions& options) {
-    const base::Bytes size = rank_class.arena[static_cast<std::size_t>(plan::Tier::disk)];
-    if (size.count == 0) return nullptr;
-    PLIMSOLL_CHECK(options.file_system != nullptr, "a plan with a disk tier and no files");
-    storage::disk::check_folder(*options.file_system, options.disk_folder, size);
-    return std::make_unique<storage::disk::BlockStore>(
-        *options.file_system, storage::disk::BlockStoreOptions{.folder = options.disk_folder, .size = size, .rank = options.rank});
-  }
-
   std::byte* address(plan::BufferId id) const {
     const plan::Buffer& buffer = class_.buffers[id];
     PLIMSOLL_CHECK(buffer.tier != plan::Tier::disk, "{} is on disk", buffer.name);
@@ -220,8 +211,9 @@ class CpuExecutor final : public Executor {
     const Watch::Moment begin = watch.now();
     const plan::Procedure& procedure = plan_.procedures[resolved.call->procedure];
     const std::vector<PreparedInstruction>& instructions = procedures_[resolved.call->procedure.index];
-    if (!instructions.empty() && touches_disk(instructions.front())) {
-      run_disk_copies(procedure, resolved);
+    if (!instructions.empty() && DiskTier::touches(procedure.instructions.front())) {
+      disk_.copy(procedure, *resolved.call, shard_place_,
+                 [&](const plan::Operand& operand) { return address_of(procedure, resolved, operand); });
       watch.note(instructions.front().name, instructions.front().detail, resolved.call->micro_batch, begin);
     } else {
       for (const PreparedInstruction& instruction : instructions) run_instruction(procedure, resolved, instruction, watch);
@@ -273,31 +265,6 @@ class CpuExecutor final : public Executor {
     return {address_of(procedure, resolved, operand), static_cast<std::size_t>(operand.type.bytes())};
   }
 
-  std::int64_t place_on_disk(const ResolvedCall& resolved, const plan::Operand& operand) const {
-    const plan::Buffer& buffer = class_.buffers[resolved.call->bindings[operand.index]];
-    return buffer.offset.count + shard_place_ * operand.shard.count + operand.offset.count;
-  }
-
-  static bool touches_disk(const PreparedInstruction& instruction) {
-    return instruction.copy != nullptr && (instruction.copy->op.from == plan::Tier::disk || instruction.copy->op.to == plan::Tier::disk);
-  }
-
-  // All copies of a call of a disk stream, in one go.
-  void run_disk_copies(const plan::Procedure& procedure, const ResolvedCall& resolved) {
-    std::vector<storage::disk::BlockStore::Reading> read;
-    std::vector<storage::disk::BlockStore::Writing> written;
-    for (const plan::Instruction& instruction : procedure.instructions) {
-      const auto& copy = std::get<plan::Copy>(instruction);
-      if (copy.op.from == plan::Tier::disk) {
-        read.push_back({place_on_disk(resolved, copy.from), memory_of(procedure, resolved, copy.to)});
-      } else {
-        written.push_back({place_on_disk(resolved, copy.to), memory_of(procedure, resolved, copy.from)});
-      }
-    }
-    if (!read.empty()) disk_->read(read);
-    if (!written.empty()) disk_->write(written);
-  }
-
   void run_collective(const plan::Procedure& procedure, const ResolvedCall& resolved, const plan::Collective& collective) {
     const auto tensor = [&](const plan::Operand& operand) { return Peers::Tensor{address_of(procedure, resolved, operand), operand.type}; };
     for (std::size_t index = 0; index < collective.inputs.size(); ++index)
@@ -316,7 +283,7 @@ class CpuExecutor final : public Executor {
   std::int64_t shard_place_;  // which shard of a shared buffer is this rank's
   collectives::Transport* transport_;
   std::array<storage::HostArena, 2> arenas_;  // the device's and the host's: the same memory, each with its own limit
-  std::unique_ptr<storage::disk::BlockStore> disk_;
+  DiskTier disk_;
   Peers peers_;
   std::vector<std::vector<PreparedInstruction>> procedures_;
   std::vector<ResolvedProgram> programs_;

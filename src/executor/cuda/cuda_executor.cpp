@@ -6,6 +6,7 @@
 #include <array>
 
 #include "base/error.h"
+#include "executor/core/disk_tier.h"
 #include "executor/core/stream_workers.h"
 #include "executor/core/tokens.h"
 #include "executor/cuda/device.h"
@@ -58,7 +59,7 @@ struct ResolvedProgram {
   std::vector<Event> tokens;
   std::vector<Event> joins;        // one for each stream: the ends meet on the first
   std::unique_ptr<Tokens> issued;  // which tokens' events have been recorded, where streams have threads of their own
-  bool meets_others = false;       // other ranks, on the host: issued call by call, by a thread for each stream
+  bool apart = false;  // issued call by call, by a thread for each stream: ranks meet on the host, or several streams are the host's
   std::int64_t runs = 0;
   Graph graph;
 };
@@ -71,23 +72,23 @@ std::vector<base::TensorType> types_of(const std::vector<plan::Operand>& operand
 
 class CudaExecutor final : public Executor {
  public:
-  CudaExecutor(const plan::Plan& plan, std::int32_t rank, collectives::Transport* transport)
+  CudaExecutor(const plan::Plan& plan, const ExecutorOptions& options)
       : plan_(plan),
-        class_(plan::class_of(plan, rank)),
-        shard_place_(plan.mesh.place(ops::Axis::data_inner, rank)),
-        transport_(transport),
-        device_(use_gpu(rank)),
+        class_(plan::class_of(plan, options.rank)),
+        shard_place_(plan.mesh.place(ops::Axis::data_inner, options.rank)),
+        transport_(options.transport),
+        device_(use_gpu(options.rank)),
+        disk_(class_, options),
         arena_(class_.arena[static_cast<std::size_t>(plan::Tier::device)]),
         host_arena_(class_.arena[static_cast<std::size_t>(plan::Tier::host)]),
         mirror_(class_, arena_),
-        peers_(plan, rank, device_, transport) {
+        peers_(plan, options.rank, device_, options.transport) {
     const MeasuredProducts measured;
     prepare_procedures();
     measured.keep();
     for (const plan::Program& program : class_.programs) programs_.push_back(resolve(program));
-    bool meets_others = false;
-    for (const ResolvedProgram& program : programs_) meets_others = meets_others || program.meets_others;
-    if (meets_others) {
+    const bool apart = std::any_of(programs_.begin(), programs_.end(), [](const ResolvedProgram& program) { return program.apart; });
+    if (apart) {
       for (std::size_t stream = 0; stream < streams_.size(); ++stream) staging_.push_back(peers_.make_staging());
       if (streams_.size() > 1) workers_ = std::make_unique<StreamWorkers>(streams_.size() - 1);
     }
@@ -107,6 +108,18 @@ class CudaExecutor final : public Executor {
     check(cudaSetDevice(device_), "cudaSetDevice");
     return mirror_.view(buffer, access);
   }
+  void read(plan::BufferId id, std::int64_t first, std::span<std::byte> out) override {
+    const plan::Buffer& buffer = class_.buffers[id];
+    if (buffer.tier != plan::Tier::disk) return Executor::read(id, first, out);
+    disk_.read(buffer, first, out);
+  }
+  void write(plan::BufferId id, std::int64_t first, std::span<const std::byte> data) override {
+    const plan::Buffer& buffer = class_.buffers[id];
+    if (buffer.tier == plan::Tier::disk) return disk_.write(buffer, first, data);
+    check(cudaSetDevice(device_), "cudaSetDevice");
+    if (buffer.tier == plan::Tier::host || !mirror_.write(id, first, data)) Executor::write(id, first, data);
+  }
+  bool is_in_host_memory(plan::BufferId id) const override { return class_.buffers[id].tier == plan::Tier::host; }
   std::optional<DeviceReading> reading() override { return nvml_.reading(); }
   const plan::RankClass& rank_class() const override { return class_; }
   std::int64_t data_place() const override { return shard_place_; }
@@ -114,7 +127,7 @@ class CudaExecutor final : public Executor {
  private:
   std::byte* address(plan::BufferId id) const {
     const plan::Buffer& buffer = class_.buffers[id];
-    if (buffer.tier == plan::Tier::disk) base::not_legal("{} is on disk, from where a GPU cannot take it; use \"host\"", buffer.name);
+    PLIMSOLL_CHECK(buffer.tier != plan::Tier::disk, "{} is on disk", buffer.name);
     return buffer.tier == plan::Tier::host ? host_arena_.at(buffer.offset) : arena_.at(buffer.offset);
   }
 
@@ -175,18 +188,21 @@ class CudaExecutor final : public Executor {
   ResolvedProgram resolve(const plan::Program& program) {
     ResolvedProgram resolved;
     resolved.program = &program;
+    int hosts = 0;
     for (std::size_t stream = 0; stream < program.streams.size(); ++stream) {
+      hosts += is_the_hosts(program.streams[stream].kind) ? 1 : 0;
       while (streams_.size() <= stream) streams_.push_back(make_stream());
       resolved.joins.push_back(make_event());
       for (const plan::Call& call : program.streams[stream].calls) {
         ResolvedCall next{&call, stream, {}, call.frame.valid() ? address(call.frame) : nullptr, nullptr};
-        for (plan::BufferId id : call.bindings) next.slots.push_back(address(id));
-        if (program.streams[stream].kind == plan::StreamKind::host_compute) next.on_host = host_call(next);
+        for (plan::BufferId id : call.bindings) next.slots.push_back(class_.buffers[id].tier == plan::Tier::disk ? nullptr : address(id));
+        if (is_the_hosts(program.streams[stream].kind)) next.on_host = host_call(next, program.streams[stream].kind);
         for (const PreparedInstruction& instruction : procedures_[call.procedure.index])
-          resolved.meets_others = resolved.meets_others || instruction.meets_others();
+          resolved.apart = resolved.apart || instruction.meets_others();
         resolved.calls.push_back(std::move(next));
       }
     }
+    resolved.apart = resolved.apart || hosts > 1;
     std::stable_sort(resolved.calls.begin(), resolved.calls.end(),
                      [](const ResolvedCall& a, const ResolvedCall& b) { return a.call->moment < b.call->moment; });
     for (std::uint32_t token = 0; token < program.tokens; ++token) resolved.tokens.push_back(make_event());
@@ -194,21 +210,38 @@ class CudaExecutor final : public Executor {
     return resolved;
   }
 
-  std::unique_ptr<HostCall> host_call(const ResolvedCall& resolved) {
+  static bool touches_drive(plan::StreamKind kind) { return kind == plan::StreamKind::disk_in || kind == plan::StreamKind::disk_out; }
+  static bool is_the_hosts(plan::StreamKind kind) { return kind == plan::StreamKind::host_compute || touches_drive(kind); }
+
+  std::unique_ptr<HostCall> host_call(const ResolvedCall& resolved, plan::StreamKind kind) {
     const plan::Call& call = *resolved.call;
     const plan::Procedure& procedure = plan_.procedures[call.procedure];
-    std::vector<HostCall::Instruction> instructions;
+    if (touches_drive(kind)) {
+      const auto copy = [this, &procedure, &call, slots = resolved.slots] {
+        ask_before(call);
+        disk_.copy(procedure, call, shard_place_, [&](const plan::Operand& operand) {
+          return slots[operand.index] + shard_place_ * operand.shard.count + operand.offset.count;
+        });
+      };
+      return std::make_unique<HostCall>(copy, host_errors_);
+    }
+    HostKernels kernels(plan_.threads, shard_place_);
     for (const PreparedInstruction& prepared : procedures_[call.procedure.index]) {
       PLIMSOLL_CHECK(prepared.on_host.kernel != nullptr, "{} moves data where the host computes", procedure.name);
       const plan::Compute& compute = *prepared.on_host.compute;
-      HostCall::Instruction& next = instructions.emplace_back();
-      next.what = &prepared.on_host;
-      for (const plan::Operand& operand : compute.inputs) next.inputs.push_back({address_of(procedure, resolved, operand), operand.type});
-      for (const plan::Operand& operand : compute.outputs) next.outputs.push_back({address_of(procedure, resolved, operand), operand.type});
-      if (compute.workspace.count > 0) next.workspace = resolved.frame + compute.workspace_offset.count;
+      const auto tensors = [&](const std::vector<plan::Operand>& operands) {
+        std::vector<kernels::cpu::Tensor> found;
+        for (const plan::Operand& operand : operands) found.push_back({address_of(procedure, resolved, operand), operand.type});
+        return found;
+      };
+      kernels.add(prepared.on_host, tensors(compute.inputs), tensors(compute.outputs),
+                  compute.workspace.count > 0 ? resolved.frame + compute.workspace_offset.count : nullptr);
     }
-    return std::make_unique<HostCall>(std::move(instructions), plan_.threads, shard_place_, host_errors_,
-                                      [this, &call] { ask_before(call); });
+    const auto compute = [this, &call, kernels = std::move(kernels)] {
+      ask_before(call);
+      kernels.run();
+    };
+    return std::make_unique<HostCall>(compute, host_errors_);
   }
 
   // The first run is issued call by call, so that everything that is loaded on first use is there; the second is captured.
@@ -220,14 +253,15 @@ class CudaExecutor final : public Executor {
       issue(program, &recorder);
       check(cudaStreamSynchronize(first), program.program->name);
       recorder.write(*timeline);
-    } else if (program.meets_others || program.runs == 0) {
+    } else if (program.apart || program.runs == 0) {
       issue(program, nullptr);
     } else {
       if (!program.graph) program.graph = capture(program);
       check(cudaGraphLaunch(program.graph.get(), first), "cudaGraphLaunch");
     }
     ++program.runs;
-    check(cudaStreamSynchronize(first), program.program->name);
+    check(cudaEventRecord(program.joins[0].get(), first), "cudaEventRecord");
+    check(cudaEventSynchronize(program.joins[0].get()), program.program->name);
     host_errors_.rethrow();
     mirror_.forget();
   }
@@ -252,7 +286,7 @@ class CudaExecutor final : public Executor {
       check(cudaStreamWaitEvent(streams_[to].get(), program.joins[from].get(), 0), "cudaStreamWaitEvent");
     };
     for (std::size_t stream = 1; stream < streams; ++stream) join(0, stream);
-    if (program.meets_others && streams > 1) {
+    if (program.apart && streams > 1) {
       issue_apart(program, recorder);
     } else {
       for (const ResolvedCall& call : program.calls) issue_call(program, call, recorder);
@@ -260,11 +294,13 @@ class CudaExecutor final : public Executor {
     for (std::size_t stream = 1; stream < streams; ++stream) join(stream, 0);
   }
 
-  // A thread for each stream. What waits for a token is issued when the token's event has been recorded.
+  // A thread for each stream. What waits for a token is issued when the token's event has been recorded; what the host does itself waits
+  // for the event.
   void issue_apart(ResolvedProgram& program, Recorder* recorder) {
     program.issued->start();
     const auto issue_stream = [&](std::size_t stream) {
       check(cudaSetDevice(device_), "cudaSetDevice");
+      if (is_the_hosts(program.program->streams[stream].kind)) check(cudaStreamSynchronize(streams_[stream].get()), "before a step");
       for (const ResolvedCall& call : program.calls) {
         if (call.stream != stream) continue;
         for (plan::TokenId token : call.call->waits) program.issued->wait(token.index);
@@ -291,11 +327,19 @@ class CudaExecutor final : public Executor {
   void issue_call(ResolvedProgram& program, const ResolvedCall& resolved, Recorder* recorder) {
     const plan::Call& call = *resolved.call;
     cudaStream_t stream = streams_[resolved.stream].get();
-    for (plan::TokenId token : call.waits) check(cudaStreamWaitEvent(stream, program.tokens[token.index].get(), 0), "cudaStreamWaitEvent");
+    const bool here = program.apart && resolved.on_host != nullptr;
+    for (plan::TokenId token : call.waits) {
+      cudaEvent_t given = program.tokens[token.index].get();
+      if (here) {
+        check(cudaEventSynchronize(given), "waiting for the device");
+      } else {
+        check(cudaStreamWaitEvent(stream, given, 0), "cudaStreamWaitEvent");
+      }
+    }
     nvtxRangePushA(call.label.c_str());
     Event call_begin = recorder != nullptr ? Recorder::now(stream) : Event();
     if (resolved.on_host != nullptr) {
-      resolved.on_host->launch(stream);
+      do_on_host(program, resolved, stream, recorder);
     } else {
       issue_instructions(resolved, stream, recorder);
     }
@@ -303,6 +347,19 @@ class CudaExecutor final : public Executor {
       recorder->note({call.label, "", resolved.stream, call.micro_batch, std::move(call_begin), Recorder::now(stream)});
     nvtxRangePop();
     if (call.signals.valid()) check(cudaEventRecord(program.tokens[call.signals.index].get(), stream), "cudaEventRecord");
+  }
+
+  // In a timeline it is one instruction, the first.
+  void do_on_host(const ResolvedProgram& program, const ResolvedCall& resolved, cudaStream_t stream, Recorder* recorder) {
+    Event begin = recorder != nullptr ? Recorder::now(stream) : Event();
+    if (program.apart) {
+      resolved.on_host->run_here();
+    } else {
+      resolved.on_host->launch(stream);
+    }
+    if (recorder == nullptr) return;
+    const PreparedInstruction& first = procedures_[resolved.call->procedure.index].front();
+    recorder->note({first.name, first.detail, resolved.stream, resolved.call->micro_batch, std::move(begin), Recorder::now(stream)});
   }
 
   void issue_instructions(const ResolvedCall& resolved, cudaStream_t stream, Recorder* recorder) {
@@ -405,6 +462,7 @@ class CudaExecutor final : public Executor {
   collectives::Transport* transport_;
   int device_;
   Nvml nvml_{device_};
+  DiskTier disk_;
   storage::DeviceArena arena_;
   storage::PinnedArena host_arena_;
   HostMirror mirror_;
@@ -414,13 +472,13 @@ class CudaExecutor final : public Executor {
   std::vector<std::vector<PreparedInstruction>> procedures_;
   std::vector<Stream> streams_;
   std::vector<ResolvedProgram> programs_;
-  std::unique_ptr<StreamWorkers> workers_;  // where ranks meet
+  std::unique_ptr<StreamWorkers> workers_;  // for programs that are issued apart
 };
 
 }  // namespace
 
-std::unique_ptr<Executor> make_cuda_executor(const plan::Plan& plan, std::int32_t rank, collectives::Transport* transport) {
-  return std::make_unique<CudaExecutor>(plan, rank, transport);
+std::unique_ptr<Executor> make_cuda_executor(const plan::Plan& plan, const ExecutorOptions& options) {
+  return std::make_unique<CudaExecutor>(plan, options);
 }
 
 }  // namespace plimsoll::executor

@@ -5,13 +5,12 @@
 
 #include <memory>
 
-#include "collectives/transport.h"
-#include "executor/core/executor.h"
+#include "executor/core/backend.h"
 #include "plan/plan.h"
 
 namespace plimsoll::executor {
 
 // See Backend::make_executor.
-std::unique_ptr<Executor> make_cuda_executor(const plan::Plan& plan, std::int32_t rank, collectives::Transport* transport);
+std::unique_ptr<Executor> make_cuda_executor(const plan::Plan& plan, const ExecutorOptions& options);
 
 }  // namespace plimsoll::executor

@@ -40,9 +40,11 @@ inline Stream make_stream() {
   return Stream(stream);
 }
 
+// A host that waits for one gives its core to others: the threads that update optimizer state may need it.
 inline Event make_event(bool timed = false) {
   cudaEvent_t event = nullptr;
-  kernels::cuda::check(cudaEventCreateWithFlags(&event, timed ? cudaEventDefault : cudaEventDisableTiming), "cudaEventCreate");
+  const unsigned int flags = timed ? cudaEventDefault : cudaEventDisableTiming | cudaEventBlockingSync;
+  kernels::cuda::check(cudaEventCreateWithFlags(&event, flags), "cudaEventCreate");
   return Event(event);
 }
 

@@ -3,7 +3,9 @@
 #include <utility>
 
 #include "kernels/cpu/table.h"
+#include "kernels/cpu/update_and_cast.h"
 #include "kernels/cuda/checks.h"
+#include "ops/op.h"
 
 namespace plimsoll::executor {
 
@@ -34,24 +36,45 @@ HostInstruction prepare_on_host(const plan::Compute& compute, int threads) {
   return {&compute, &kernel, kernel.prepare != nullptr ? kernel.prepare(query) : nullptr};
 }
 
+void HostKernels::add(const HostInstruction& instruction, std::vector<cpu::Tensor> inputs, std::vector<cpu::Tensor> outputs,
+                      std::byte* workspace) {
+  if (!steps_.empty() && std::holds_alternative<ops::Cast>(instruction.compute->op)) {
+    Step& before = steps_.back();
+    if (!before.cast && cpu::updates_and_casts(before.what->compute->kernel) && before.outputs[0].data == inputs[0].data &&
+        before.outputs[0].type.shape.elements() == inputs[0].type.shape.elements()) {
+      before.cast = outputs[0];
+      return;
+    }
+  }
+  steps_.push_back({&instruction, std::move(inputs), std::move(outputs), workspace, std::nullopt});
+}
+
+void HostKernels::run() const {
+  for (const Step& step : steps_) {
+    const cpu::Call call{.op = step.what->compute->op,
+                         .inputs = step.inputs,
+                         .outputs = step.outputs,
+                         .workspace = step.workspace,
+                         .threads = threads_,
+                         .prepared = step.what->prepared.get(),
+                         .shard_place = shard_place_};
+    if (step.cast) {
+      cpu::run_update_and_cast(call, *step.cast);
+    } else {
+      step.what->kernel->run(call);
+    }
+  }
+}
+
 void HostCall::launch(cudaStream_t stream) {
-  const auto start = [](void* call) { static_cast<HostCall*>(call)->run(); };
+  const auto start = [](void* call) { static_cast<HostCall*>(call)->run_guarded(); };
   kernels::cuda::check(cudaLaunchHostFunc(stream, start, this), "cudaLaunchHostFunc");
 }
 
-void HostCall::run() {
+void HostCall::run_guarded() const {
   if (errors_.any()) return;
   try {
-    before_();
-    for (const Instruction& instruction : instructions_) {
-      instruction.what->kernel->run({.op = instruction.what->compute->op,
-                                     .inputs = instruction.inputs,
-                                     .outputs = instruction.outputs,
-                                     .workspace = instruction.workspace,
-                                     .threads = threads_,
-                                     .prepared = instruction.what->prepared.get(),
-                                     .shard_place = shard_place_});
-    }
+    work_();
   } catch (...) {
     errors_.keep(std::current_exception());
   }

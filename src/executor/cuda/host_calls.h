@@ -1,8 +1,10 @@
-// What the host's processor computes beside the GPU: the update of optimizer state that lies in the host's memory.
+// What the host does beside the GPU: the update of optimizer state that lies in its memory, and copies to and from a drive.
 //
 // A call is put on a CUDA stream like any other work: CUDA runs it on a thread of its own when what stands before it on the stream is
 // done, and the stream goes on when it is. So it can be captured in a graph, and nobody waits for the device. Such a thread may not
-// call CUDA, and an error cannot leave it: it is kept until the program is over, and calls after it do nothing.
+// call CUDA, and an error cannot leave it: it is kept until the program is over, and calls after it do nothing. CUDA has one such
+// thread, so this is for programs in which one stream is the host's; where there are more, each has a thread that waits for the device
+// and calls run_here.
 #pragma once
 
 #include <cuda_runtime.h>
@@ -10,6 +12,7 @@
 #include <exception>
 #include <functional>
 #include <mutex>
+#include <optional>
 #include <vector>
 
 #include "kernels/cpu/kernel.h"
@@ -39,31 +42,44 @@ struct HostInstruction {
 
 HostInstruction prepare_on_host(const plan::Compute& compute, int threads);
 
-// A call of a program with its memory. It stays where it is: streams and graphs hold its address.
-class HostCall {
+// The kernels of a call with their memory. An update and the cast of what it made are one pass.
+class HostKernels {
  public:
-  struct Instruction {
+  HostKernels(int threads, std::int64_t shard_place) : threads_(threads), shard_place_(shard_place) {}
+
+  void add(const HostInstruction& instruction, std::vector<kernels::cpu::Tensor> inputs, std::vector<kernels::cpu::Tensor> outputs,
+           std::byte* workspace);
+  void run() const;
+
+ private:
+  struct Step {
     const HostInstruction* what = nullptr;
     std::vector<kernels::cpu::Tensor> inputs;
     std::vector<kernels::cpu::Tensor> outputs;
     std::byte* workspace = nullptr;
+    std::optional<kernels::cpu::Tensor> cast;  // of the first output
   };
 
-  HostCall(std::vector<Instruction> instructions, int threads, std::int64_t shard_place, HostErrors& errors, std::function<void()> before)
-      : instructions_(std::move(instructions)), threads_(threads), shard_place_(shard_place), errors_(errors), before_(std::move(before)) {}
+  std::vector<Step> steps_;
+  int threads_;
+  std::int64_t shard_place_;
+};
+
+// A call of a program. It stays where it is: streams and graphs hold its address.
+class HostCall {
+ public:
+  HostCall(std::function<void()> work, HostErrors& errors) : work_(std::move(work)), errors_(errors) {}
   HostCall(const HostCall&) = delete;
   HostCall& operator=(const HostCall&) = delete;
 
   void launch(cudaStream_t stream);
+  void run_here() const { work_(); }
 
  private:
-  void run();
+  void run_guarded() const;
 
-  std::vector<Instruction> instructions_;
-  int threads_;
-  std::int64_t shard_place_;
+  std::function<void()> work_;
   HostErrors& errors_;
-  std::function<void()> before_;
 };
 
 }  // namespace plimsoll::executor

@@ -29,6 +29,13 @@ std::byte* HostMirror::view(plan::BufferId buffer, plan::Access access) {
   return here;
 }
 
+bool HostMirror::write(plan::BufferId buffer, std::int64_t first, std::span<const std::byte> data) {
+  if (written_[buffer.index]) return false;
+  check(cudaMemcpy(arena_.at(class_.buffers[buffer].offset) + first, data.data(), data.size(), cudaMemcpyHostToDevice), "writing a buffer");
+  current_[buffer.index] = false;
+  return true;
+}
+
 void HostMirror::upload(cudaStream_t stream) {
   for (const plan::BufferId buffer : to_upload_) {
     const plan::Buffer& known = class_.buffers[buffer];

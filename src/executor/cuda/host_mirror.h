@@ -6,6 +6,7 @@
 
 #include <cuda_runtime.h>
 
+#include <span>
 #include <vector>
 
 #include "plan/plan.h"
@@ -19,6 +20,8 @@ class HostMirror {
   HostMirror(const plan::RankClass& rank_class, const storage::DeviceArena& arena);
 
   std::byte* view(plan::BufferId buffer, plan::Access access);
+  // Writes to the device at once, without pages here; false: the view holds newer bytes than the device, so it must be written instead.
+  bool write(plan::BufferId buffer, std::int64_t first, std::span<const std::byte> data);
   // Puts what was written since the last program on the stream.
   void upload(cudaStream_t stream);
   // A program has run: nothing that was seen before is current.

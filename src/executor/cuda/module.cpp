@@ -27,7 +27,7 @@ class CudaBackend final : public Backend {
   }
 
   std::unique_ptr<Executor> make_executor(const plan::Plan& plan, const ExecutorOptions& options) const override {
-    return make_cuda_executor(plan, options.rank, options.transport);
+    return make_cuda_executor(plan, options);
   }
 };
 

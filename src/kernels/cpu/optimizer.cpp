@@ -1,13 +1,17 @@
 // AdamW, Adam and SGD updates, fused: each operand passes through memory once (28 bytes a parameter for AdamW in f32),
-// which is all that limits them.
+// which is all that limits them. What only leaves, a weight in the model's type for another device, goes around the caches: a line that
+// is written whole need not be read first.
 #include <algorithm>
 #include <array>
-#include <cmath>
+#include <cstring>
+
+#include <hwy/cache_control.h>
 
 #include "kernels/cpu/convert.h"
-#include "kernels/cpu/parallel.h"
 #include "kernels/cpu/simd_targets.h"
 #include "kernels/cpu/table.h"
+#include "kernels/cpu/update_and_cast.h"
+#include "ops/adam_step.h"
 #include "ops/op.h"
 #include "ops/step_scalars.h"
 
@@ -15,16 +19,11 @@
 #define PLIMSOLL_KERNELS_CPU_OPTIMIZER_ONCE
 namespace plimsoll::kernels::cpu {
 
-// What ops::AdamUpdate's rule becomes with the constants of a step gathered, in double, then rounded:
-//   weight = weight keep - rate m / (sqrt(v) spread + eps)
-struct AdamConstants {
-  float multiplier;     // of the gradient
-  float coupled_decay;  // added to the gradient as a share of the weight
+// ops::AdamUpdate with the constants of a step gathered.
+struct AdamNumbers {
+  ops::AdamStep step;
   float beta1, one_minus_beta1;
   float beta2, one_minus_beta2;
-  float keep;    // 1 - lr * weight_decay if decoupled
-  float rate;    // lr / (1 - beta1^t)
-  float spread;  // 1 / sqrt(1 - beta2^t)
   float eps;
 };
 
@@ -59,16 +58,16 @@ using Vector = hn::Vec<Tag>;
 constexpr std::int64_t kLanes = hn::MaxLanes(Tag());
 
 struct AdamVectors {
-  explicit AdamVectors(const AdamConstants& c)
-      : multiplier(hn::Set(Tag(), c.multiplier)),
-        coupled_decay(hn::Set(Tag(), c.coupled_decay)),
+  explicit AdamVectors(const AdamNumbers& c)
+      : multiplier(hn::Set(Tag(), c.step.multiplier)),
+        coupled_decay(hn::Set(Tag(), c.step.coupled_decay)),
         beta1(hn::Set(Tag(), c.beta1)),
         one_minus_beta1(hn::Set(Tag(), c.one_minus_beta1)),
         beta2(hn::Set(Tag(), c.beta2)),
         one_minus_beta2(hn::Set(Tag(), c.one_minus_beta2)),
-        keep(hn::Set(Tag(), c.keep)),
-        rate(hn::Set(Tag(), c.rate)),
-        spread(hn::Set(Tag(), c.spread)),
+        keep(hn::Set(Tag(), c.step.keep)),
+        rate(hn::Set(Tag(), c.step.rate)),
+        spread(hn::Set(Tag(), c.step.spread)),
         eps(hn::Set(Tag(), c.eps)) {}
 
   HWY_INLINE void update(Vector gradient, Vector& weight, Vector& m, Vector& v) const {
@@ -82,7 +81,7 @@ struct AdamVectors {
   Vector multiplier, coupled_decay, beta1, one_minus_beta1, beta2, one_minus_beta2, keep, rate, spread, eps;
 };
 
-void adam_span(const AdamConstants& constants, const AdamSpan& span, std::int64_t count) {
+void adam_span(const AdamNumbers& constants, const AdamSpan& span, std::int64_t count) {
   const Tag d;
   const AdamVectors adam(constants);
   std::int64_t index = 0;
@@ -135,6 +134,17 @@ void sgd_span(const SgdConstants& constants, const float* gradient, float* weigh
   store_n(d, hn::NegMulAdd(step, rate, w), weight + index, rest);
 }
 
+// A copy around the caches, where it is aligned as that needs.
+void send_bytes(const std::uint8_t* src, std::uint8_t* dst, std::int64_t count) {
+  const hn::ScalableTag<std::uint8_t> d;
+  constexpr auto kWidth = static_cast<std::int64_t>(hn::MaxLanes(d));
+  std::int64_t index = 0;
+  if (reinterpret_cast<std::uintptr_t>(dst) % static_cast<std::uintptr_t>(kWidth) == 0) {
+    for (; index + kWidth <= count; index += kWidth) hn::Stream(hn::LoadU(d, src + index), d, dst + index);
+  }
+  std::memcpy(dst + index, src + index, static_cast<std::size_t>(count - index));
+}
+
 }  // namespace plimsoll::kernels::cpu::HWY_NAMESPACE
 HWY_AFTER_NAMESPACE();
 
@@ -143,70 +153,98 @@ namespace plimsoll::kernels::cpu {
 
 HWY_EXPORT(adam_span);
 HWY_EXPORT(sgd_span);
+HWY_EXPORT(send_bytes);
 
 namespace {
 
-constexpr std::int64_t kGrain = 8 * kBlock;
+// Threads take pieces of so many elements as they come to it: beside a GPU some core always has something else to do, and all would
+// wait for the thread that shares it.
+constexpr std::int64_t kGrain = 32 * kBlock;
 
-// Calls update(gradient in f32, first, count) over all elements, unless the step is skipped. An f32 gradient without a
-// copy to make goes in one piece per thread; else block by block, each copied while it is in the cache.
+template <typename Body>
+void in_pieces(int threads, std::int64_t count, const Body& body) {
+  const std::int64_t pieces = (count + kGrain - 1) / kGrain;
+  const int wanted = static_cast<int>(std::clamp<std::int64_t>(pieces, 1, threads));
+#pragma omp parallel for schedule(dynamic) num_threads(wanted)
+  for (std::int64_t piece = 0; piece < pieces; ++piece) body(piece * kGrain, std::min(count, (piece + 1) * kGrain));
+}
+
+// The weight in the model's type, where the update makes it too.
+struct Copy {
+  const Tensor* to = nullptr;
+  bool leaves = false;  // nobody here reads it
+};
+
+// Calls update(gradient in f32, first, count) over all elements. An f32 gradient without a copy to make goes in one piece per thread;
+// else block by block, each copied while it is in the cache.
 template <typename Update>
-void update_all(const Call& call, const Tensor* copy, const Update& update) {
+void update_all(const Call& call, const Copy& copy, const Update& update) {
   const Tensor& gradient = call.inputs[1];
   const Tensor& weight = call.outputs[0];
-  const bool in_one_piece = copy == nullptr && gradient.type.dtype == base::DType::f32;
-  parallel_ranges(call.threads, weight.type.shape.elements(), kGrain, [&](std::int64_t begin, std::int64_t end, int) {
+  const bool in_one_piece = copy.to == nullptr && gradient.type.dtype == base::DType::f32;
+  in_pieces(call.threads, weight.type.shape.elements(), [&](std::int64_t begin, std::int64_t end) {
     if (in_one_piece) return update(gradient.as<const float>() + begin, begin, end - begin);
     for (std::int64_t first = begin; first < end; first += kBlock) {
       alignas(64) float buffer[kBlock];
       const std::int64_t count = std::min(kBlock, end - first);
       update(read_f32(gradient, first, count, buffer), first, count);
-      if (copy != nullptr) narrow(copy->type.dtype, weight.as<const float>() + first, element_address(*copy, first), count);
+      if (copy.to == nullptr) continue;
+      std::byte* to = element_address(*copy.to, first);
+      const float* made = weight.as<const float>() + first;
+      if (copy.leaves && copy.to->type.dtype != base::DType::f32) {
+        narrow(copy.to->type.dtype, made, buffer, count);
+        HWY_DYNAMIC_DISPATCH(send_bytes)(reinterpret_cast<const std::uint8_t*>(buffer), reinterpret_cast<std::uint8_t*>(to), 2 * count);
+      } else {
+        narrow(copy.to->type.dtype, made, to, count);
+      }
     }
+    if (copy.leaves) hwy::FlushStream();
   });
 }
 
-AdamConstants adam_constants(const ops::AdamUpdate& op, const ops::StepScalars& scalars) {
-  const double t = static_cast<double>(scalars.updates + 1);
-  const double lr = scalars.learning_rate;
-  return {.multiplier = scalars.gradient_multiplier,
-          .coupled_decay = op.decoupled ? 0.0f : static_cast<float>(op.weight_decay),
+AdamNumbers adam_numbers(const ops::AdamUpdate& op, const ops::StepScalars& scalars) {
+  const ops::AdamConstants constants{.beta1 = op.beta1, .beta2 = op.beta2, .weight_decay = op.weight_decay, .decoupled = op.decoupled};
+  return {.step = ops::adam_step(constants, scalars.learning_rate, scalars.gradient_multiplier, scalars.updates + 1),
           .beta1 = static_cast<float>(op.beta1),
           .one_minus_beta1 = static_cast<float>(1.0 - op.beta1),
           .beta2 = static_cast<float>(op.beta2),
           .one_minus_beta2 = static_cast<float>(1.0 - op.beta2),
-          .keep = op.decoupled ? static_cast<float>(1.0 - lr * op.weight_decay) : 1.0f,
-          .rate = static_cast<float>(lr / (1.0 - std::pow(op.beta1, t))),
-          .spread = static_cast<float>(1.0 / std::sqrt(1.0 - std::pow(op.beta2, t))),
           .eps = static_cast<float>(op.eps)};
 }
 
-void run_adam(const Call& call) {
+void update_adam(const Call& call, const Copy& copy) {
   const auto& op = std::get<ops::AdamUpdate>(call.op);
-  const auto& scalars = *call.inputs[0].as<const ops::StepScalars>();
-  if (scalars.skip != 0) return;
-  const AdamConstants constants = adam_constants(op, scalars);
+  const AdamNumbers numbers = adam_numbers(op, *call.inputs[0].as<const ops::StepScalars>());
   auto* weight = call.outputs[0].as<float>();
   auto* m = call.outputs[1].as<float>();
   auto* v = call.outputs[2].as<float>();
-  update_all(call, op.copy ? &call.outputs[3] : nullptr, [&](const float* gradient, std::int64_t first, std::int64_t count) {
-    HWY_DYNAMIC_DISPATCH(adam_span)(constants, {gradient, weight + first, m + first, v + first}, count);
+  update_all(call, copy, [&](const float* gradient, std::int64_t first, std::int64_t count) {
+    HWY_DYNAMIC_DISPATCH(adam_span)(numbers, {gradient, weight + first, m + first, v + first}, count);
   });
 }
 
-void run_sgd(const Call& call) {
+void update_sgd(const Call& call, const Copy& copy) {
   const auto& op = std::get<ops::SgdUpdate>(call.op);
   const auto& scalars = *call.inputs[0].as<const ops::StepScalars>();
-  if (scalars.skip != 0) return;
   const SgdConstants constants{.multiplier = scalars.gradient_multiplier,
                                .decay = static_cast<float>(op.weight_decay),
                                .momentum = static_cast<float>(op.momentum),
                                .rate = scalars.learning_rate};
   auto* weight = call.outputs[0].as<float>();
   auto* velocity = op.momentum != 0.0 ? call.outputs[1].as<float>() : nullptr;
-  update_all(call, op.copy ? &call.outputs.back() : nullptr, [&](const float* gradient, std::int64_t first, std::int64_t count) {
+  update_all(call, copy, [&](const float* gradient, std::int64_t first, std::int64_t count) {
     HWY_DYNAMIC_DISPATCH(sgd_span)(constants, gradient, weight + first, velocity == nullptr ? nullptr : velocity + first, count);
   });
+}
+
+bool is_skipped(const Call& call) { return call.inputs[0].as<const ops::StepScalars>()->skip != 0; }
+
+void run_adam(const Call& call) {
+  if (!is_skipped(call)) update_adam(call, {std::get<ops::AdamUpdate>(call.op).copy ? &call.outputs.back() : nullptr, false});
+}
+
+void run_sgd(const Call& call) {
+  if (!is_skipped(call)) update_sgd(call, {std::get<ops::SgdUpdate>(call.op).copy ? &call.outputs.back() : nullptr, false});
 }
 
 constexpr std::array kKernels{
@@ -217,6 +255,20 @@ constexpr std::array kKernels{
 }  // namespace
 
 std::span<const Kernel> optimizer_kernels() { return kKernels; }
+
+bool updates_and_casts(std::string_view kernel) { return kernel == kKernels[0].name || kernel == kKernels[1].name; }
+
+void run_update_and_cast(const Call& update, const Tensor& cast) {
+  if (is_skipped(update)) {
+    in_pieces(update.threads, cast.type.shape.elements(), [&](std::int64_t begin, std::int64_t end) {
+      narrow(cast.type.dtype, update.outputs[0].as<const float>() + begin, element_address(cast, begin), end - begin);
+    });
+  } else if (std::holds_alternative<ops::AdamUpdate>(update.op)) {
+    update_adam(update, {&cast, true});
+  } else {
+    update_sgd(update, {&cast, true});
+  }
+}
 
 }  // namespace plimsoll::kernels::cpu
 #endif

@@ -1,12 +1,12 @@
 // AdamW, Adam and SGD updates of many tensors in one launch: each operand passes through memory once, and clip factor, loss scale and
 // the verdict to skip are read from the step scalars. Small tensors cost their bytes, not a launch each.
 #include <algorithm>
-#include <cmath>
 
 #include "kernels/cuda/checks.h"
 #include "kernels/cuda/pieces.cuh"
 #include "kernels/cuda/refusals.h"
 #include "kernels/cuda/table.h"
+#include "ops/adam_step.h"
 #include "ops/op.h"
 #include "ops/step_scalars.h"
 
@@ -29,32 +29,27 @@ struct Operands {
   bool aligned = false;
 };
 
-// ops::AdamUpdate with what does not depend on the step worked out in double.
+// ops::AdamUpdate. What is the same for all elements of a step is worked out once a block.
 struct AdamRule {
-  float beta1, one_minus_beta1, log_beta1;
-  float beta2, one_minus_beta2, log_beta2;
+  ops::AdamConstants constants;
   float eps;
-  float decay;
-  bool decoupled;
 
   struct Step {
-    float multiplier;     // of the gradient
-    float coupled_decay;  // added to the gradient as a share of the weight
-    float keep;           // 1 - lr * weight_decay if decoupled
-    float rate;           // lr / (1 - beta1^t)
-    float spread;         // 1 / sqrt(1 - beta2^t)
+    ops::AdamStep step;
+    float beta1, one_minus_beta1;
+    float beta2, one_minus_beta2;
   };
-  // 1 - beta^t = -expm1(t log beta) loses nothing where t is small and the difference would.
   __device__ Step step_of(const ops::StepScalars& scalars) const {
-    const auto t = static_cast<float>(scalars.updates + 1);
-    return {scalars.gradient_multiplier, decoupled ? 0.0f : decay, decoupled ? fmaf(-scalars.learning_rate, decay, 1.0f) : 1.0f,
-            scalars.learning_rate / -expm1f(t * log_beta1), 1.0f / sqrtf(-expm1f(t * log_beta2))};
+    return {ops::adam_step(constants, scalars.learning_rate, scalars.gradient_multiplier, scalars.updates + 1),
+            static_cast<float>(constants.beta1), static_cast<float>(1.0 - constants.beta1), static_cast<float>(constants.beta2),
+            static_cast<float>(1.0 - constants.beta2)};
   }
-  __device__ void update(const Step& step, float gradient, float& weight, float& m, float& v) const {
-    const float g = fmaf(weight, step.coupled_decay, gradient * step.multiplier);
-    m = fmaf(m, beta1, g * one_minus_beta1);
-    v = fmaf(v, beta2, g * g * one_minus_beta2);
-    weight = fmaf(weight, step.keep, -(m * step.rate / fmaf(sqrtf(v), step.spread, eps)));
+  // As kernels/cpu/optimizer.cpp rounds it, operation by operation.
+  __device__ void update(const Step& s, float gradient, float& weight, float& m, float& v) const {
+    const float g = fmaf(weight, s.step.coupled_decay, __fmul_rn(gradient, s.step.multiplier));
+    m = fmaf(m, s.beta1, __fmul_rn(g, s.one_minus_beta1));
+    v = fmaf(v, s.beta2, __fmul_rn(__fmul_rn(g, g), s.one_minus_beta2));
+    weight = fmaf(weight, s.step.keep, -__fdiv_rn(__fmul_rn(m, s.step.rate), fmaf(__fsqrt_rn(v), s.step.spread, eps)));
   }
   __device__ int slots() const { return 2; }
 };
@@ -69,7 +64,7 @@ struct SgdRule {
   };
   __device__ Step step_of(const ops::StepScalars& scalars) const { return {scalars.gradient_multiplier, scalars.learning_rate}; }
   __device__ void update(const Step& step, float gradient, float& weight, float& velocity, float&) const {
-    const float direction = fmaf(weight, decay, gradient * step.multiplier);
+    const float direction = fmaf(weight, decay, __fmul_rn(gradient, step.multiplier));
     velocity = fmaf(velocity, momentum, direction);
     weight = fmaf(-velocity, step.rate, weight);
   }
@@ -109,7 +104,9 @@ __global__ void __launch_bounds__(kThreads) update_tensors(const __grid_constant
     if (slots > 0) slot0_raw[k] = fetch(slot0, pieces[k]);
     if (slots > 1) slot1_raw[k] = fetch(slot1, pieces[k]);
   }
-  const auto step = rule.step_of(*batch.scalars);
+  __shared__ typename Rule::Step step;
+  if (threadIdx.x == 0) step = rule.step_of(*batch.scalars);
+  __syncthreads();
 #pragma unroll
   for (int k = 0; k < kPieces; ++k) {
     if (pieces[k].count == 0) continue;
@@ -130,15 +127,7 @@ __global__ void __launch_bounds__(kThreads) update_tensors(const __grid_constant
 // ---- from calls to launches
 
 AdamRule rule_of(const ops::AdamUpdate& op) {
-  return {.beta1 = static_cast<float>(op.beta1),
-          .one_minus_beta1 = static_cast<float>(1.0 - op.beta1),
-          .log_beta1 = static_cast<float>(std::log(op.beta1)),
-          .beta2 = static_cast<float>(op.beta2),
-          .one_minus_beta2 = static_cast<float>(1.0 - op.beta2),
-          .log_beta2 = static_cast<float>(std::log(op.beta2)),
-          .eps = static_cast<float>(op.eps),
-          .decay = static_cast<float>(op.weight_decay),
-          .decoupled = op.decoupled};
+  return {{.beta1 = op.beta1, .beta2 = op.beta2, .weight_decay = op.weight_decay, .decoupled = op.decoupled}, static_cast<float>(op.eps)};
 }
 
 SgdRule rule_of(const ops::SgdUpdate& op) { return {static_cast<float>(op.momentum), static_cast<float>(op.weight_decay)}; }

@@ -1,0 +1,227 @@
+#include "train/calibrate_gpu.h"
+
+#include <algorithm>
+#include <map>
+#include <tuple>
+
+#include "base/random.h"
+#include "cost/operator.h"
+#include "model/model.h"
+#include "ops/op.h"
+#include "train/session.h"
+
+namespace plimsoll::train {
+
+namespace {
+
+using base::Bytes;
+using base::DType;
+
+constexpr int kSteps = 4;                                   // of a model; the first is not counted
+constexpr std::int64_t kLargeCopy = std::int64_t{8} << 20;  // bytes: what a link takes for it is its rate
+constexpr std::int64_t kSequence = 1024;
+
+struct Shape {
+  model::Family family = model::Family::gpt2;
+  std::int64_t width = 768;
+  std::int64_t heads = 12;
+  std::int64_t samples = 8;
+};
+
+std::vector<Shape> shapes_to_run(bool brief) {
+  using model::Family;
+  std::vector<Shape> shapes{{.width = 768, .heads = 12, .samples = 8}};
+  if (brief) return shapes;
+  const std::vector<Shape> more{
+      {.width = 768, .heads = 12, .samples = 32},  {.width = 1600, .heads = 25, .samples = 4},
+      {.width = 1600, .heads = 25, .samples = 16}, {.family = Family::llama, .width = 2048, .heads = 16, .samples = 8},
+      {.width = 2560, .heads = 20, .samples = 16}, {.family = Family::llama, .width = 4096, .heads = 32, .samples = 4},
+      {.width = 5120, .heads = 40, .samples = 8}};
+  shapes.insert(shapes.end(), more.begin(), more.end());
+  return shapes;
+}
+
+model::Model model_of(const Shape& shape) {
+  model::Model model = model::family_defaults(shape.family);
+  model.layers = 2;
+  model.width = shape.width;
+  model.heads = shape.heads;
+  model.kv_heads = shape.family == model::Family::llama ? shape.heads / 4 : shape.heads;
+  model.head_dim = shape.width / shape.heads;
+  model.ffn = shape.family == model::Family::llama ? shape.width * 8 / 3 / 256 * 256 : shape.width * 4;
+  model.context = kSequence;
+  model.vocab = 50304;
+  return model;
+}
+
+void fill(Session& session, const model::Model& model) {
+  const base::RandomKey key = base::random_key(1, base::hash_name("calibrate"));
+  std::uint32_t drawn = 0;
+  for (const char* name : {"tokens", "targets"}) {
+    for (std::int32_t& id : session.input("train", name, 0))
+      id = static_cast<std::int32_t>(base::philox({drawn++, 0, 0, 0}, key)[0] % static_cast<std::uint32_t>(model.vocab));
+  }
+  const auto positions = session.input("train", "positions", 0);
+  for (std::size_t index = 0; index < positions.size(); ++index) positions[index] = static_cast<std::int32_t>(index % kSequence);
+  const auto samples = session.input("train", "samples", 0);
+  for (std::size_t index = 0; index < samples.size(); ++index) samples[index] = static_cast<std::int32_t>(index);
+}
+
+std::vector<base::TensorType> types_of(const std::vector<plan::Operand>& operands) {
+  std::vector<base::TensorType> types;
+  for (const plan::Operand& operand : operands) types.push_back(operand.type);
+  return types;
+}
+
+std::int64_t bytes_of(const plan::Instruction& instruction) {
+  const auto* compute = std::get_if<plan::Compute>(&instruction);
+  if (compute == nullptr) return 1;
+  std::int64_t bytes = 1;
+  for (const auto* operands : {&compute->inputs, &compute->outputs}) {
+    for (const plan::Operand& operand : *operands) bytes += operand.type.bytes();
+  }
+  return bytes;
+}
+
+using SampleKey = std::tuple<std::string, DType, std::array<std::int64_t, 3>>;
+
+struct Measured {
+  std::map<SampleKey, std::vector<double>> operators;
+  std::map<plan::StreamKind, std::vector<double>> copies;  // bytes a second
+  std::vector<double> streaming;                           // bytes a second of kernels that only stream
+  std::vector<double> host_updates;                        // bytes a second of the host's memory
+};
+
+double middle(std::vector<double> values) {
+  const auto at = values.begin() + static_cast<std::ptrdiff_t>(values.size() / 2);
+  std::nth_element(values.begin(), at, values.end());
+  return *at;
+}
+
+DType type_of(ops::Types types) {
+  for (const base::TensorType& type : types) {
+    if (base::is_float(type.dtype)) return type.dtype;
+  }
+  return DType::f32;
+}
+
+void note(const InstructionTime& time, Measured& measured) {
+  const double seconds = std::max(time.seconds, 1e-9);
+  if (const auto* copy = std::get_if<plan::Copy>(time.instruction)) {
+    const std::int64_t bytes = copy->from.type.bytes();
+    if (bytes >= kLargeCopy) measured.copies[time.stream].push_back(static_cast<double>(bytes) / seconds);
+    return;
+  }
+  const auto* compute = std::get_if<plan::Compute>(time.instruction);
+  if (compute == nullptr) return;
+  const double rate = static_cast<double>(bytes_of(*time.instruction)) / seconds;
+  const bool updates = std::holds_alternative<ops::AdamUpdate>(compute->op);
+  const bool large = bytes_of(*time.instruction) >= 8 * kLargeCopy;
+  if (time.stream == plan::StreamKind::host_compute) {
+    if (updates && large) measured.host_updates.push_back(rate);
+    return;
+  }
+  if (updates && large) measured.streaming.push_back(rate);
+  const std::vector<base::TensorType> inputs = types_of(compute->inputs);
+  const std::vector<base::TensorType> outputs = types_of(compute->outputs);
+  measured.operators[{std::string(ops::name_of(compute->op)), type_of(inputs), cost::extents_of(compute->op, inputs, outputs)}].push_back(
+      seconds);
+}
+
+void run_model(const executor::Backend& gpu, const Shape& shape, model::Precision precision, bool host_optimizer, Measured& measured) {
+  const model::Model model = model_of(shape);
+  SessionOptions options{.forward = forward_of(model), .name = "calibration", .training = {}};
+  options.training.precision = precision;
+  options.training.micro_batch = {.samples = shape.samples, .sequence = kSequence};
+  options.training.optimizer.clip = 1.0;
+  options.strategy.offload.optimizer.host = host_optimizer ? 1.0 : 0.0;
+  options.backend = &gpu;
+  options.deterministic = false;
+  Session session(std::move(options));
+  const plan::Program& program = *plan::find_program(session.plan().classes.at(0), "train");
+  for (int step = 0; step < kSteps; ++step) {
+    fill(session, model);
+    executor::Timeline timeline;
+    session.step({.learning_rate = 1e-5f, .step = static_cast<std::uint32_t>(step), .valid_targets = shape.samples * kSequence}, &timeline);
+    if (step == 0) continue;
+    for (const InstructionTime& time : instruction_times(session.plan(), program, timeline)) note(time, measured);
+  }
+}
+
+void set_rates(const Measured& measured, cluster::Device& device) {
+  device.launch = 1e-3;
+  for (const auto& [key, seconds] : measured.operators) {
+    const auto& [op, dtype, extents] = key;
+    const double took = middle(seconds);
+    device.samples.push_back({.op = op, .dtype = dtype, .threads = 0, .extents = extents, .seconds = took});
+    device.launch = std::min(device.launch, took);
+    if (!op.starts_with("linear") && !op.starts_with("scaled_linear")) continue;
+    double& rate = device.rates[dtype];
+    rate = std::max(rate, 2.0 * static_cast<double>(extents[0]) * static_cast<double>(extents[1]) * static_cast<double>(extents[2]) / took);
+  }
+  device.vector_rate = device.rates.at(DType::f32);
+  device.matrix_share = 1.0;
+  device.bandwidth = middle(measured.streaming);
+  device.bandwidth_share = 1.0;
+}
+
+}  // namespace
+
+std::vector<InstructionTime> instruction_times(const plan::Plan& plan, const plan::Program& program, const executor::Timeline& timeline) {
+  std::vector<std::pair<const plan::Call*, plan::StreamKind>> calls;
+  for (const plan::Stream& stream : program.streams) {
+    for (const plan::Call& call : stream.calls) calls.emplace_back(&call, stream.kind);
+  }
+  std::stable_sort(calls.begin(), calls.end(), [](const auto& a, const auto& b) { return a.first->moment < b.first->moment; });
+  std::vector<InstructionTime> times;
+  auto event = timeline.events.begin();
+  for (const auto& [call, kind] : calls) {
+    const std::vector<plan::Instruction>& instructions = plan.procedures[call->procedure].instructions;
+    std::size_t next = 0;
+    for (; event != timeline.events.end() && !event->kernel.empty(); ++event) {
+      const auto is_of_event = [&](const plan::Instruction& instruction) {
+        const auto* compute = std::get_if<plan::Compute>(&instruction);
+        return compute != nullptr && compute->kernel == event->kernel;
+      };
+      std::size_t end = next + 1;
+      double bytes = next < instructions.size() ? static_cast<double>(bytes_of(instructions[next])) : 0.0;
+      const auto events_left = std::find_if(event, timeline.events.end(), [](const auto& each) { return each.kernel.empty(); }) - event;
+      while (end < instructions.size() && std::ssize(instructions) - static_cast<std::ptrdiff_t>(end) >= events_left &&
+             (kind == plan::StreamKind::host_compute || is_of_event(instructions[end])))
+        bytes += static_cast<double>(bytes_of(instructions[end++]));
+      for (; next < std::min(end, instructions.size()); ++next) {
+        times.push_back(
+            {&instructions[next], kind, (event->end - event->begin) * static_cast<double>(bytes_of(instructions[next])) / bytes});
+      }
+    }
+    if (event != timeline.events.end()) ++event;  // the call
+  }
+  return times;
+}
+
+cluster::Cluster calibrate_gpu(const executor::Backend& gpu, cluster::Cluster around, const CalibrationOptions& options) {
+  const executor::DeviceMemory memory = gpu.memory(0);
+  Measured measured;
+  for (const Shape& shape : shapes_to_run(options.brief)) {
+    if (options.progress)
+      options.progress(
+          fmt::format("a {} of width {}, {} x {} tokens", model::name_of(shape.family), shape.width, shape.samples, kSequence));
+    run_model(gpu, shape, model::Precision::bf16, false, measured);
+    if (shape.samples * shape.width <= 16 * 1600) run_model(gpu, shape, model::Precision::f32, false, measured);
+  }
+  if (options.progress) options.progress("copies and the host's update");
+  run_model(gpu, {.width = 2560, .heads = 20, .samples = 4}, model::Precision::bf16, true, measured);
+
+  cluster::Cluster cluster = std::move(around);
+  cluster.device = {.name = memory.name, .memory = memory.total, .reserve = memory.total - memory.free};
+  set_rates(measured, cluster.device);
+  std::erase_if(cluster.links, [](const cluster::Link& link) { return link.reach == cluster::Reach::host; });
+  double link = 0.0;
+  for (const auto& [stream, rates] : measured.copies) link = link == 0.0 ? middle(rates) : std::min(link, middle(rates));
+  cluster.links.push_back({.name = "copies", .reach = cluster::Reach::host, .bandwidth = link, .latency = 1e-5});
+  if (!measured.host_updates.empty()) cluster.host.bandwidth = middle(measured.host_updates);
+  cluster::require_possible(cluster);
+  return cluster;
+}
+
+}  // namespace plimsoll::train

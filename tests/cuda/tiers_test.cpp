@@ -1,0 +1,79 @@
+// Whatever lives in the host's memory or on a drive beside a GPU, every bit is as with everything on the device.
+#include <gtest/gtest.h>
+
+#include "executor/cuda/load/cuda_backend.h"
+#include "io/temporary_folder.h"
+#include "ranks/compare.h"
+#include "ranks/layouts.h"
+#include "strategy/legality.h"
+
+namespace plimsoll::ranks {
+namespace {
+
+using model::Family;
+using model::Precision;
+using strategy::Offload;
+
+struct Mix {
+  const char* name;
+  Family family;
+  Precision precision;
+  double clip;
+  std::int64_t micro;  // samples of a micro-batch; 8 are a step
+};
+
+class TiersOfAGpu : public testing::TestWithParam<Mix> {
+ protected:
+  // Four steps: issued, captured, replayed twice.
+  Task task() const {
+    return {.model = small_model(GetParam().family),
+            .precision = GetParam().precision,
+            .clip = GetParam().clip,
+            .steps = 4,
+            .backend = &executor::cuda_backend()};
+  }
+  Layout layout(const Offload& offload) const {
+    Layout layout{.strategy = {}, .micro = GetParam().micro, .disk_folder = folder_.path().string()};
+    layout.strategy.bucket = base::Bytes{20'000};
+    layout.strategy.offload = offload;
+    return layout;
+  }
+
+  tests::TemporaryFolder folder_;
+};
+
+TEST_P(TiersOfAGpu, HaveTheBitsOfTheDeviceAlone) {
+  const Outcome alone = train(task(), layout({}));
+  const strategy::TierShare host{.host = 1.0};
+  const strategy::TierShare disk{.disk = 1.0};
+  const std::vector<Offload> mixes{{.optimizer = host},
+                                   {.optimizer = host, .params = host},
+                                   {.optimizer = host, .gradients = host, .params = host},
+                                   {.activations = host},
+                                   {.optimizer = host, .gradients = host, .params = host, .activations = host},
+                                   {.optimizer = disk},
+                                   {.optimizer = disk, .gradients = disk, .params = disk},
+                                   {.optimizer = disk, .params = host, .activations = disk}};
+  for (const Offload& offload : mixes) {
+    Layout moved = layout(offload);
+    SCOPED_TRACE(strategy::describe(moved.strategy));
+    const Outcome outcome = train(task(), moved);
+    expect_same_bits(outcome, alone);
+    EXPECT_GT(outcome.host_arena, 0);
+    EXPECT_EQ(outcome.disk_arena > 0, offload.optimizer == disk);
+    moved.strategy.recompute = strategy::Recompute::full;
+    expect_same_bits(train(task(), moved), alone);
+  }
+}
+
+INSTANTIATE_TEST_SUITE_P(Models, TiersOfAGpu,
+                         testing::Values(Mix{"gpt2_f32", Family::gpt2, Precision::f32, 1.0, 8},
+                                         Mix{"gpt2_bf16", Family::gpt2, Precision::bf16, 1.0, 8},
+                                         Mix{"gpt2_bf16_without_clipping", Family::gpt2, Precision::bf16, 0.0, 8},
+                                         Mix{"gpt2_bf16_accumulated", Family::gpt2, Precision::bf16, 1.0, 2},
+                                         Mix{"gpt2_fp16", Family::gpt2, Precision::fp16, 1.0, 4},
+                                         Mix{"llama_bf16", Family::llama, Precision::bf16, 0.0, 4}),
+                         [](const auto& mix) { return mix.param.name; });
+
+}  // namespace
+}  // namespace plimsoll::ranks
