@@ -7,6 +7,7 @@
 
 #include "base/error.h"
 #include "lowering/stretches.h"
+#include "ops/step_scalars.h"
 
 namespace plimsoll::lowering {
 
@@ -62,17 +63,42 @@ struct Group {
   std::int64_t bytes = 0;
 };
 
+// By parameter: where its master and states live.
+std::vector<Tier> tiers_of(const Graph& graph, const strategy::TierShare& share) {
+  double all = 0.0;
+  const auto elements = [&](const graph::Parameter& parameter) {
+    return parameter.frozen ? 0.0 : static_cast<double>(graph.values[parameter.master].type.shape.elements());
+  };
+  for (const graph::Parameter& parameter : graph.parameters) all += elements(parameter);
+  const double on_device = all * (1.0 - share.host - share.disk);
+  const double in_memory = on_device + all * share.host;
+  std::vector<Tier> tiers;
+  double at = 0.0;
+  for (const graph::Parameter& parameter : graph.parameters) {
+    const double middle = at + elements(parameter) / 2.0;
+    tiers.push_back(middle < on_device ? Tier::device : middle < in_memory ? Tier::host : Tier::disk);
+    at += elements(parameter);
+  }
+  return tiers;
+}
+
 class Offload {
  public:
   Offload(const Graph& old, const OffloadOptions& options)
       : old_(old), new_(old), options_(options), stretches_(stretches_of(old)), ready_(stretches_.size()) {
     new_.nodes = {};
-    for (const graph::Parameter& parameter : old_.parameters) {
+    const std::vector<Tier> tiers = tiers_of(old_, options.share);
+    for (std::size_t index = 0; index < tiers.size(); ++index) {
+      const graph::Parameter& parameter = old_.parameters[index];
       if (parameter.frozen) continue;
-      PLIMSOLL_CHECK(parameter.master != parameter.weight || old_.values[parameter.weight].tier == options.tier, "{} has no master",
+      if (tiers[index] == Tier::device) {
+        stay_.insert(parameter.master.index);
+        continue;
+      }
+      PLIMSOLL_CHECK(parameter.master != parameter.weight || old_.values[parameter.weight].tier == tiers[index], "{} has no master",
                      parameter.name);
-      new_.values[parameter.master].tier = options.tier;
-      for (ValueId state : parameter.states) new_.values[state].tier = options.tier;
+      new_.values[parameter.master].tier = tiers[index];
+      for (ValueId state : parameter.states) new_.values[state].tier = tiers[index];
     }
     if (options.under_backward) find_ready();
   }
@@ -143,6 +169,7 @@ class Offload {
   void sort_in(const Node& node) {
     if (ops::definition_of(node.op).view) return;
     if (!is_update(node.op)) return group_here().after.push_back(node);
+    if (stay_.contains(root_of(node.inputs[2]).index)) return update_in_place(node);
     const std::int64_t elements = old_.values[node.inputs[2]].type.shape.elements();
     const std::int64_t in_bucket = options_.bucket.count / base::size_of(base::DType::f32);
     const std::int64_t part = std::max(kPartUnit, in_bucket / kPartUnit * kPartUnit);
@@ -154,6 +181,13 @@ class Offload {
       groups_.back().parts.push_back({.node = node, .first = first, .count = count, .whole = count == elements});
       groups_.back().bytes += bytes;
     }
+  }
+
+  // On the device, with the scalars as they are: before a verdict they differ from those after it in sums that updates do not read.
+  void update_in_place(Node node) {
+    for (ValueId input : node.inputs) need(input);
+    if (place_.turn == Turn::last) node.inputs[0] = newest_scalars_;
+    add_here(std::move(node));
   }
 
   // Where the host computes on a stream of its own, each group is updated when it has come. Else one comes while the one before it is
@@ -183,7 +217,12 @@ class Offload {
       if (const auto found = replaced_.find(input.index); found != replaced_.end()) input = found->second;
     }
     const NodeId id = new_.nodes.next_id();
-    for (ValueId output : node.outputs) new_.values[output].producer = id;
+    for (ValueId output : node.outputs) {
+      new_.values[output].producer = id;
+      const bool scalars = new_.values[output].type == ops::step_scalars_type();
+      const bool begins = std::holds_alternative<ops::BeginStep>(node.op);
+      if (scalars && (begins || (!node.inputs.empty() && node.inputs[0] == newest_scalars_))) newest_scalars_ = output;
+    }
     new_.nodes.add(std::move(node));
   }
 
@@ -302,12 +341,14 @@ class Offload {
   std::vector<Stretch> stretches_;
   std::vector<std::vector<NodeId>> ready_;  // by stretch: updates that can be made behind it
   std::set<std::uint32_t> early_;           // old nodes: those updates
+  std::set<std::uint32_t> stay_;            // masters of what is updated on the device
   Place place_;                             // where what is added belongs
   std::vector<Group> groups_;
   std::optional<Group> under_way_;             // brought and not yet updated
   std::set<std::uint32_t> seen_;               // views of the update that have been added
   std::map<std::uint32_t, ValueId> replaced_;  // results that were made in parts -> what sees them all
   ValueId scalars_;                            // in the host's memory
+  ValueId newest_scalars_;                     // on the device
 };
 
 }  // namespace

@@ -7,11 +7,15 @@
 // Where nothing has to be known of all gradients before the first update, a group is updated under the backward pass, behind the block
 // that completes its gradients. Else updates follow the verdict, in the order in which the next forward pass needs the weights.
 //
+// State is dealt out tensor by tensor in the order of the forward pass: what stays on the device first, then the host's memory, then the
+// disk. The first blocks' gradients come last and their weights are wanted first, so it is these that nobody should wait for.
+//
 // It is the last pass over the graph: whatever ranks share out, a rank moves what it updates.
 #pragma once
 
 #include "base/bytes.h"
 #include "graph/graph.h"
+#include "strategy/strategy.h"
 
 namespace plimsoll::lowering {
 
@@ -19,7 +23,7 @@ namespace plimsoll::lowering {
 bool is_update(const ops::Op& op);
 
 struct OffloadOptions {
-  ops::Tier tier = ops::Tier::host;
+  strategy::TierShare share = {.host = 1.0};  // of the bytes of optimizer state; the rest stays on the device and is updated there
   base::Bytes bucket{};
   bool under_backward = false;  // nothing waits for a verdict, and no weights of other versions are wanted later
   bool beside = false;          // the host is another processor than the device

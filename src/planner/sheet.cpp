@@ -119,8 +119,10 @@ Memory Sheet::memory(const RankPrice& rank, std::int64_t activations) const {
     memory.gradients = Bytes{rank.gradients / shards + std::min(rank.gradients, waiting)};
   }
   if (strategy_.offload.optimizer.anything()) {
-    if (strategy_.offload.optimizer.host > 0.0) memory.host = memory.optimizer;
-    memory.optimizer = Bytes{0};
+    const strategy::TierShare& share = strategy_.offload.optimizer;
+    const auto part = [&](double of) { return Bytes{static_cast<std::int64_t>(of * as_double(memory.optimizer.count))}; };
+    memory.host = part(share.host);
+    memory.optimizer = part(std::max(0.0, 1.0 - share.host - share.disk));
   }
   // Without other micro-batches a gradient begins where activations end, so both are never there in full.
   if (micro_batches_ == 1 && strategy_.pipe == 1) {

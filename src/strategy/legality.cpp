@@ -17,7 +17,16 @@ namespace {
 // How far from the device: 0 there, 1 in the host's memory, 2 on disk.
 int distance(const TierShare& share) { return share.disk > 0.0 ? 2 : share.host > 0.0 ? 1 : 0; }
 
-std::string_view place_of(const TierShare& share) { return share.disk > 0.0 ? "on disk" : "in the host's memory"; }
+// Shares are written with a few digits: two thirds and a third are all.
+bool is_part(const TierShare& share) { return share.anything() && share.host + share.disk < 1.0 - 1e-6; }
+
+std::string place_of(const TierShare& share) {
+  if (share == TierShare{.host = 1.0}) return "in the host's memory";
+  if (share == TierShare{.disk = 1.0}) return "on disk";
+  std::string parts = share.host > 0.0 ? fmt::format("{:.3g}% in the host's memory", 100.0 * share.host) : "";
+  if (share.disk > 0.0) parts += fmt::format("{}{:.3g}% on disk", parts.empty() ? "" : " and ", 100.0 * share.disk);
+  return parts;
+}
 
 std::string_view name_of(Recompute recompute) {
   switch (recompute) {
@@ -64,15 +73,17 @@ void add_schedule_reasons(const Strategy& strategy, std::vector<std::string>& re
 
 void add_tier_reasons(const Strategy& strategy, std::vector<std::string>& reasons) {
   const Offload& offload = strategy.offload;
-  for (const auto& [name, share] : {std::pair<std::string_view, TierShare>{"optimizer", offload.optimizer},
-                                    {"gradients", offload.gradients},
-                                    {"params", offload.params}}) {
+  for (const auto& [name, share] : {std::pair<std::string_view, TierShare>{"gradients", offload.gradients}, {"params", offload.params}}) {
     if (share.anything() && share != TierShare{.host = 1.0} && share != TierShare{.disk = 1.0})
       reasons.push_back(
           fmt::format("\"offload.{0}\" asks for a part, but {0} can only be all in one tier; use \"host\" or \"disk\"", name));
   }
   if (offload.activations.host > 0.0 && offload.activations.disk > 0.0)
     reasons.emplace_back("\"offload.activations\" names two tiers, but what leaves goes to one; use a share of \"host\" or of \"disk\"");
+  if (is_part(offload.optimizer) && (offload.gradients.anything() || offload.params.anything()))
+    reasons.emplace_back(
+        "\"offload.optimizer\" leaves a part of the state on the device, which would update weights and read gradients that are elsewhere; "
+        "use \"none\" for \"offload.gradients\" and \"offload.params\", or shares of \"offload.optimizer\" whose sum is 1");
   const std::string_view tier = distance(offload.params) == 2 || distance(offload.gradients) == 2 ? "disk" : "host";
   if (distance(offload.params) > distance(offload.optimizer))
     reasons.push_back(

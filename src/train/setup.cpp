@@ -68,6 +68,8 @@ std::string tokenizer_name(io::FileSystem& file_system, const config::Run& run) 
 // Measured from the moment of planning to the end of a run with evaluation and saving: kernels' code, thread stacks,
 // pages of the data files, buffers of the writers.
 constexpr base::Bytes kStillToCome{6ll << 20};
+// What the driver, the libraries of products and attention, and machine code take on a GPU, so that a limit is a card of that size.
+constexpr base::Bytes kBesideADevicesArena{700ll << 20};
 
 constexpr std::int64_t kLargestSchedule = std::int64_t{64} << 20;
 
@@ -243,18 +245,26 @@ data::BatchView batch_view(Session& session, std::string_view program, std::int3
 
 Capacity capacity_of(const config::Run& run) {
   const base::Bytes reserve = memory_so_far() + kStillToCome;
-  const base::Bytes host = run.limits.host;
+  base::Bytes host = run.limits.host;
+  std::string host_origin = "\"limits.host\"";
   const base::Bytes disk = run.limits.disk;
   const executor::Backend& backend = backend_of(run);
   const bool processor = backend.name() == executor::cpu_backend().name();
-  if (run.limits.device.count > 0)
-    return {run.limits.device, processor ? reserve : base::Bytes{}, run.where("limits.device"), true, host, disk};
+  // Beside a GPU the host's arena is pinned: what the machine does not have would not be refused but end the process.
+  if (!processor && host.count == 0) {
+    host = executor::cpu_backend().memory(0).total - reserve;
+    host_origin = "what this machine has beside the program";
+  }
+  if (run.limits.device.count > 0) {
+    return {run.limits.device,     processor ? reserve : kBesideADevicesArena, run.where("limits.device"), true, host, disk,
+            std::move(host_origin)};
+  }
   if (const std::optional<std::string> reason = backend.why_not_here())
     base::bad_input("{}: \"device\" is \"{}\": {}", run.where("device"), backend.name(), *reason);
   // Beside a device's arena lies what its driver keeps, and that is not in `free`.
   const executor::DeviceMemory memory = backend.memory(0);
   if (processor) return {memory.total, reserve, memory.name, false, host, disk};
-  return {memory.free, base::Bytes{}, fmt::format("what is free on {}", memory.name), true, host, disk};
+  return {memory.free, base::Bytes{}, fmt::format("what is free on {}", memory.name), true, host, disk, std::move(host_origin)};
 }
 
 namespace {
@@ -269,21 +279,21 @@ std::string kinds_text(const plan::RankClass& rank_class, plan::Tier tier) {
 }
 
 // A limit on what all ranks have in a slower tier.
-std::optional<std::string> too_large_for(const plan::Plan& plan, plan::Tier tier, base::Bytes limit) {
+std::optional<std::string> too_large_for(const plan::Plan& plan, plan::Tier tier, base::Bytes limit, std::string_view origin) {
   const base::Bytes needed = plan::arena_of_all(plan, tier);
   if (limit.count == 0 || needed <= limit) return std::nullopt;
   const std::string_view where = tier == plan::Tier::host ? "the host's memory" : "the disk";
-  return fmt::format("{}\ndoes not fit: it needs {} of {} for {} rank{}, and \"limits.{}\" is {} - {} too much. A rank holds there:{}",
-                     plan.model, base::to_string(needed), where, plan.mesh.ranks(), plan.mesh.ranks() == 1 ? "" : "s", ops::name_of(tier),
-                     base::to_string(limit), base::to_string(needed - limit), kinds_text(plan::fullest_class(plan), tier));
+  return fmt::format("{}\ndoes not fit: it needs {} of {} for {} rank{}, and {} is {} - {} too much. A rank holds there:{}", plan.model,
+                     base::to_string(needed), where, plan.mesh.ranks(), plan.mesh.ranks() == 1 ? "" : "s", origin, base::to_string(limit),
+                     base::to_string(needed - limit), kinds_text(plan::fullest_class(plan), tier));
 }
 
 }  // namespace
 
 std::optional<std::string> why_too_large(const plan::Plan& plan, const Capacity& capacity) {
   const plan::RankClass& rank_class = plan::fullest_class(plan);
-  if (auto why = too_large_for(plan, plan::Tier::host, capacity.host)) return why;
-  if (auto why = too_large_for(plan, plan::Tier::disk, capacity.disk)) return why;
+  if (auto why = too_large_for(plan, plan::Tier::host, capacity.host, capacity.host_origin)) return why;
+  if (auto why = too_large_for(plan, plan::Tier::disk, capacity.disk, "\"limits.disk\"")) return why;
   // Where nobody set a limit, the machine's memory holds both tiers.
   const base::Bytes host = rank_class.arena[static_cast<std::size_t>(plan::Tier::host)];
   const base::Bytes arena = rank_class.arena[static_cast<std::size_t>(plan::Tier::device)] + (capacity.per_rank ? base::Bytes{} : host);

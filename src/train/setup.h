@@ -56,6 +56,7 @@ struct Capacity {
   bool per_rank = true;   // else all ranks share it
   base::Bytes host = {};  // memory of the host for all its ranks, beside the device; zero: what is there
   base::Bytes disk = {};  // for all ranks; zero: what is free
+  std::string host_origin = "\"limits.host\"";
 };
 
 Capacity capacity_of(const config::Run& run);

@@ -174,7 +174,8 @@ TEST_F(WrongInput, SlowerTiers) {
   refused({"strategy.offload.optimizer=host", "limits.host=1KiB"}, kNotLegal, {"the host's memory", "\"limits.host\" is 1.00 KiB"});
   refused({"strategy.offload.params=host"}, kNotLegal, {"offload.params", "\"host\" for both"});
   refused({"strategy.offload.gradients=disk"}, kNotLegal, {"offload.gradients", "use \"offload.optimizer\": \"disk\" too"});
-  refused({"strategy.offload.optimizer={\"host\": 0.5}"}, kNotLegal, {"asks for a part"});
+  refused({"strategy.offload.optimizer=host", "strategy.offload.params={\"host\": 0.5}"}, kNotLegal, {"asks for a part"});
+  refused({"strategy.offload.optimizer={\"host\": 0.5}", "strategy.offload.gradients=host"}, kNotLegal, {"leaves a part of the state"});
 }
 
 TEST_F(WrongInput, NotLegalHere) {

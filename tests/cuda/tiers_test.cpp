@@ -44,23 +44,27 @@ class TiersOfAGpu : public testing::TestWithParam<Mix> {
 
 TEST_P(TiersOfAGpu, HaveTheBitsOfTheDeviceAlone) {
   const Outcome alone = train(task(), layout({}));
+  const strategy::TierShare none{};
   const strategy::TierShare host{.host = 1.0};
   const strategy::TierShare disk{.disk = 1.0};
-  const std::vector<Offload> mixes{{.optimizer = host},
-                                   {.optimizer = host, .params = host},
-                                   {.optimizer = host, .gradients = host, .params = host},
-                                   {.activations = host},
-                                   {.optimizer = host, .gradients = host, .params = host, .activations = host},
-                                   {.optimizer = disk},
-                                   {.optimizer = disk, .gradients = disk, .params = disk},
-                                   {.optimizer = disk, .params = host, .activations = disk}};
+  // Of optimizer state, gradients, weights and activations.
+  const std::vector<Offload> mixes{{host, none, none, none},
+                                   {host, none, host, none},
+                                   {host, host, host, none},
+                                   {none, none, none, host},
+                                   {host, host, host, host},
+                                   {{.host = 0.4}, none, none, none},
+                                   {{.host = 0.3, .disk = 0.4}, none, none, none},
+                                   {disk, none, none, none},
+                                   {disk, disk, disk, none},
+                                   {disk, none, host, disk}};
   for (const Offload& offload : mixes) {
     Layout moved = layout(offload);
     SCOPED_TRACE(strategy::describe(moved.strategy));
     const Outcome outcome = train(task(), moved);
     expect_same_bits(outcome, alone);
     EXPECT_GT(outcome.host_arena, 0);
-    EXPECT_EQ(outcome.disk_arena > 0, offload.optimizer == disk);
+    EXPECT_EQ(outcome.disk_arena > 0, offload.optimizer.disk > 0.0);
     moved.strategy.recompute = strategy::Recompute::full;
     expect_same_bits(train(task(), moved), alone);
   }

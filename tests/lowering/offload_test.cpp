@@ -49,6 +49,30 @@ plan::Plan plan_of(model::Precision precision, std::int64_t layers = 3, strategy
 
 std::int64_t host_arena(const plan::Plan& plan) { return plan.classes.at(0).arena[static_cast<std::size_t>(plan::Tier::host)].count; }
 
+// Beside a device that updates a part itself, with and without a verdict to wait for.
+TEST(Offload, APartMayStayOnTheDevice) {
+  for (const double clip : {0.0, 1.0}) {
+    for (const bool beside : {false, true}) {
+      const plan::Plan all = plan_of(model::Precision::bf16, 4, {.host = 1.0}, beside, clip);
+      const plan::Plan half = plan_of(model::Precision::bf16, 4, {.host = 0.5}, beside, clip);
+      const std::vector<std::string> found = plan::problems(half);
+      ASSERT_TRUE(found.empty()) << found.front();
+      EXPECT_LT(host_arena(half), host_arena(all));
+      std::map<plan::StreamKind, int> updates;
+      for (const plan::Stream& stream : half.classes.at(0).programs.at(0).streams) {
+        for (const plan::Call& call : stream.calls) {
+          for (const plan::Instruction& instruction : half.procedures[call.procedure].instructions) {
+            const auto* compute = std::get_if<plan::Compute>(&instruction);
+            if (compute != nullptr && is_update(compute->op)) ++updates[stream.kind];
+          }
+        }
+      }
+      EXPECT_GT(updates[plan::StreamKind::compute], 0);
+      EXPECT_EQ(updates[plan::StreamKind::host_compute] > 0, beside);
+    }
+  }
+}
+
 // Where the host is another processor than the device, it works on a stream of its own, and on nothing but its own memory.
 TEST(Offload, TheHostComputesBesideTheDevice) {
   const plan::Plan plan = plan_of(model::Precision::bf16, 3, {.host = 1.0}, true);

@@ -96,6 +96,34 @@ TEST_F(OptimizerElsewhere, LargeTensorsAreUpdatedInParts) {
   }
 }
 
+// A part of the state on the device, a part in the host's memory, a part on disk: the same bits, and each tier has about its share.
+TEST_F(OptimizerElsewhere, MayBeDealtOutOverTiers) {
+  for (const double clip : {0.0, 1.0}) {
+    for (const Mix& mix : {Mix{"", Family::gpt2, Precision::bf16}, Mix{"", Family::llama, Precision::f32, 1, 1, 1, 0, 2},
+                           Mix{"", Family::gpt2, Precision::bf16, 2, 1, 1, 1}, Mix{"", Family::gpt2, Precision::bf16, 2, 1, 1, 3},
+                           Mix{"", Family::gpt2, Precision::bf16, 1, 2, 1, 0}, Mix{"", Family::llama, Precision::bf16, 1, 1, 2, 0}}) {
+      Task task{.model = small_model(mix.family), .precision = mix.precision, .clip = clip, .samples = 8, .steps = 3};
+      if (mix.tensor > 1) task.model.kv_heads = 4;
+      Layout layout = layout_of(mix);
+      layout.disk_folder = folder_.path().string();
+      const Outcome device = train(task, layout);
+      layout.strategy.offload.optimizer = {.host = 1.0};
+      const Outcome host = train(task, layout);
+      expect_same_bits(host, device);
+      for (const strategy::TierShare share : {strategy::TierShare{.host = 0.5}, {.host = 0.3, .disk = 0.4}, {.disk = 0.5}}) {
+        layout.strategy.offload.optimizer = share;
+        SCOPED_TRACE(fmt::format("clip {}, data {}, tensor {}, pipe {}, zero {}: {} and {}", clip, mix.data, mix.tensor, mix.pipe, mix.zero,
+                                 share.host, share.disk));
+        const Outcome split = train(task, layout);
+        expect_same_bits(split, device);
+        EXPECT_EQ(split.disk_arena > 0, share.disk > 0.0);
+        EXPECT_LT(split.arena, device.arena);
+        EXPECT_LT(split.host_arena, host.host_arena);
+      }
+    }
+  }
+}
+
 // 12 bytes for each parameter, and what is under way: gradients of two groups and weights of as many.
 TEST_F(OptimizerElsewhere, HasNoHiddenCopies) {
   Task task{.model = small_model(Family::gpt2), .precision = Precision::bf16, .samples = 2, .steps = 1};
