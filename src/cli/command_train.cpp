@@ -1,3 +1,4 @@
+#include <algorithm>
 #include <atomic>
 #include <csignal>
 #include <cstdio>
@@ -14,6 +15,7 @@
 #include "cli/ranks.h"
 #include "cli/train_page.h"
 #include "config/config.h"
+#include "executor/core/bounds.h"
 #include "io/files.h"
 #include "io/folder_lock.h"
 #include "io/posix_file_system.h"
@@ -45,14 +47,16 @@ std::string host_name() {
   return gethostname(name, sizeof name - 1) == 0 ? name : "localhost";
 }
 
-void write_trace(io::FileSystem& file_system, const std::string& path, const executor::Timeline& timeline) {
+// `program`: whose streams the lanes are; null: nothing ran.
+void write_trace(io::FileSystem& file_system, const std::string& path, const plan::Program* program, const executor::Timeline& timeline) {
   std::string text;
   observe::ChromeTrace trace([&](std::string_view piece) { text += piece; }, 0.0);
   trace.name_process(0, "rank 0");
-  trace.name_thread({0, 0}, "calls");
-  trace.name_thread({0, 1}, "kernels");
-  trace.name_thread({0, 2}, "communication calls");
-  trace.name_thread({0, 3}, "collectives");
+  for (std::int32_t stream = 0; program != nullptr && stream < std::ssize(program->streams); ++stream) {
+    const std::string_view resource = executor::resource_name(program->streams[static_cast<std::size_t>(stream)].kind);
+    trace.name_thread({0, 2 * stream}, fmt::format("{}: calls", resource));
+    trace.name_thread({0, 2 * stream + 1}, fmt::format("{}: instructions", resource));
+  }
   for (const executor::TimelineEvent& event : timeline.events) {
     const bool is_call = event.kernel.empty();
     trace.write({.name = is_call ? event.name : event.kernel,
@@ -64,6 +68,13 @@ void write_trace(io::FileSystem& file_system, const std::string& path, const exe
   }
   trace.finish();
   io::replace_file(file_system, path, io::as_bytes(text));
+}
+
+// Whether something of a step lies elsewhere than on the device, so that it may wait for other things than its own arithmetic.
+bool uses_tiers(const plan::Program& program) {
+  return std::any_of(program.streams.begin(), program.streams.end(), [](const plan::Stream& stream) {
+    return stream.kind == plan::StreamKind::host_in || stream.kind == plan::StreamKind::disk_in;
+  });
 }
 
 // What was run is kept beside the results: the resolved settings and the plan.
@@ -171,7 +182,9 @@ void train_rank(const TrainOptions& options, const Decided& decided, collectives
   observers.add(tensorboard);
   observers.add(step_seconds);
   trainer.run(hooks);
-  if (!options.trace.empty()) write_trace(file_system, options.trace, timeline);
+  const plan::Program& program = *plan::find_program(trainer.session().executor().rank_class(), "train");
+  if (!options.trace.empty()) write_trace(file_system, options.trace, &program, timeline);
+  if (uses_tiers(program) && !timeline.events.empty()) fmt::print("{}\n", executor::to_string(executor::bounds_of(program, timeline)));
   std::vector<report::ClassTimes> times;
   if (drawn) times = gathered_times(trainer.session(), timeline);
   if (step_seconds.median() > 0.0 && (drawn || !options.html.empty())) {
@@ -191,7 +204,7 @@ void train_command(const TrainOptions& options) {
   const config::Run wanted = read_run(file_system, options.run);
   const Decided decided = decide_here(file_system, wanted, options.run.ranks > 0 ? options.run.ranks : ranks_started());
   // A bad path is told now, not after the run.
-  if (!options.trace.empty()) write_trace(file_system, options.trace, {});
+  if (!options.trace.empty()) write_trace(file_system, options.trace, nullptr, {});
   if (!options.html.empty()) io::replace_file(file_system, options.html, io::as_bytes("training goes on\n"));
   std::signal(SIGTERM, on_stop_signal);
   std::signal(SIGINT, on_stop_signal);
