@@ -55,11 +55,9 @@ graph::Graph to_slower_tiers(graph::Graph graph, const strategy::Strategy& strat
     graph = fetch_weights(graph, {.tier = tier_of(offload.params), .prefetch = strategy.prefetch, .stages = stages});
   graph::verify(graph, "fetching weights");
   if (offload.optimizer.anything()) {
-    graph = offload_optimizer(graph, {.share = offload.optimizer,
-                                      .bucket = strategy.bucket,
-                                      .under_backward = under_backward,
-                                      .beside = host_beside,
-                                      .stages = stages});
+    graph = offload_optimizer(
+        graph,
+        {.share = offload.optimizer, .bucket = strategy.bucket, .under_backward = under_backward, .beside = host_beside, .stages = stages});
   }
   graph::verify(graph, "moving the update");
   return graph;
