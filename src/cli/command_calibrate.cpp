@@ -24,8 +24,11 @@ void calibrate_command(const CalibrateOptions& options) {
   config::Run where;
   where.device = options.device;
   const executor::Backend& backend = train::backend_of(where);
-  cluster::Cluster cluster = train::calibrate(file_system, asked);
-  if (backend.name() != executor::cpu_backend().name()) cluster = train::calibrate_gpu(backend, std::move(cluster), asked);
+  const bool gpu = backend.name() != executor::cpu_backend().name();
+  train::CalibrationOptions around = asked;
+  around.brief = gpu;  // beside a GPU the processor's own operators are of no interest
+  cluster::Cluster cluster = train::calibrate(file_system, around);
+  if (gpu) cluster = train::calibrate_gpu(backend, std::move(cluster), asked);
   const io::Path path = options.out.empty() ? train::calibration_path() : io::Path(options.out);
   train::store_calibration(file_system, path, cluster);
   if (options.json) {

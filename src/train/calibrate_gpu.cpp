@@ -90,10 +90,12 @@ struct Measured {
   std::map<plan::StreamKind, std::vector<double>> copies;  // bytes a second
   std::vector<double> streaming;                           // bytes a second of kernels that only stream
   std::vector<double> host_updates;                        // bytes a second of the host's memory
+  double launch = 1e-3;                                    // the shortest instruction
 };
 
-double middle(std::vector<double> values) {
-  const auto at = values.begin() + static_cast<std::ptrdiff_t>(values.size() / 2);
+// The value below which this share of them lies.
+double quantile(std::vector<double> values, double share) {
+  const auto at = values.begin() + static_cast<std::ptrdiff_t>(share * static_cast<double>(values.size() - 1));
   std::nth_element(values.begin(), at, values.end());
   return *at;
 }
@@ -122,6 +124,7 @@ void note(const InstructionTime& time, Measured& measured) {
     return;
   }
   if (updates && large) measured.streaming.push_back(rate);
+  if (time.alone) measured.launch = std::min(measured.launch, seconds);
   const std::vector<base::TensorType> inputs = types_of(compute->inputs);
   const std::vector<base::TensorType> outputs = types_of(compute->outputs);
   measured.operators[{std::string(ops::name_of(compute->op)), type_of(inputs), cost::extents_of(compute->op, inputs, outputs)}].push_back(
@@ -149,19 +152,18 @@ void run_model(const executor::Backend& gpu, const Shape& shape, model::Precisio
 }
 
 void set_rates(const Measured& measured, cluster::Device& device) {
-  device.launch = 1e-3;
+  device.launch = measured.launch;
   for (const auto& [key, seconds] : measured.operators) {
     const auto& [op, dtype, extents] = key;
-    const double took = middle(seconds);
+    const double took = quantile(seconds, 0.5);
     device.samples.push_back({.op = op, .dtype = dtype, .threads = 0, .extents = extents, .seconds = took});
-    device.launch = std::min(device.launch, took);
     if (!op.starts_with("linear") && !op.starts_with("scaled_linear")) continue;
     double& rate = device.rates[dtype];
     rate = std::max(rate, 2.0 * static_cast<double>(extents[0]) * static_cast<double>(extents[1]) * static_cast<double>(extents[2]) / took);
   }
   device.vector_rate = device.rates.at(DType::f32);
   device.matrix_share = 1.0;
-  device.bandwidth = middle(measured.streaming);
+  device.bandwidth = quantile(measured.streaming, 0.5);
   device.bandwidth_share = 1.0;
 }
 
@@ -189,9 +191,10 @@ std::vector<InstructionTime> instruction_times(const plan::Plan& plan, const pla
       while (end < instructions.size() && std::ssize(instructions) - static_cast<std::ptrdiff_t>(end) >= events_left &&
              (kind == plan::StreamKind::host_compute || is_of_event(instructions[end])))
         bytes += static_cast<double>(bytes_of(instructions[end++]));
+      const bool alone = end == next + 1;
       for (; next < std::min(end, instructions.size()); ++next) {
         times.push_back(
-            {&instructions[next], kind, (event->end - event->begin) * static_cast<double>(bytes_of(instructions[next])) / bytes});
+            {&instructions[next], kind, (event->end - event->begin) * static_cast<double>(bytes_of(instructions[next])) / bytes, alone});
       }
     }
     if (event != timeline.events.end()) ++event;  // the call
@@ -216,10 +219,14 @@ cluster::Cluster calibrate_gpu(const executor::Backend& gpu, cluster::Cluster ar
   cluster.device = {.name = memory.name, .memory = memory.total, .reserve = memory.total - memory.free};
   set_rates(measured, cluster.device);
   std::erase_if(cluster.links, [](const cluster::Link& link) { return link.reach == cluster::Reach::host; });
+  // What a copy reaches when it has the host's memory to itself; the slower direction counts.
   double link = 0.0;
-  for (const auto& [stream, rates] : measured.copies) link = link == 0.0 ? middle(rates) : std::min(link, middle(rates));
+  for (const auto& [stream, rates] : measured.copies) {
+    const double best = quantile(rates, 0.9);
+    link = link == 0.0 ? best : std::min(link, best);
+  }
   cluster.links.push_back({.name = "copies", .reach = cluster::Reach::host, .bandwidth = link, .latency = 1e-5});
-  if (!measured.host_updates.empty()) cluster.host.bandwidth = middle(measured.host_updates);
+  if (!measured.host_updates.empty()) cluster.host.bandwidth = quantile(measured.host_updates, 0.5);
   cluster::require_possible(cluster);
   return cluster;
 }

@@ -171,8 +171,8 @@ base::Bytes arena_limit(const config::Run& run) {
 }  // namespace
 
 SessionOptions session_options(const config::Run& run, const Programs& programs) {
-  if (run.precision == model::Precision::fp8 && run.strategy.tensor * run.strategy.pipe > 1) {
-    base::not_legal("{}: \"precision\" is \"fp8\", which cannot be split over the tensor or pipe axis; use \"bf16\", or data ranks alone",
+  if (run.precision == model::Precision::fp8 && run.strategy.tensor > 1) {
+    base::not_legal("{}: \"precision\" is \"fp8\", which cannot be split over the tensor axis; use \"bf16\", or data ranks and pipelines",
                     run.where("precision"));
   }
   if (!run.strategy_auto) strategy::require_legal(run.strategy);

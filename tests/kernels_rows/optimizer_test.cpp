@@ -160,6 +160,26 @@ TEST(UpdateAndCast, IsTheUpdateAndThenTheCast) {
   EXPECT_FALSE(updates_and_casts("adam_update.reference"));
 }
 
+TEST(UpdateAndCast, ACopyThatLeavesIsTheCopy) {
+  for (DType copy : kFloats) {
+    for (bool skip : {false, true}) {
+      for (const ops::Op& op : {ops::Op(ops::AdamUpdate{.copy = true}), ops::Op(ops::SgdUpdate{.momentum = 0.9, .copy = true})}) {
+        const std::size_t states = std::holds_alternative<ops::AdamUpdate>(op) ? 3 : 2;
+        std::vector<DType> written(states, DType::f32);
+        written.push_back(copy);
+        Update expected(DType::bf16, written, 70'001, 6, 0.5f);
+        expected.scalars.as<ops::StepScalars>()->skip = skip ? 1 : 0;
+        Update found = expected;
+        expected.run(op, 2);
+        std::vector<Tensor> in{found.scalars.tensor(), found.gradient.tensor()}, out;
+        for (Data& operand : found.operands) in.push_back(operand.tensor()), out.push_back(operand.tensor());
+        run_update_with_leaving_copy({.op = op, .inputs = in, .outputs = out, .threads = 2});
+        for (std::size_t index = 0; index < written.size(); ++index) EXPECT_TRUE(found.operands[index] == expected.operands[index]);
+      }
+    }
+  }
+}
+
 TEST(AdamStep, IsTheFormulaInDoubles) {
   for (std::int64_t t : {1, 2, 3, 10, 999, 1000, 65536, 1'000'001}) {
     for (bool decoupled : {false, true}) {

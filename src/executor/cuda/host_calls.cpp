@@ -46,7 +46,11 @@ void HostKernels::add(const HostInstruction& instruction, std::vector<cpu::Tenso
       return;
     }
   }
-  steps_.push_back({&instruction, std::move(inputs), std::move(outputs), workspace, std::nullopt});
+  const auto* adam = std::get_if<ops::AdamUpdate>(&instruction.compute->op);
+  const auto* sgd = std::get_if<ops::SgdUpdate>(&instruction.compute->op);
+  const bool copies =
+      cpu::updates_and_casts(instruction.compute->kernel) && ((adam != nullptr && adam->copy) || (sgd != nullptr && sgd->copy));
+  steps_.push_back({&instruction, std::move(inputs), std::move(outputs), workspace, std::nullopt, copies});
 }
 
 void HostKernels::run() const {
@@ -60,6 +64,8 @@ void HostKernels::run() const {
                          .shard_place = shard_place_};
     if (step.cast) {
       cpu::run_update_and_cast(call, *step.cast);
+    } else if (step.copies) {
+      cpu::run_update_with_leaving_copy(call);
     } else {
       step.what->kernel->run(call);
     }

@@ -58,6 +58,7 @@ class HostKernels {
     std::vector<kernels::cpu::Tensor> outputs;
     std::byte* workspace = nullptr;
     std::optional<kernels::cpu::Tensor> cast;  // of the first output
+    bool copies = false;                       // an update whose last output is for the device
   };
 
   std::vector<Step> steps_;

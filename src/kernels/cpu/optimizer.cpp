@@ -258,6 +258,15 @@ std::span<const Kernel> optimizer_kernels() { return kKernels; }
 
 bool updates_and_casts(std::string_view kernel) { return kernel == kKernels[0].name || kernel == kKernels[1].name; }
 
+void run_update_with_leaving_copy(const Call& update) {
+  if (is_skipped(update)) return;
+  if (std::holds_alternative<ops::AdamUpdate>(update.op)) {
+    update_adam(update, {&update.outputs.back(), true});
+  } else {
+    update_sgd(update, {&update.outputs.back(), true});
+  }
+}
+
 void run_update_and_cast(const Call& update, const Tensor& cast) {
   if (is_skipped(update)) {
     in_pieces(update.threads, cast.type.shape.elements(), [&](std::int64_t begin, std::int64_t end) {
