@@ -27,6 +27,8 @@ using base::Json;
 
 constexpr std::int64_t kRows = 8;
 constexpr std::size_t kSimulated = 3;  // of them, to the instruction
+constexpr std::int64_t kMostBuckets = 2000;
+constexpr std::int64_t kMostPasses = 1500;  // of blocks in a step, for what is lowered more than once
 constexpr std::int64_t kMostNodes = 1 << 20;
 constexpr std::size_t kReasonsInWords = 3;
 constexpr std::size_t kMostPlans = 16;  // that are made to see whether they fit to the byte
@@ -60,6 +62,16 @@ std::optional<Simulated> simulate_row(const Outcome& outcome, Candidate& row) {
   return simulated;
 }
 
+// What is fitted to the memory is lowered a dozen times until it fits, and what lives elsewhere is updated bucket by bucket: of large
+// models the estimate has to do.
+bool is_quick(const Outcome& outcome, const Candidate& candidate) {
+  const planner::Choice& choice = candidate.choice;
+  const Bytes elsewhere = candidate.estimate.memory.host + candidate.estimate.memory.disk;
+  if (elsewhere.count / choice.strategy.bucket.count > kMostBuckets) return false;
+  if (choice.strategy.recompute != strategy::Recompute::optimal) return true;
+  return outcome.problem.layers * choice.micro_batches(outcome.problem) <= kMostPasses;
+}
+
 // The first rows are simulated to the instruction and all put in order again, until the best is one of them. Gives that one as it was
 // estimated.
 Candidate simulate_first(Outcome& outcome) {
@@ -67,10 +79,13 @@ Candidate simulate_first(Outcome& outcome) {
     Candidate shown;
     Candidate estimated;
     std::optional<Simulated> simulated = std::nullopt;
+    bool final = false;
   };
   std::vector<Row> rows;
   for (const Candidate& candidate : outcome.rows) rows.push_back({candidate, candidate});
   const auto simulate = [&](std::size_t index) {
+    rows[index].final = true;
+    if (!is_quick(outcome, rows[index].shown)) return;
     rows[index].simulated = simulate_row(outcome, rows[index].shown);
     if (!rows[index].simulated && rows.size() > 1) rows.erase(rows.begin() + static_cast<std::ptrdiff_t>(index));
   };
@@ -84,7 +99,7 @@ Candidate simulate_first(Outcome& outcome) {
     if (rows.size() == before) ++index;
   }
   sort();
-  for (std::size_t tried = 0; !rows[0].simulated && tried < outcome.rows.size(); ++tried) {
+  for (std::size_t tried = 0; !rows[0].final && tried < outcome.rows.size(); ++tried) {
     simulate(0);
     sort();
   }
@@ -136,7 +151,16 @@ Json strategy_json(const planner::Choice& choice) {
                             {"schedule", strategy.schedule},
                             {"stages", strategy.partition == strategy::StagePartition::by_cost ? "cost" : "equal"},
                             {"recompute", kRecompute.at(static_cast<std::size_t>(strategy.recompute))}});
-  if (strategy.offload.optimizer.host > 0.0) json.set("offload", Json::object({{"optimizer", "host"}}));
+  const strategy::Offload& offload = strategy.offload;
+  if (offload == strategy::Offload{}) return json;
+  Json tiers = Json::object();
+  for (const auto& [name, share] : {std::pair{"optimizer", offload.optimizer},
+                                    {"gradients", offload.gradients},
+                                    {"params", offload.params},
+                                    {"activations", offload.activations}}) {
+    if (share.anything()) tiers.set(name, Json(share.disk > 0.0 ? "disk" : "host"));
+  }
+  json.set("offload", std::move(tiers));
   return json;
 }
 
@@ -148,13 +172,16 @@ Json candidate_json(const Outcome& outcome, const Candidate& candidate) {
                             {"strategy", planner::describe(candidate.choice)},
                             {"settings", strategy_json(candidate.choice)},
                             {"micro_batch", candidate.choice.micro}});
+  if (!candidate.choice.precision.empty()) json.set("precision", Json(candidate.choice.precision));
   if (estimate.step_seconds <= 0.0) return json;
   json.set("step_seconds", Json(estimate.step_seconds));
   json.set("tokens_per_second", Json(tokens_per_step(outcome.problem) / estimate.step_seconds));
   json.set("model_tflops_per_device", Json(model_tflops(outcome.problem, estimate.step_seconds)));
   json.set("hardware_tflops_per_device", Json(estimate.flops / estimate.step_seconds / kTera));
   json.set("bubble_fraction", Json(estimate.bubble));
-  json.set("peak_bytes", Json::object({{"fullest", Json::object({{"device", memory.device().count}, {"host", memory.host.count}})}}));
+  json.set("peak_bytes",
+           Json::object(
+               {{"fullest", Json::object({{"device", memory.device().count}, {"host", memory.host.count}, {"disk", memory.disk.count}})}}));
   json.set("device_bytes_by_kind", Json::object({{"parameter", memory.weights.count},
                                                  {"gradient", memory.gradients.count},
                                                  {"state", memory.optimizer.count},
@@ -303,6 +330,13 @@ bool fits_exactly(const config::Run& run) {
   }
 }
 
+void require_precision(const config::Run& run) {
+  if (run.precision_auto)
+    base::bad_input(
+        "{}: \"precision\" is \"auto\", which is chosen with the strategy; use \"strategy\": \"auto\" too, or one of f32, bf16, fp16, fp8",
+        run.where("precision"));
+}
+
 // A limit of a processor's memory holds for arenas and what lies beside them. Rounded, since ranks that measure it must decide alike.
 config::Run without_reserve(const config::Run& run) {
   config::Run within = run;
@@ -315,7 +349,10 @@ config::Run without_reserve(const config::Run& run) {
 }  // namespace
 
 Decided decide_here(io::FileSystem& file_system, const config::Run& run, std::int64_t ranks) {
-  if (!run.strategy_auto) return {.run = run, .words = ""};
+  if (!run.strategy_auto) {
+    require_precision(run);
+    return {.run = run, .words = ""};
+  }
   ranks = std::max<std::int64_t>(1, ranks);
   const PlanOptions options;
   const config::Run within = without_reserve(run);

@@ -160,9 +160,24 @@ Field freeze_field() {
   return field;
 }
 
+// A type, or the planner's choice.
+Field precision_field() {
+  Field field = choice_field("precision", PLIMSOLL_AT(precision),
+                             "Type of weights and activations; the 16-bit ones keep f32 master weights. `auto`: what is fastest, with "
+                             "`strategy` `auto`.");
+  field.choices.emplace_back("auto");
+  field.expects = expects_choice(field.choices);
+  field.read = [read = field.read](const base::Json& value, Run& run) {
+    run.precision_auto = value.is_string() && value.as_string() == "auto";
+    return run.precision_auto || read(value, run);
+  };
+  field.write = [write = field.write](const Run& run) { return run.precision_auto ? base::Json("auto") : write(run); };
+  return field;
+}
+
 std::vector<Field> run_fields() {
   return {
-      choice_field("precision", PLIMSOLL_AT(precision), "Type of weights and activations; the 16-bit ones keep f32 master weights."),
+      precision_field(),
       choice_field("device", PLIMSOLL_AT(device), "Where to compute; `auto` takes a GPU if there is one."),
       number_field("steps", PLIMSOLL_AT(steps), count_from(0, kMostSteps), "Updates of the weights."),
       number_field("seed", PLIMSOLL_AT(seed), at_least(0), "Of initial weights, data order and dropout."),

@@ -1,5 +1,6 @@
 #include "config/run.h"
 
+#include "base/error.h"
 #include "config/choices.h"
 
 namespace plimsoll::config {
@@ -29,6 +30,14 @@ model::Training Run::training() const {
 }
 
 std::string_view name_of(model::Precision precision) { return choice_name(precision); }
+
+model::Precision precision_named(std::string_view name) {
+  for (const auto& choice : Choices<model::Precision>::kTable) {
+    if (choice.name == name) return choice.value;
+  }
+  base::bad_input("found the precision \"{}\", which is none", name);
+}
+
 std::string_view name_of(Device device) { return choice_name(device); }
 std::string_view name_of(Transport transport) { return choice_name(transport); }
 std::string_view name_of(model::OptimizerKind kind) { return choice_name(kind); }

@@ -105,6 +105,7 @@ struct Settings {
   model::LossScaling loss_scale;
   std::int64_t amax_history = 0;  // fp8.history
   model::Precision precision = model::Precision::f32;
+  bool precision_auto = false;  // the planner chooses with the strategy
   Device device = Device::automatic;
   bool strategy_auto = false;  // the planner chooses; `strategy` then holds defaults
   strategy::Strategy strategy;
@@ -166,6 +167,7 @@ struct Run : Settings {
 };
 
 std::string_view name_of(model::Precision precision);
+model::Precision precision_named(std::string_view name);  // one of those names
 std::string_view name_of(model::OptimizerKind kind);
 std::string_view name_of(Device device);
 std::string_view name_of(Transport transport);

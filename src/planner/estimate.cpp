@@ -71,6 +71,9 @@ std::string too_large(const Memory& memory, const Problem& problem, std::size_t 
   const Bytes host = memory.host * std::min(problem.ranks, problem.ranks_per_node);
   if (host > problem.host)
     return fmt::format("needs {} of a host's memory, and there are {}", base::to_string(host), base::to_string(problem.host));
+  const Bytes disk = memory.disk * std::min(problem.ranks, problem.ranks_per_node);
+  if (disk > problem.disk)
+    return fmt::format("needs {} of a node's disk, and there are {}", base::to_string(disk), base::to_string(problem.disk));
   return "";
 }
 
@@ -108,7 +111,7 @@ Bounds Estimator::bounds(const Choice& choice) {
 }
 
 Bounds Estimator::shape_bounds(const Choice& shape) {
-  // Everything in shards, the optimizer elsewhere, nothing said: no way to share out takes less of either.
+  // Everything in shards, what may live elsewhere there, nothing said: no way to share out takes less of either.
   Choice free = shape;
   free.strategy.zero = 0;
   const Sheet sheet(problem_, free, prices_);
@@ -116,11 +119,14 @@ Bounds Estimator::shape_bounds(const Choice& shape) {
   Bounds bounds{.step_seconds = sheet.least_passes(), .device = {}};
   for (std::size_t rank = 0; rank < sheet.ranks().size(); ++rank) {
     const RankPrice& price = sheet.ranks()[rank];
-    const std::int64_t states = (price.weights + price.gradients) / data;
-    const std::int64_t kept = sheet.least_kept(rank);
+    // Of what can live in a slower tier, nothing need be here.
+    const bool elsewhere = problem_.host.count > 0 || problem_.disk.count > 0;
+    const std::int64_t weights = elsewhere ? 0 : price.weights / data;
+    const std::int64_t states = elsewhere ? 0 : (price.weights + price.gradients) / data;
+    const bool leaves = elsewhere && shape.strategy.pipe == 1;
+    const std::int64_t kept = leaves ? 0 : sheet.least_kept(rank);
     // Without other micro-batches, activations and gradients are never there together.
-    const bool alone = shape.micro_batches(problem_) == 1 && shape.strategy.pipe == 1;
-    const std::int64_t least = alone ? std::max(price.weights / data + kept, states) : states + kept;
+    const std::int64_t least = sheet.alone() ? std::max(weights + kept, states) : states + kept;
     bounds.device = std::max(bounds.device, Bytes{least + price.temporary});
   }
   return bounds;
@@ -131,13 +137,8 @@ const Passes& Estimator::passes_of(const Sheet& sheet, const Choice& choice) {
   const schedules::Shape shape = shape_of(problem_, choice);
   const bool waits = std::any_of(sheet.stages().begin(), sheet.stages().end(), [](const StagePrice& stage) { return stage.wait > 0.0; });
   const bool own = waits || strategy.partition == strategy::StagePartition::listed;
-  Passes& passes = own ? apart_
-                       : known_[{{.tensor = strategy.tensor, .micro = choice.micro, .sequence_parallel = strategy.sequence_parallel},
-                                 strategy.schedule,
-                                 strategy.pipe,
-                                 strategy.chunks,
-                                 strategy.recompute,
-                                 strategy.partition}];
+  Passes& passes =
+      own ? apart_ : known_[{key_of(choice), strategy.schedule, strategy.pipe, strategy.chunks, strategy.recompute, strategy.partition}];
   if (!own && !passes.ends.empty()) return passes;
   passes = run_passes(sheet, strategy.schedule, shape);
   pieces_ += 2 * shape.stages() * shape.micro_batches;
@@ -178,7 +179,36 @@ Estimate Estimator::evaluate(const Choice& choice) {
   estimate.tensor_share = work > 0.0 ? tensor_seconds / work : 0.0;
   estimate.wait_share = work > 0.0 ? wait / work : 0.0;
   estimate.again_share = work > 0.0 ? again / work : 0.0;
+  if (choice.strategy.recompute == strategy::Recompute::optimal) fit(sheet, choice, estimate);
   return estimate;
+}
+
+void Estimator::fit(const Sheet& sheet, const Choice& choice, Estimate& estimate) {
+  Memory& memory = estimate.memory;
+  const bool alone = sheet.alone();
+  const Residency& residency = residencies_.try_emplace({key_of(choice), alone}, prices_.of(choice), problem_.layers, alone).first->second;
+  // The chain counts what passes need beside what they keep, and where nothing else is there, gradients.
+  const std::int64_t counted = memory.activations.count + memory.working.count + (alone ? memory.gradients.count : 0);
+  const std::int64_t rest = memory.device().count - counted;
+  const Tier tier = tier_of(choice.strategy.offload.activations);
+  constexpr std::int64_t kProbe = 1 << 28;
+  const double link = tier == Tier::device ? 0.0 : as_double(kProbe) / problem_.wires.copy(kProbe, tier);
+  const std::optional<Residency::Way> way = residency.within(problem_.device.count - rest, link);
+  const std::int64_t bytes = way ? way->bytes : residency.least();
+  memory.activations = Bytes{std::max(memory.activations.count, bytes - (counted - memory.activations.count))};
+  if (!way) {
+    estimate.reason = fmt::format("needs {} with everything made again that can be, {} more than there is",
+                                  base::to_string(memory.device()), base::to_string(memory.device() - problem_.device));
+    return;
+  }
+  if (estimate.reason.empty()) {
+    (tier == Tier::disk ? memory.disk : memory.host) += Bytes{way->away};
+    estimate.reason = too_large(memory, problem_, 0);
+  }
+  const double passes = estimate.step_seconds - estimate.exposed - estimate.update_seconds;
+  const double again = way->again * as_double(choice.micro_batches(problem_));
+  estimate.step_seconds += again;
+  estimate.again_share = again / (passes + again);
 }
 
 }  // namespace plimsoll::planner

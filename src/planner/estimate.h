@@ -12,6 +12,7 @@
 
 #include "planner/price_table.h"
 #include "planner/problem.h"
+#include "planner/residency.h"
 #include "planner/sheet.h"
 
 namespace plimsoll::planner {
@@ -49,11 +50,14 @@ class Estimator {
   // What the data axis does with states and gradients does not change the passes, unless these wait for it: they are run once for each
   // shape.
   const Passes& passes_of(const Sheet& sheet, const Choice& choice);
+  // Where the strategy fits what it keeps to the memory: how, in what the rest leaves.
+  void fit(const Sheet& sheet, const Choice& choice, Estimate& estimate);
 
   using ShapeKey = std::tuple<PriceKey, std::string, std::int64_t, std::int64_t, strategy::Recompute, strategy::StagePartition>;
   const Problem& problem_;
   PriceTable prices_;
   std::map<ShapeKey, Passes> known_;
+  std::map<std::pair<PriceKey, bool>, Residency> residencies_;
   Passes apart_;  // of a choice whose passes are its own
   std::int64_t pieces_ = 0;
 };

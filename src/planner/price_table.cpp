@@ -12,10 +12,6 @@ namespace {
 using strategy::Recompute;
 using strategy::StagePartition;
 
-PriceKey key_of(const Choice& choice) {
-  return {.tensor = choice.strategy.tensor, .micro = choice.micro, .sequence_parallel = choice.strategy.sequence_parallel};
-}
-
 // The head holds the loss and is never run twice, and the embedding keeps nothing worth it.
 const Keeping& keeping_of(const BlockPrice& block, Recompute recompute, bool is_layer) {
   if (!is_layer) return block.everything;
@@ -49,6 +45,15 @@ void add(StagePrice& stage, const BlockPrice& block, const Keeping& keeping, std
 }
 
 }  // namespace
+
+PriceKey key_of(const Choice& choice) {
+  const strategy::Offload& offload = choice.strategy.offload;
+  return {.tensor = choice.strategy.tensor,
+          .micro = choice.micro,
+          .sequence_parallel = choice.strategy.sequence_parallel,
+          .masters = offload.optimizer.anything() && offload.optimizer != offload.params,
+          .precision = choice.precision};
+}
 
 const Prices& PriceTable::of(const Choice& choice) {
   const PriceKey key = key_of(choice);
@@ -104,6 +109,9 @@ const std::vector<StagePrice>& PriceTable::stages_of(const Problem& problem, con
     if (!stage.first) stage.kept += prices.layer.output;
     if (!stage.last) stage.kept -= prices.layer.output;
     stage.kept += prices.inputs;
+    // No way through the blocks keeps less than one of them at a time.
+    if (strategy.recompute == Recompute::optimal)
+      stage.kept = prices.inputs + std::min(prices.layer.everything.bytes, prices.layer.selective.bytes);
   }
   return stages;
 }

@@ -33,6 +33,8 @@ struct StagePrice {
   double work() const { return forward + backward(); }
 };
 
+PriceKey key_of(const Choice& choice);
+
 class PriceTable {
  public:
   explicit PriceTable(PriceOf price) : price_(std::move(price)) {}

@@ -9,11 +9,16 @@
 
 namespace plimsoll::planner {
 
+// Where something lives; farther is larger.
+enum class Tier : std::uint8_t { device, host, disk };
+
 // What the prices depend on.
 struct PriceKey {
   std::int64_t tensor = 1;
   std::int64_t micro = 1;  // samples
   bool sequence_parallel = false;
+  bool masters = false;        // the optimizer lives elsewhere than the weights, and has f32 copies of them whatever their type
+  std::string precision = {};  // one of those that the problem allows; empty: the only one
 
   auto operator<=>(const PriceKey&) const = default;
 };
@@ -64,6 +69,8 @@ struct Wires {
   enum class Kind : std::uint8_t { all_reduce, reduce_scatter, all_gather };
   std::function<double(Kind kind, std::int64_t bytes, std::int64_t members, std::int64_t stride)> collective;  // bytes of the whole
   std::function<double(std::int64_t bytes, std::int64_t stride)> message;
+  // Between the device and a slower tier, while all ranks of the node do so.
+  std::function<double(std::int64_t bytes, Tier tier)> copy;
   // Optimizer in the host's memory: gradients out, weights back and the update there, of a rank whose node has `ranks` like it.
   std::function<double(std::int64_t gradients, std::int64_t weights, std::int64_t optimizer, std::int64_t ranks)> host_update;
 };

@@ -23,15 +23,18 @@ struct Problem {
   std::int64_t heads = 1;  // that tensor ranks share out
   Bytes device;            // that a rank may use
   Bytes host;              // that the ranks of a node may use together; zero: none
+  Bytes disk = {};         // the same
   PriceOf prices;
   Wires wires;
-  double model_flops = 0.0;  // of a sample, forward and backward once, all ranks together
+  std::vector<std::string> precisions = {""};  // that may be chosen; one that is empty: as the run has it
+  double model_flops = 0.0;                    // of a sample, forward and backward once, all ranks together
 };
 
 // A strategy with the micro-batch it is for.
 struct Choice {
   strategy::Strategy strategy;
   std::int64_t micro = 1;
+  std::string precision = {};
 
   std::int64_t micro_batches(const Problem& problem) const { return problem.global_batch / (micro * strategy.data); }
   bool operator==(const Choice&) const = default;
@@ -40,6 +43,11 @@ struct Choice {
 // "data 4 x tensor 8 x pipe 16, 2 chunks, ZeRO 1, interleaved, micro-batch 2, recompute full"
 std::string describe(const Choice& choice);
 
+inline Tier tier_of(const strategy::TierShare& share) {
+  return share.disk > 0.0 ? Tier::disk : share.host > 0.0 ? Tier::host : Tier::device;
+}
+inline strategy::TierShare all_in(Tier tier) { return {.host = tier == Tier::host ? 1.0 : 0.0, .disk = tier == Tier::disk ? 1.0 : 0.0}; }
+
 struct Memory {
   Bytes weights;
   Bytes gradients;
@@ -47,6 +55,7 @@ struct Memory {
   Bytes activations;
   Bytes working;
   Bytes host;  // beside the device
+  Bytes disk;
 
   Bytes device() const { return weights + gradients + optimizer + activations + working; }
 };

@@ -20,6 +20,7 @@ struct Open {
   std::int64_t order = 0;  // of the visit
   bool is_shape = true;
   Choice choice;
+  bool has_tiers = false;  // its other tiers are open or were looked at
 
   bool operator<(const Open& other) const {  // for a heap whose top is the lowest
     return bound != other.bound ? bound > other.bound : order > other.order;
@@ -48,7 +49,7 @@ class Search {
       if (next.is_shape) {
         fill_in(next.choice);
       } else {
-        best = std::min(best, evaluate(next.choice));
+        best = std::min(best, evaluate(next));
       }
     }
     std::stable_sort(found_.candidates.begin(), found_.candidates.end(),
@@ -99,20 +100,42 @@ class Search {
     });
   }
 
+  // Slower tiers take no less time: they are looked at where a choice does not fit, or what it keeps is fitted to what it has.
   void fill_in(const Choice& shape) {
     space_.visit_sharing(problem_, shape, [&](const Choice& choice) {
-      ++found_.progress.bounded;
-      const Bounds bounds = estimator_.bounds(choice);
-      if (too_large(bounds.device)) return remember_least(choice, bounds.device);
-      open_.push({.bound = bounds.step_seconds, .order = order_++, .is_shape = false, .choice = choice});
+      const bool at_once = !options_.prune || shape.strategy.recompute == strategy::Recompute::optimal;
+      if (!open_choice(choice, at_once) || at_once) open_tiers(choice);
     });
   }
 
-  double evaluate(const Choice& choice) {
+  void open_tiers(const Choice& choice) {
+    const Choice far = space_.farthest(problem_, choice);
+    if (far == choice || !open_choice(far, true)) return;
+    space_.visit_tiers(problem_, choice, [&](const Choice& other) {
+      if (other != far) open_choice(other, true);
+    });
+  }
+
+  // False where it cannot fit.
+  bool open_choice(const Choice& choice, bool has_tiers) {
+    ++found_.progress.bounded;
+    const Bounds bounds = estimator_.bounds(choice);
+    if (too_large(bounds.device)) {
+      remember_least(choice, bounds.device);
+      return false;
+    }
+    open_.push({.bound = bounds.step_seconds, .order = order_++, .is_shape = false, .choice = choice, .has_tiers = has_tiers});
+    return true;
+  }
+
+  double evaluate(const Open& open) {
+    const Choice& choice = open.choice;
     const Estimate estimate = estimator_.evaluate(choice);
     if (++found_.progress.evaluated % kChoicesBetweenReports == 0) report(found_.progress.best_seconds);
     if (!estimate.fits()) {
-      if (estimate.memory.device().count > 0) remember_least(choice, estimate.memory.device());
+      if (estimate.memory.device() > problem_.device) remember_least(choice, estimate.memory.device());
+      if (found_.illegal.empty()) found_.illegal = estimate.reason;
+      if (!open.has_tiers) open_tiers(choice);
       return std::numeric_limits<double>::infinity();
     }
     found_.candidates.push_back({choice, estimate});
@@ -203,8 +226,14 @@ std::string describe(const Choice& choice) {
   }
   constexpr std::array<std::string_view, 4> kRecompute{"", ", recompute full", ", recompute selective", ", recompute optimal"};
   text += kRecompute.at(static_cast<std::size_t>(strategy.recompute));
-  if (strategy.offload.optimizer.host > 0.0) text += ", optimizer in the host's memory";
-  if (strategy.offload.optimizer.disk > 0.0) text += ", optimizer on the disk";
+  const strategy::Offload& offload = strategy.offload;
+  for (const auto& [name, share] : {std::pair{"optimizer", offload.optimizer},
+                                    {"weights", offload.params},
+                                    {"gradients", offload.gradients},
+                                    {"activations", offload.activations}}) {
+    if (share.anything()) text += fmt::format(", {} {}", name, share.disk > 0.0 ? "on the disk" : "in the host's memory");
+  }
+  if (!choice.precision.empty()) text += ", " + choice.precision;
   return text;
 }
 

@@ -8,21 +8,30 @@ Sheet::Sheet(const Problem& problem, const Choice& choice, PriceTable& prices)
       micro_batches_(choice.micro_batches(problem)),
       prices_(prices.of(choice)),
       stages_(prices.stages_of(problem, choice)) {
-  wait_for_weights();
+  wait_for_what_moves();
   add_ranks();
   message_ = strategy_.pipe > 1 ? problem.wires.message(prices_.layer.output, strategy_.data * strategy_.tensor) : 0.0;
 }
 
-// With weights or gradients in shards, a stage's passes take as long as what moves beside them, if that is longer.
-void Sheet::wait_for_weights() {
-  if (strategy_.shards() == 1) return;
-  const bool gathers = strategy_.zero == 3 && !(strategy_.keep_params && micro_batches_ > 1);
-  const bool scatters = strategy_.zero >= 2 && !strategy_.keep_grads && micro_batches_ > 1;
+// With weights or gradients in shards, or weights, gradients or activations in slower tiers, a stage's passes take as long as what moves
+// beside them, if that is longer. Ranks talk on one wire; what comes from other tiers and what goes there are two more.
+void Sheet::wait_for_what_moves() {
+  const strategy::Offload& offload = strategy_.offload;
+  const std::int64_t shards = strategy_.shards();
+  const bool gathers = shards > 1 && strategy_.zero == 3 && !(strategy_.keep_params && micro_batches_ > 1);
+  const bool scatters = shards > 1 && strategy_.zero >= 2 && !strategy_.keep_grads && micro_batches_ > 1;
+  const auto copied = [&](const strategy::TierShare& share, std::int64_t bytes) {
+    return share.anything() && bytes > 0 ? problem_.wires.copy(bytes, tier_of(share)) : 0.0;
+  };
   for (StagePrice& stage : stages_) {
     const double gather = gathers ? collective(Wires::Kind::all_gather, stage.weights) : 0.0;
     const double scatter = scatters ? collective(Wires::Kind::reduce_scatter, stage.gradients) : 0.0;
-    const double before = std::max(0.0, gather - stage.forward);
-    const double behind = std::max(0.0, gather + scatter - stage.backward());
+    const double fetch = copied(offload.params, strategy_.zero == 3 ? stage.weights / shards : stage.weights);
+    const double leave = copied(offload.activations, leaving_layers(stage.layers) * leaving_bytes());
+    const double sums = copied(offload.gradients, scatters ? stage.gradients / shards : stage.gradients);
+    const double before = std::max(0.0, std::max({gather, fetch, leave}) - stage.forward);
+    const double come = fetch + leave + (micro_batches_ > 1 ? sums : 0.0);
+    const double behind = std::max(0.0, std::max({gather + scatter, come, sums}) - stage.backward());
     stage.forward += before;
     stage.backward_input += behind;
     stage.wait = before + behind;
@@ -85,11 +94,14 @@ double Sheet::exposed_reduction(const RankPrice& rank) const {
 // Behind the last gradient: the update, and where only shards of weights were updated, their gather.
 double Sheet::update(const RankPrice& rank) const {
   const std::int64_t shards = strategy_.zero >= 1 ? strategy_.shards() : 1;
-  if (strategy_.offload.optimizer.anything()) {
-    const std::int64_t users = std::min(problem_.ranks, problem_.ranks_per_node);
-    return problem_.wires.host_update(rank.gradients / shards, rank.weights / shards, rank.optimizer / shards, users);
-  }
-  return rank.update / as_double(shards);
+  const double here = rank.update / as_double(shards);
+  const Tier tier = tier_of(strategy_.offload.optimizer);
+  if (tier == Tier::device) return here;
+  // No host is faster than its device. From disk the states come and go back.
+  const std::int64_t users = std::min(problem_.ranks, problem_.ranks_per_node);
+  const double host = problem_.wires.host_update(rank.gradients / shards, rank.weights / shards, rank.optimizer / shards, users);
+  const double states = tier == Tier::disk ? 2.0 * problem_.wires.copy(rank.optimizer / shards, Tier::disk) : 0.0;
+  return std::max({here, host, states});
 }
 double Sheet::gather(const RankPrice& rank) const {
   if (strategy_.shards() == 1) return 0.0;
@@ -118,19 +130,61 @@ Memory Sheet::memory(const RankPrice& rank, std::int64_t activations) const {
         std::max(2 * prices_.layer.gradients + rank.end_gradients, static_cast<std::int64_t>(bucket * std::max(0.0, left)));
     memory.gradients = Bytes{rank.gradients / shards + std::min(rank.gradients, waiting)};
   }
-  if (strategy_.offload.optimizer.anything()) {
-    const strategy::TierShare& share = strategy_.offload.optimizer;
-    const auto part = [&](double of) { return Bytes{static_cast<std::int64_t>(of * as_double(memory.optimizer.count))}; };
-    memory.host = part(share.host);
-    memory.optimizer = part(std::max(0.0, 1.0 - share.host - share.disk));
-  }
-  // Without other micro-batches a gradient begins where activations end, so both are never there in full.
-  if (micro_batches_ == 1 && strategy_.pipe == 1) {
+  put_away(memory, rank);
+  if (alone()) {
     const std::int64_t begun = std::min(memory.gradients.count, prices_.head.gradients + prices_.tied_gradients);
     const std::int64_t most = std::max(memory.activations.count + begun, memory.gradients.count);
     memory.activations = Bytes{most - memory.gradients.count};
   }
   return memory;
+}
+
+// Of what leaves behind the forward pass, the last blocks stay, since they are wanted again before they could have gone and come.
+std::int64_t Sheet::leaving_layers(std::int64_t layers) const {
+  const Tier tier = tier_of(strategy_.offload.activations);
+  if (tier == Tier::device || strategy_.recompute == strategy::Recompute::optimal) return 0;
+  const std::int64_t hops = tier == Tier::disk ? 2 : 1;
+  return std::max<std::int64_t>(0, layers - hops * strategy_.prefetch - 1);
+}
+
+std::int64_t Sheet::leaving_bytes() const {
+  const BlockPrice& layer = prices_.layer;
+  if (strategy_.recompute == strategy::Recompute::full) return layer.full.bytes;
+  return strategy_.recompute == strategy::Recompute::selective ? layer.selective.bytes : layer.everything.bytes;
+}
+
+// What lives in slower tiers leaves a window on the device: blocks that are computed, come or go.
+void Sheet::put_away(Memory& memory, const RankPrice& rank) const {
+  const strategy::Offload& offload = strategy_.offload;
+  const std::int64_t ahead = std::max<std::int64_t>(1, strategy_.prefetch);
+  const auto keep = [&](const strategy::TierShare& share, std::int64_t bytes) {
+    (share.disk > 0.0 ? memory.disk : memory.host) += Bytes{bytes};
+  };
+  if (offload.params.anything()) {
+    keep(offload.params, strategy_.zero == 3 ? rank.weights / strategy_.shards() : rank.weights);
+    const std::int64_t window = std::min(rank.layers, ahead + 1) * prices_.layer.weights + rank.end_weights;
+    const std::int64_t shards = strategy_.zero == 3 && strategy_.shards() > 1 ? window / strategy_.shards() : 0;
+    memory.weights = Bytes{std::min(memory.weights.count, window + shards)};
+  }
+  if (offload.gradients.anything()) {
+    const bool scattered = strategy_.zero >= 2 && !strategy_.keep_grads;
+    keep(offload.gradients, scattered ? rank.gradients / strategy_.shards() : rank.gradients);
+    memory.gradients = Bytes{std::min(memory.gradients.count, 2 * prices_.layer.gradients + rank.end_gradients)};
+  }
+  if (const std::int64_t layers = leaving_layers(rank.layers) - 1; layers > 0) {  // one is on its way
+    keep(offload.activations, layers * leaving_bytes());
+    memory.activations = Bytes{std::max<std::int64_t>(0, memory.activations.count - layers * leaving_bytes())};
+  }
+  if (offload.optimizer.anything()) {
+    const strategy::TierShare& share = offload.optimizer;
+    const auto part = [&](double of) { return Bytes{static_cast<std::int64_t>(of * as_double(memory.optimizer.count))}; };
+    memory.host += part(share.host);
+    memory.disk += part(share.disk);
+    memory.optimizer = part(std::max(0.0, 1.0 - share.host - share.disk));
+  }
+  // What is on its way to and from a disk passes through the host's memory.
+  constexpr std::int64_t kUnderWay = 6;
+  if (memory.disk.count > 0) memory.host += Bytes{std::min(memory.disk.count, kUnderWay * strategy_.bucket.count)};
 }
 
 std::int64_t Sheet::least_kept(std::size_t rank) const { return ranks_[rank].kept_least * least_live(static_cast<std::int64_t>(rank)); }

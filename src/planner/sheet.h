@@ -42,6 +42,8 @@ class Sheet {
   double most_update() const;
   // Of a rank that keeps `activations` bytes for backward passes.
   Memory memory(const RankPrice& rank, std::int64_t activations) const;
+  // Without other micro-batches a gradient begins where activations end, so both are never there in full.
+  bool alone() const { return micro_batches_ == 1 && strategy_.pipe == 1; }
 
   // Closed forms, never above what running the schedule finds: bytes that a rank keeps; the passes; the passes and their reductions.
   std::int64_t least_kept(std::size_t rank) const;
@@ -49,7 +51,11 @@ class Sheet {
   double least_seconds() const;
 
  private:
-  void wait_for_weights();
+  void wait_for_what_moves();
+  // Of a stage's layers, those whose activations leave the device, and the bytes of one.
+  std::int64_t leaving_layers(std::int64_t layers) const;
+  std::int64_t leaving_bytes() const;
+  void put_away(Memory& memory, const RankPrice& rank) const;
   std::int64_t least_live(std::int64_t rank) const;
   void add_ranks();
   double collective(Wires::Kind kind, std::int64_t bytes) const;

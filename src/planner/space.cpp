@@ -68,6 +68,11 @@ Question about(Field Strategy::* field, const std::vector<T>& values, const std:
 
 }  // namespace
 
+// All of it there; where the user gave shares of it, these.
+strategy::TierShare Space::share_of(Tier tier, const strategy::TierShare& given) {
+  return given.anything() && tier == tier_of(given) ? given : all_in(tier);
+}
+
 void Space::visit_shapes(const Problem& problem, const See& see) const {
   const auto always = [](const Choice&) { return true; };
   const auto piped = [](const Choice& choice) { return choice.strategy.pipe > 1; };
@@ -91,7 +96,23 @@ void Space::visit_shapes(const Problem& problem, const See& see) const {
     if (choice.strategy.pipe * choice.strategy.chunks > problem.layers) return;
     if (choice.strategy.pipe == 1 || (choice.strategy.schedule == "interleaved") == chunked) next(choice);
   };
-  const std::vector<Question> questions{about(&Strategy::tensor, tensor, always, std::int64_t{1}),
+  const Question type = [&](const Choice& choice, const See& next) {
+    Choice answered = choice;
+    for (const std::string& name : precision) {
+      answered.precision = name;
+      next(answered);
+    }
+  };
+  // What runs several blocks again together would cross the borders of stages.
+  const Question again = [&](const Choice& choice, const See& next) {
+    Choice answered = choice;
+    for (const Recompute kind : recompute) {
+      answered.strategy.recompute = kind;
+      if (kind != Recompute::optimal || choice.strategy.pipe == 1) next(answered);
+    }
+  };
+  const std::vector<Question> questions{type,
+                                        about(&Strategy::tensor, tensor, always, std::int64_t{1}),
                                         about(&Strategy::pipe, pipe, always, std::int64_t{1}),
                                         degrees,
                                         micro_batch,
@@ -100,8 +121,10 @@ void Space::visit_shapes(const Problem& problem, const See& see) const {
                                         stages,
                                         about(&Strategy::partition, partition, piped, StagePartition::equal),
                                         about(&Strategy::sequence_parallel, sequence_parallel, split, false),
-                                        about(&Strategy::recompute, recompute, always, Recompute::none)};
-  ask(questions, 0, {.strategy = rest, .micro = 1}, see);
+                                        again};
+  Choice shape{.strategy = rest, .micro = 1};
+  shape.strategy.offload = {};
+  ask(questions, 0, shape, see);
 }
 
 void Space::visit_sharing(const Problem& problem, const Choice& shape, const See& see) const {
@@ -109,26 +132,58 @@ void Space::visit_sharing(const Problem& problem, const Choice& shape, const See
   const bool accumulates = shape.micro_batches(problem) > 1;
   const auto shards = [=](const Choice&) { return several; };
   const auto grouped = [=](const Choice& choice) { return several && choice.strategy.zero > 0; };
-  const auto gradients = [=](const Choice& choice) { return several && accumulates && choice.strategy.zero >= 2; };
+  const auto sums = [=](const Choice& choice) { return several && accumulates && choice.strategy.zero >= 2; };
   const auto weights = [=](const Choice& choice) { return several && accumulates && choice.strategy.zero == 3; };
   const Question groups = [&](const Choice& choice, const See& next) {
     const std::int64_t group = choice.strategy.zero_group;
     if (group == 0 || (group < choice.strategy.data && choice.strategy.data % group == 0)) next(choice);
   };
-  const Question tier = [&](const Choice& choice, const See& next) {
+  const Question nearest = [&](const Choice& choice, const See& next) {
     Choice answered = choice;
-    for (const bool host : host_optimizer) {
-      answered.strategy.offload.optimizer.host = host ? 1.0 : 0.0;
-      next(answered);
-    }
+    const strategy::Offload& given = rest.offload;
+    answered.strategy.offload = {share_of(optimizer.front(), given.optimizer), share_of(gradients.front(), given.gradients),
+                                 share_of(params.front(), given.params), share_of(activations.front(), given.activations)};
+    next(answered);
   };
   const std::vector<Question> questions{about(&Strategy::zero, zero, shards, has<std::int64_t>(zero, 0) ? std::int64_t{0} : zero.front()),
                                         about(&Strategy::zero_group, zero_group, grouped, std::int64_t{0}),
                                         groups,
-                                        about(&Strategy::keep_grads, keep_grads, gradients, true),
+                                        about(&Strategy::keep_grads, keep_grads, sums, true),
                                         about(&Strategy::keep_params, keep_params, weights, false),
-                                        tier};
+                                        nearest};
   ask(questions, 0, shape, see);
+}
+
+Choice Space::farthest(const Problem& problem, const Choice& choice) const {
+  // Every question's last answer holds least on the device.
+  Choice far = choice;
+  visit_tiers(problem, choice, [&](const Choice& other) { far = other; });
+  return far;
+}
+
+void Space::visit_tiers(const Problem& problem, const Choice& choice, const See& see) const {
+  const Strategy& strategy = choice.strategy;
+  const bool in_shards = strategy.zero >= 2 && !strategy.keep_grads;
+  const bool sums_leave = choice.micro_batches(problem) == 1 || strategy.data == 1 || in_shards;
+  const bool weights_leave = !strategy.keep_params && (strategy.data == 1 || strategy.zero == 0 || strategy.zero == 3);
+  Choice other = choice;
+  strategy::Offload& offload = other.strategy.offload;
+  for (const Tier states : optimizer) {
+    offload.optimizer = share_of(states, rest.offload.optimizer);
+    for (const Tier weights : params) {
+      if (weights > states || (weights != Tier::device && !weights_leave)) continue;
+      offload.params = share_of(weights, rest.offload.params);
+      for (const Tier sums : gradients) {
+        if (sums > states || (sums != Tier::device && !sums_leave)) continue;
+        offload.gradients = share_of(sums, rest.offload.gradients);
+        for (const Tier kept : activations) {
+          if (kept != Tier::device && strategy.pipe > 1) continue;
+          offload.activations = share_of(kept, rest.offload.activations);
+          if (offload != choice.strategy.offload) see(other);
+        }
+      }
+    }
+  }
 }
 
 Space whole_space(const Problem& problem, const Pins& pins, const Strategy& rest) {
@@ -151,8 +206,10 @@ Space whole_space(const Problem& problem, const Pins& pins, const Strategy& rest
       if (group > 1 && !has(groups, group)) groups.push_back(group);
     }
   }
-  std::vector<bool> tiers{false};
-  if (problem.host.count > 0) tiers.push_back(true);
+  std::vector<Tier> near{Tier::device};
+  if (problem.host.count > 0) near.push_back(Tier::host);
+  std::vector<Tier> tiers = near;
+  if (problem.disk.count > 0) tiers.push_back(Tier::disk);
   return {.data = pinned_or(pins.data, divisors(problem.ranks)),
           .tensor = pinned_or(pins.tensor, tensors),
           .pipe = pinned_or(pins.pipe, pipes),
@@ -163,9 +220,13 @@ Space whole_space(const Problem& problem, const Pins& pins, const Strategy& rest
           .keep_params = pinned_or(pins.keep_params, {false, true}),
           .keep_grads = pinned_or(pins.keep_grads, {true, false}),
           .sequence_parallel = pinned_or(pins.sequence_parallel, {false, true}),
-          .host_optimizer = pinned_or(pins.host_optimizer, tiers),
           .schedule = pinned_or<std::string>(pins.schedule, {"1f1b", "interleaved", "zb-h1", "zb-h2"}),
-          .recompute = pinned_or(pins.recompute, {Recompute::none, Recompute::selective, Recompute::full}),
+          .precision = pinned_or(pins.precision, problem.precisions),
+          .optimizer = pinned_or(pins.optimizer, tiers),
+          .params = pinned_or(pins.params, tiers),
+          .gradients = pinned_or(pins.gradients, tiers),
+          .activations = pinned_or(pins.activations, near),
+          .recompute = pinned_or(pins.recompute, {Recompute::none, Recompute::selective, Recompute::full, Recompute::optimal}),
           .partition = pinned_or(pins.partition, {StagePartition::equal, StagePartition::by_cost}),
           .rest = rest};
 }
@@ -174,7 +235,7 @@ Space lean_space(const Problem& problem, const Pins& pins, const Strategy& rest)
   Space space = whole_space(problem, pins, rest);
   space.micro = {space.micro.front()};
   if (!pins.schedule) space.schedule = {"1f1b"};
-  if (!pins.recompute) space.recompute = {Recompute::full};
+  if (!pins.recompute) space.recompute = {Recompute::full, Recompute::optimal};
   if (!pins.keep_params) space.keep_params = {false};
   if (!pins.keep_grads) space.keep_grads = {true, false};
   if (!pins.zero) space.zero = {0, 3};
@@ -261,7 +322,7 @@ class Neighbours {
     }
     for (const Recompute again : space_.recompute) {
       constexpr std::array<std::string_view, 4> kNames{"none", "full", "selective", "optimal"};
-      if (again != now.recompute)
+      if (again != now.recompute && (again != Recompute::optimal || now.pipe == 1))
         add(fmt::format("recompute {}", kNames.at(static_cast<std::size_t>(again))),
             [&](Choice& other) { other.strategy.recompute = again; });
     }
@@ -270,10 +331,12 @@ class Neighbours {
       if (rows != now.sequence_parallel && now.tensor > 1)
         add(rows ? "sequence parallel" : "no sequence parallelism", [&](Choice& other) { other.strategy.sequence_parallel = rows; });
     }
-    for (const bool host : space_.host_optimizer) {
-      if (host != (now.offload.optimizer.host > 0.0))
-        add(host ? "optimizer in the host's memory" : "optimizer on the device",
-            [&](Choice& other) { other.strategy.offload.optimizer.host = host ? 1.0 : 0.0; });
+    add_tiers("optimizer", space_.optimizer, &strategy::Offload::optimizer);
+    add_tiers("weights", space_.params, &strategy::Offload::params);
+    add_tiers("gradients", space_.gradients, &strategy::Offload::gradients);
+    if (now.pipe == 1) add_tiers("activations", space_.activations, &strategy::Offload::activations);
+    for (const std::string& name : space_.precision) {
+      if (name != choice_.precision) add(name, [&](Choice& other) { other.precision = name; });
     }
     return std::move(found_);
   }
@@ -289,6 +352,8 @@ class Neighbours {
     if (strategy.zero == 0 || strategy.zero_group >= strategy.data) strategy.zero_group = 0;
     if (strategy.tensor == 1) strategy.sequence_parallel = false;
     if (strategy.data == 1) strategy.zero = 0;
+    if (strategy.pipe > 1) strategy.offload.activations = {};
+    if (strategy.pipe > 1 && strategy.recompute == Recompute::optimal) strategy.recompute = Recompute::full;
     strategy.chunks = std::min(strategy.chunks, std::max<std::int64_t>(1, problem_.layers / strategy.pipe));
     if (strategy.chunks == 1 && strategy.schedule == "interleaved") strategy.schedule = "1f1b";
     if (strategy.pipe == 1) {
@@ -297,6 +362,21 @@ class Neighbours {
     }
     if (neighbour.choice == choice_) return;
     found_.push_back(std::move(neighbour));
+  }
+
+  void add_tiers(std::string_view what, const std::vector<Tier>& tiers, strategy::TierShare strategy::Offload::* share) {
+    constexpr std::array<std::string_view, 3> kPlaces{"on the device", "in the host's memory", "on the disk"};
+    for (const Tier tier : tiers) {
+      if (tier == tier_of(choice_.strategy.offload.*share)) continue;
+      // Weights and gradients are not where no update sees them.
+      const bool with_states = share != &strategy::Offload::activations && tier > tier_of(choice_.strategy.offload.optimizer);
+      add(fmt::format("{}{} {}", with_states && what != "optimizer" ? "optimizer and " : "", what,
+                      kPlaces.at(static_cast<std::size_t>(tier))),
+          [&](Choice& other) {
+            if (with_states) other.strategy.offload.optimizer = all_in(tier);
+            other.strategy.offload.*share = all_in(tier);
+          });
+    }
   }
 
   // One degree for another, so that the ranks stay as many.

@@ -26,22 +26,32 @@ struct Pins {
   std::optional<std::string> schedule = {};
   std::optional<strategy::Recompute> recompute = {};
   std::optional<strategy::StagePartition> partition = {};
-  std::optional<bool> host_optimizer = {};
+  std::optional<Tier> optimizer = {};
+  std::optional<Tier> params = {};
+  std::optional<Tier> gradients = {};
+  std::optional<Tier> activations = {};
+  std::optional<std::string> precision = {};
 };
 
 struct Space {
   std::vector<std::int64_t> data, tensor, pipe, chunks, zero, zero_group, micro;
-  std::vector<bool> keep_params, keep_grads, sequence_parallel, host_optimizer;
-  std::vector<std::string> schedule;
+  std::vector<bool> keep_params, keep_grads, sequence_parallel;
+  std::vector<std::string> schedule, precision;
+  std::vector<Tier> optimizer, params, gradients, activations;  // nearest first
   std::vector<strategy::Recompute> recompute;
   std::vector<strategy::StagePartition> partition;
-  strategy::Strategy rest;  // what is not searched: bucket, prefetch, listed stages, shares of tiers
+  strategy::Strategy rest;  // what is not searched: bucket, prefetch, listed stages
 
   // Combinations whose parts go together (a schedule only where there is a pipeline, keep_grads only where gradients are in shards, the
   // product of the degrees the number of ranks), each once and in a fixed order. A *shape* leaves open what the data axis does with
-  // states, gradients and weights; `visit_sharing` fills that in.
+  // states, gradients and weights; `visit_sharing` fills that in, with everything in the nearest tier that is allowed; `visit_tiers` has
+  // the other tiers of such a choice. What lives farther away takes no less time, unless what is kept is fitted to the memory.
   void visit_shapes(const Problem& problem, const std::function<void(const Choice&)>& see) const;
   void visit_sharing(const Problem& problem, const Choice& shape, const std::function<void(const Choice&)>& see) const;
+  static strategy::TierShare share_of(Tier tier, const strategy::TierShare& given);
+  // Of the other tiers, those that hold least on the device.
+  Choice farthest(const Problem& problem, const Choice& choice) const;
+  void visit_tiers(const Problem& problem, const Choice& choice, const std::function<void(const Choice&)>& see) const;
 };
 
 // Everything that is not pinned, as far as it can pay: schedules that others beat everywhere are left out.

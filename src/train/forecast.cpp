@@ -103,6 +103,8 @@ Forecast forecast(const config::Run& run, const cluster::Cluster& given, const F
   if (run.strategy_auto) {
     base::bad_input("{}: \"strategy\" is \"auto\", expected one that is decided; see `plimsoll plan --cluster {}`", run.name, given.name);
   }
+  if (run.precision_auto)
+    base::bad_input("{}: \"precision\" is \"auto\", expected one that is decided; see `plimsoll plan --cluster {}`", run.name, given.name);
   cluster::Cluster cluster = given;
   if (cluster.device.cores > 0) cluster.devices_per_node = run.strategy.ranks();
   keep_limits(run.limits, cluster);

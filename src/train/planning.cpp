@@ -17,6 +17,28 @@ namespace {
 
 constexpr std::int64_t kMostNodes = 1 << 20;
 
+// On a processor the host's memory is the device's: it is another tier only where the run gives it a limit. On this machine a disk is used
+// where the run says which.
+bool uses_host(const config::Run& run, const cluster::Cluster& cluster) {
+  if (cluster.find(cluster::Reach::host) == nullptr) return false;
+  return run.limits.host.count > 0 || cluster.device.cores == 0;
+}
+bool uses_disk(const config::Run& run, const cluster::Cluster& cluster) {
+  if (cluster.find(cluster::Reach::disk) == nullptr) return false;
+  return run.limits.disk.count > 0 || !run.limits.disk_path.empty() || (cluster.device.cores == 0 && cluster.name != "this");
+}
+
+// What "auto" may be: types that the device has a rate for. 8-bit products are never chosen for somebody who did not ask for them.
+std::vector<std::string> precisions_of(const config::Run& run, const cluster::Cluster& cluster) {
+  if (!run.precision_auto) return {""};
+  const auto has = [&](base::DType dtype) { return cluster.device.rates.contains(dtype); };
+  std::vector<std::string> names;
+  if (has(base::DType::bf16)) names.emplace_back("bf16");
+  if (has(base::DType::f16) && !has(base::DType::bf16)) names.emplace_back("fp16");
+  names.emplace_back("f32");
+  return names;
+}
+
 bool anything_fits(const config::Run& run, const cluster::Cluster& cluster, std::int64_t ranks) {
   const planner::Problem problem = planning_problem(run, cluster, ranks);
   planner::Estimator estimator(problem);
@@ -60,11 +82,15 @@ planner::Problem planning_problem(const config::Run& run, const cluster::Cluster
           .ranks_per_node = per_node,
           .heads = run.model.heads,
           .device = device,
-          .host = run.limits.host.count > 0  ? run.limits.host
-                  : cluster.device.cores > 0 ? base::Bytes{0}
-                                             : cluster.host.memory,
+          .host = !uses_host(run, cluster)    ? base::Bytes{0}
+                  : run.limits.host.count > 0 ? run.limits.host
+                                              : cluster.host.memory,
+          .disk = !uses_disk(run, cluster)    ? base::Bytes{0}
+                  : run.limits.disk.count > 0 ? run.limits.disk
+                                              : cluster.host.disk,
           .prices = [inputs](const planner::PriceKey& key) { return prices_of(*inputs, key); },
           .wires = wires_of(cluster, ranks),
+          .precisions = precisions_of(run, cluster),
           .model_flops = model_flops(*inputs)};
 }
 
@@ -88,7 +114,10 @@ planner::Pins pins_of(const config::Run& run) {
   pin("strategy.schedule", pins.schedule, strategy.schedule);
   pin("strategy.recompute", pins.recompute, strategy.recompute);
   pin("strategy.stages", pins.partition, strategy.partition);
-  pin("strategy.offload.optimizer", pins.host_optimizer, strategy.offload.optimizer.host > 0.0);
+  pin("strategy.offload.optimizer", pins.optimizer, planner::tier_of(strategy.offload.optimizer));
+  pin("strategy.offload.params", pins.params, planner::tier_of(strategy.offload.params));
+  pin("strategy.offload.gradients", pins.gradients, planner::tier_of(strategy.offload.gradients));
+  pin("strategy.offload.activations", pins.activations, planner::tier_of(strategy.offload.activations));
   if (strategy.partition == strategy::StagePartition::listed) pins.pipe = strategy.pipe;
   return pins;
 }
@@ -104,6 +133,8 @@ config::Run decided(config::Run run, const planner::Choice& choice) {
   run.strategy = choice.strategy;
   run.strategy_auto = false;
   run.batch.micro = choice.micro;
+  if (!choice.precision.empty()) run.precision = config::precision_named(choice.precision);
+  run.precision_auto = false;
   return run;
 }
 
@@ -151,7 +182,7 @@ std::optional<model::Model> largest_model(const config::Run& run, const cluster:
 
 void refuse(const config::Run& run, const cluster::Cluster& cluster, const planner::Problem& problem, const planner::Found& found) {
   if (found.least_device.count == 0) {
-    base::not_legal("{}: no strategy for {} ranks is legal: {}", run.name, problem.ranks,
+    base::not_legal("{}: no strategy for {} ranks can be run: {}", run.name, problem.ranks,
                     found.illegal.empty() ? "the batch cannot be divided among them" : found.illegal);
   }
   const std::int64_t nodes = fewest_nodes(run, cluster, kMostNodes);

@@ -4,6 +4,7 @@
 #include <set>
 
 #include "base/error.h"
+#include "config/run.h"
 #include "cost/operator.h"
 #include "cost/transfer.h"
 #include "graph/training.h"
@@ -45,6 +46,8 @@ class Pricing {
     training.micro_batch.samples = key_.micro;
     training.accumulates = true;
     training.fused_head = key_.tensor == 1;
+    training.masters = key_.masters;
+    if (!key_.precision.empty()) training.precision = config::precision_named(key_.precision);
     strategy::Strategy strategy;
     strategy.sequence_parallel = key_.sequence_parallel;
     const Graph graph = lowering::split_over_tensor(graph::training_graph(model, training), {.members = key_.tensor, .place = 0}, strategy);
@@ -223,6 +226,19 @@ planner::Prices prices_of(const PriceInputs& inputs, const planner::PriceKey& ke
   }
 }
 
+namespace {
+
+ops::Tier tier_named(planner::Tier tier) {
+  switch (tier) {
+    case planner::Tier::device: return ops::Tier::device;
+    case planner::Tier::host: return ops::Tier::host;
+    case planner::Tier::disk: return ops::Tier::disk;
+  }
+  return ops::Tier::device;
+}
+
+}  // namespace
+
 planner::Wires wires_of(const cluster::Cluster& cluster, std::int64_t ranks) {
   const std::int64_t users = std::min(cluster.devices_per_node, ranks);
   return {
@@ -235,6 +251,10 @@ planner::Wires wires_of(const cluster::Cluster& cluster, std::int64_t ranks) {
           },
       .message = [=](std::int64_t bytes,
                      std::int64_t stride) { return cost::message(cluster, static_cast<double>(bytes), stride, users).seconds; },
+      .copy =
+          [=](std::int64_t bytes, planner::Tier tier) {
+            return cost::copy(cluster, ops::Tier::device, tier_named(tier), static_cast<double>(bytes), users).seconds;
+          },
       .host_update =
           [=](std::int64_t gradients, std::int64_t weights, std::int64_t optimizer, std::int64_t ranks_of_node) {
             const double out =

@@ -17,6 +17,8 @@ struct ProblemSizes {
   double layer_work = 1e-3;
   std::int64_t layer_weights = 40'000'000;
   bool host = false;
+  bool disk = false;
+  bool types = false;  // two precisions
 };
 
 inline planner::Problem small_problem(const ProblemSizes& sizes) {
@@ -28,15 +30,18 @@ inline planner::Problem small_problem(const ProblemSizes& sizes) {
                            .heads = 8,
                            .device = {},
                            .host = base::Bytes{sizes.host ? std::int64_t{1} << 40 : 0},
+                           .disk = base::Bytes{sizes.disk ? std::int64_t{1} << 42 : 0},
                            .prices = {},
                            .wires = {}};
+  if (sizes.types) problem.precisions = {"short", "long"};
   problem.prices = [sizes](const planner::PriceKey& key) {
     const auto micro = static_cast<double>(key.micro);
     const auto tensor = static_cast<double>(key.tensor);
     // Small pieces are less efficient, and tensor ranks talk.
-    const double work = sizes.layer_work * (micro + 0.3) / tensor;
+    const std::int64_t width = key.precision == "short" ? 1 : 2;  // in halves of what an element takes
+    const double work = sizes.layer_work * (micro + 0.3) / tensor * (key.precision == "short" ? 0.6 : 1.0);
     const double talk = key.tensor > 1 ? 0.15 * sizes.layer_work * micro : 0.0;
-    const auto share = [&](std::int64_t bytes) { return bytes / key.tensor; };
+    const auto share = [&](std::int64_t bytes) { return bytes * width / 2 / key.tensor; };
     planner::BlockPrice layer{
         .forward = work + talk,
         .backward_input = 1.1 * work + talk,
@@ -89,6 +94,9 @@ inline planner::Problem small_problem(const ProblemSizes& sizes) {
   };
   problem.wires.message = [=](std::int64_t bytes, std::int64_t stride) {
     return 1e-5 + static_cast<double>(bytes) / (stride >= per_node ? bandwidth / 4.0 : bandwidth);
+  };
+  problem.wires.copy = [=](std::int64_t bytes, planner::Tier tier) {
+    return 1e-5 + static_cast<double>(bytes) / (tier == planner::Tier::disk ? 1e9 : 8e9);
   };
   problem.wires.host_update = [=](std::int64_t gradients, std::int64_t weights, std::int64_t optimizer, std::int64_t ranks) {
     return static_cast<double>(gradients + weights) / 5e9 + static_cast<double>(optimizer * ranks) / 2e10;

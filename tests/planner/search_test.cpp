@@ -19,26 +19,38 @@ using strategy::StagePartition;
 
 std::int64_t choices_in(const Space& space, const Problem& problem) {
   std::int64_t count = 0;
-  space.visit_shapes(problem, [&](const Choice& shape) { space.visit_sharing(problem, shape, [&](const Choice&) { ++count; }); });
+  space.visit_shapes(problem, [&](const Choice& shape) {
+    space.visit_sharing(problem, shape, [&](const Choice& choice) {
+      ++count;
+      space.visit_tiers(problem, choice, [&](const Choice&) { ++count; });
+    });
+  });
   return count;
 }
 
-void expect_optimum(const Problem& problem, const Space& space) {
+// Gives the best choice in words; empty where nothing fits.
+std::string expect_optimum(const Problem& problem, const Space& space) {
   Estimator pruned(problem);
   Estimator brute(problem);
   const Found fast = planner::search(pruned, space);
   const Found all = planner::search(brute, space, {.prune = false, .most_pieces = std::int64_t{1} << 40});
-  ASSERT_TRUE(all.complete);
-  ASSERT_TRUE(fast.complete);
-  ASSERT_EQ(fast.candidates.empty(), all.candidates.empty());
-  if (all.candidates.empty()) {
+  EXPECT_TRUE(all.complete);
+  EXPECT_TRUE(fast.complete);
+  EXPECT_EQ(fast.candidates.empty(), all.candidates.empty());
+  if (all.candidates.empty() || fast.candidates.empty()) {
     EXPECT_GT(fast.least_device, problem.device);
-    return;
+    return "";
   }
   EXPECT_DOUBLE_EQ(fast.candidates[0].estimate.step_seconds, all.candidates[0].estimate.step_seconds)
       << planner::describe(fast.candidates[0].choice) << "\nbut brute force finds\n"
       << planner::describe(all.candidates[0].choice);
   EXPECT_LE(fast.progress.evaluated, all.progress.evaluated);
+  return planner::describe(fast.candidates[0].choice);
+}
+
+// The cases are such that every kind of answer wins somewhere.
+void expect_words(const std::string& winners, const std::vector<std::string>& words) {
+  for (const std::string& word : words) EXPECT_NE(winners.find(word), std::string::npos) << word << " never wins";
 }
 
 std::vector<ProblemSizes> small_cases() {
@@ -53,7 +65,9 @@ std::vector<ProblemSizes> small_cases() {
                            .per_node = ranks == 8 ? 4 : ranks,
                            .memory = memory,
                            .bandwidth = bandwidth,
-                           .host = layers == 5});
+                           .layer_weights = layers == 6 ? 2'000'000 : 40'000'000,
+                           .host = layers == 5,
+                           .disk = layers == 5 && ranks <= 2});
         }
       }
     }
@@ -62,34 +76,21 @@ std::vector<ProblemSizes> small_cases() {
 }
 
 TEST(PlannerSearch, EqualsBruteForceOverTheWholeSpace) {
+  std::string winners;
   for (const ProblemSizes& sizes : small_cases()) {
     SCOPED_TRACE(testing::Message() << sizes.ranks << " ranks, " << sizes.layers << " layers, memory " << sizes.memory << ", bandwidth "
                                     << sizes.bandwidth);
     const Problem problem = small_problem(sizes);
     const Space space = planner::whole_space(problem, {}, {});
     ASSERT_LE(choices_in(space, problem), 100'000);
-    expect_optimum(problem, space);
+    winners += expect_optimum(problem, space) + "\n";
   }
+  expect_words(winners, {"recompute optimal", "optimizer in the host's memory", "weights in the host's memory", "ZeRO 1", "tensor 2"});
 }
 
-// Each question open alone and with each other one, the rest pinned.
-TEST(PlannerSearch, EqualsBruteForceForEveryPairOfQuestions) {
-  const Problem problem =
-      small_problem({.layers = 6, .batch = 8, .ranks = 8, .per_node = 4, .memory = 0.08, .bandwidth = 4e9, .host = true});
-  const Pins all{.data = 2,
-                 .tensor = 2,
-                 .pipe = 2,
-                 .chunks = 1,
-                 .zero = 1,
-                 .zero_group = 0,
-                 .micro = 1,
-                 .keep_params = false,
-                 .keep_grads = true,
-                 .sequence_parallel = false,
-                 .schedule = "1f1b",
-                 .recompute = Recompute::full,
-                 .partition = StagePartition::equal,
-                 .host_optimizer = false};
+// Calls `check` with all pinned but one question or two, for a pipeline and for stages that are whole models.
+void for_every_pair(const std::function<void(const Pins&)>& check) {
+  using planner::Tier;
   const std::vector<std::function<void(Pins&)>> open{[](Pins& pins) { pins.data = pins.tensor = pins.pipe = {}; },
                                                      [](Pins& pins) { pins.chunks = {}, pins.schedule = {}; },
                                                      [](Pins& pins) { pins.zero = {}; },
@@ -98,16 +99,61 @@ TEST(PlannerSearch, EqualsBruteForceForEveryPairOfQuestions) {
                                                      [](Pins& pins) { pins.sequence_parallel = {}; },
                                                      [](Pins& pins) { pins.recompute = {}; },
                                                      [](Pins& pins) { pins.partition = {}; },
-                                                     [](Pins& pins) { pins.host_optimizer = {}; }};
-  for (std::size_t a = 0; a < open.size(); ++a) {
-    for (std::size_t b = a; b < open.size(); ++b) {
-      SCOPED_TRACE(testing::Message() << "questions " << a << " and " << b);
-      Pins pins = all;
-      open[a](pins);
-      open[b](pins);
-      expect_optimum(problem, planner::whole_space(problem, pins, {}));
+                                                     [](Pins& pins) { pins.optimizer = {}; },
+                                                     [](Pins& pins) { pins.optimizer = pins.params = {}; },
+                                                     [](Pins& pins) { pins.optimizer = pins.gradients = {}; },
+                                                     [](Pins& pins) { pins.activations = {}; },
+                                                     [](Pins& pins) { pins.precision = {}; }};
+  for (const std::int64_t pipe : {1, 2}) {
+    const Pins all{.data = pipe == 1 ? 4 : 2,
+                   .tensor = 2,
+                   .pipe = pipe,
+                   .chunks = 1,
+                   .zero = 1,
+                   .zero_group = 0,
+                   .micro = 1,
+                   .keep_params = false,
+                   .keep_grads = true,
+                   .sequence_parallel = false,
+                   .schedule = "1f1b",
+                   .recompute = pipe == 1 ? Recompute::none : Recompute::full,
+                   .partition = StagePartition::equal,
+                   .optimizer = Tier::device,
+                   .params = Tier::device,
+                   .gradients = Tier::device,
+                   .activations = Tier::device,
+                   .precision = "long"};
+    for (std::size_t a = 0; a < open.size(); ++a) {
+      for (std::size_t b = a; b < open.size(); ++b) {
+        SCOPED_TRACE(testing::Message() << "questions " << a << " and " << b << ", pipe " << pipe);
+        Pins pins = all;
+        open[a](pins);
+        open[b](pins);
+        check(pins);
+      }
     }
   }
+}
+
+TEST(PlannerSearch, EqualsBruteForceForEveryPairOfQuestions) {
+  std::string winners;
+  for (const std::int64_t weights : {2'000'000, 40'000'000}) {
+    for (const double memory : {0.02, 0.06, 0.08, 0.1, 0.12, 0.14, 0.17, 0.2, 0.3}) {
+      const Problem problem = small_problem({.layers = 6,
+                                             .batch = 8,
+                                             .ranks = 8,
+                                             .per_node = 4,
+                                             .memory = memory,
+                                             .bandwidth = 4e9,
+                                             .layer_weights = weights,
+                                             .host = true,
+                                             .disk = true,
+                                             .types = true});
+      for_every_pair([&](const Pins& pins) { winners += expect_optimum(problem, planner::whole_space(problem, pins, {})) + "\n"; });
+    }
+  }
+  expect_words(winners, {"recompute optimal", "optimizer in the host's memory", "weights in the host's memory",
+                         "gradients in the host's memory", "activations in the host's memory", "short", "long"});
 }
 
 TEST(PlannerSearch, BoundsAreNeverAboveWhatIsFound) {
@@ -119,13 +165,25 @@ TEST(PlannerSearch, BoundsAreNeverAboveWhatIsFound) {
     space.visit_shapes(problem, [&](const Choice& shape) {
       if (!estimator.reason_against(shape).empty()) return;
       const planner::Bounds of_shape = estimator.shape_bounds(shape);
-      space.visit_sharing(problem, shape, [&](const Choice& choice) {
+      const auto check = [&](const Choice& choice) {
         const planner::Bounds bounds = estimator.bounds(choice);
         const Estimate exact = estimator.evaluate(choice);
+        if (exact.step_seconds == 0.0) return;  // not legal
         ASSERT_LE(bounds.step_seconds, exact.step_seconds * (1.0 + 1e-12)) << planner::describe(choice);
         ASSERT_LE(of_shape.step_seconds, bounds.step_seconds * (1.0 + 1e-12)) << planner::describe(choice);
         ASSERT_LE(bounds.device, exact.memory.device()) << planner::describe(choice);
         ASSERT_LE(of_shape.device, bounds.device) << planner::describe(choice);
+      };
+      space.visit_sharing(problem, shape, [&](const Choice& choice) {
+        check(choice);
+        const Estimate near = estimator.evaluate(choice);
+        space.visit_tiers(problem, choice, [&](const Choice& other) {
+          check(other);
+          // Farther away is never faster, unless what is kept is fitted to what is free.
+          const Estimate far = estimator.evaluate(other);
+          if (near.step_seconds == 0.0 || far.step_seconds == 0.0 || shape.strategy.recompute == Recompute::optimal) return;
+          ASSERT_GE(far.step_seconds, near.step_seconds) << planner::describe(other);
+        });
       });
     });
   }

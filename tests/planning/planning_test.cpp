@@ -55,12 +55,22 @@ TEST(Planning, ExpectsTheBytesThatLoweringGives) {
       {R"({"pipe": 4, "schedule": "gpipe"})", 2},
       {R"({"pipe": 2, "chunks": 2, "schedule": "interleaved"})", 2},
       {R"({"pipe": 4, "schedule": "zb-h1"})", 1},
-      {R"({"pipe": 2, "data": 2, "tensor": 2, "zero": 1, "recompute": "full"})", 1}};
+      {R"({"pipe": 2, "data": 2, "tensor": 2, "zero": 1, "recompute": "full"})", 1},
+      {R"({"offload": {"optimizer": "host"}})", 4},
+      {R"({"data": 2, "zero": 1, "offload": {"optimizer": "host"}})", 4},
+      {R"({"offload": {"optimizer": "host", "params": "host"}})", 4},
+      {R"({"offload": {"optimizer": "host", "params": "host", "gradients": "host"}, "recompute": "full"})", 4},
+      {R"({"data": 4, "zero": 3, "keep_grads": false, "offload": {"optimizer": "host", "params": "host", "gradients": "host"}})", 2},
+      {R"({"offload": {"activations": "host"}})", 8},
+      {R"({"offload": {"activations": "host"}, "recompute": "selective"})", 8}};
   for (const auto& [strategy, micro] : layouts) {
     const config::Run run = run_with(strategy, micro);
     const double exact = exact_bytes(run);
     const double expected = expected_bytes(run);
-    EXPECT_NEAR(expected / exact, 1.0, 0.1) << strategy << ", micro-batch " << micro << ": expected " << expected << ", found " << exact;
+    // Windows of what comes and goes are counted in whole blocks.
+    const double tolerance = strategy.find("offload") == std::string_view::npos ? 0.1 : 0.15;
+    EXPECT_NEAR(expected / exact, 1.0, tolerance)
+        << strategy << ", micro-batch " << micro << ": expected " << expected << ", found " << exact;
   }
 }
 
