@@ -10,7 +10,7 @@ much higher the highest is.
 
     ./dev bench foresight                       # all configurations: a quarter of an hour on two quiet cores
     ./dev bench foresight --only 3 --calibration FILE   # the first three, with measurements made before
-    ./dev bench foresight --device cuda --calibration hgx-h200   # one GPU, as a preset or a calibration file describes it
+    ./dev bench foresight --device cuda         # one GPU; --calibration may also name a preset (hgx-h200)
 """
 
 import argparse
@@ -128,7 +128,7 @@ def main():
         cluster = options.calibration or folder / "this.json"
         begin = time.time()
         if not options.calibration:
-            plimsoll("calibrate", "--out", cluster, "--scratch", folder)
+            plimsoll("calibrate", "--device", options.device, "--out", cluster, "--scratch", folder)
         calibrated = None if options.calibration else time.time() - begin
         medians = {config["name"]: [] for config in cases}
         predicted = {}

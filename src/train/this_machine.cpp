@@ -66,9 +66,12 @@ cluster::Cluster open_cluster(io::FileSystem& file_system, const std::string& na
   if (name == "this") {
     if (ranks == 0) ranks = run.strategy_auto ? 1 : run.strategy.ranks();
     std::optional<cluster::Cluster> measured = calibrated_machine(file_system);
-    if (!measured || backend_of(run).name() != executor::cpu_backend().name()) return machine_at_a_guess(run, ranks);
-    measured->devices_per_node = ranks;
-    measured->device.reserve = kReserve;
+    const bool processor = backend_of(run).name() == executor::cpu_backend().name();
+    if (!measured || (measured->device.cores > 0) != processor) return machine_at_a_guess(run, ranks);
+    if (ranks > 1 && measured->find(cluster::Reach::inside) == nullptr)
+      return machine_at_a_guess(run, ranks);  // how they talk is not known
+    measured->devices_per_node = processor ? ranks : std::max(measured->devices_per_node, ranks);
+    if (processor) measured->device.reserve = kReserve;
     return *measured;
   }
   return cluster::preset(name);
