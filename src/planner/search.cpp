@@ -134,6 +134,9 @@ class Search {
     if (++found_.progress.evaluated % kChoicesBetweenReports == 0) report(found_.progress.best_seconds);
     if (!estimate.fits()) {
       if (estimate.memory.device() > problem_.device) remember_least(choice, estimate.memory.device());
+      const bool of_device = estimate.memory.device() > problem_.device;
+      if (!of_device && estimate.step_seconds > 0.0 && found_.elsewhere.empty())
+        found_.elsewhere = fmt::format("{} {}", describe(choice), estimate.reason);
       if (found_.illegal.empty()) found_.illegal = estimate.reason;
       if (!open.has_tiers) open_tiers(choice);
       return std::numeric_limits<double>::infinity();

@@ -37,6 +37,7 @@ struct Found {
   bool complete = true;    // the first is proven to be the best of the space
   Bytes least_device;      // the least that any choice needs, where none fits
   std::string least_name;  // and that choice
+  std::string elsewhere;   // why a choice that fits its device cannot be had: memory of hosts, disks; where none fits
   std::string illegal;     // the first reason that a choice was refused for, where none fits
 };
 

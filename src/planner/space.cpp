@@ -283,6 +283,16 @@ std::vector<std::string> contradictions(const Problem& problem, const Pins& pins
   against(pins.schedule && *pins.schedule != "interleaved" && pins.chunks.value_or(1) > 1,
           fmt::format("\"schedule\": \"{}\" and \"chunks\": {}: only \"interleaved\" has several", pins.schedule.value_or(""),
                       pins.chunks.value_or(1)));
+  against(pins.recompute == Recompute::optimal && pins.pipe.value_or(1) > 1,
+          fmt::format("\"recompute\": \"optimal\" and \"pipe\": {}: blocks that run again together would cross the borders of stages",
+                      pins.pipe.value_or(1)));
+  constexpr std::array<std::string_view, 3> kTiers{"none", "host", "disk"};
+  const auto tier = [&](const std::optional<Tier>& pin) { return kTiers.at(static_cast<std::size_t>(pin.value_or(Tier::device))); };
+  for (const auto& [name, pin] : {std::pair{"params", pins.params}, {"gradients", pins.gradients}}) {
+    against(pin && pins.optimizer && *pin > *pins.optimizer,
+            fmt::format("\"offload.{}\": \"{}\" and \"offload.optimizer\": \"{}\": it would be farther away than what updates with it",
+                        name, tier(pin), tier(pins.optimizer)));
+  }
   against(pins.zero == 0 && pins.zero_group.value_or(0) > 0,
           fmt::format("\"zero\": 0 and \"zero_group\": {}: nothing is shared out", pins.zero_group.value_or(0)));
   return found;

@@ -191,6 +191,10 @@ void refuse(const config::Run& run, const cluster::Cluster& cluster, const plann
                                run.batch.global)
                  : fmt::format("the smallest that does has {} node{}, {} device{}", nodes, nodes == 1 ? "" : "s",
                                nodes * cluster.devices_per_node, nodes * cluster.devices_per_node == 1 ? "" : "s");
+  if (!found.elsewhere.empty()) {
+    base::not_legal("{}: no strategy fits {} device{} of \"{}\" with {} each and what is beside them: {}; {}", run.name, problem.ranks,
+                    problem.ranks == 1 ? "" : "s", cluster.name, base::to_string(problem.device), found.elsewhere, larger);
+  }
   base::not_legal("{}: no strategy fits {} device{} of \"{}\" with {} each: the least is {} on a device ({}); {}", run.name, problem.ranks,
                   problem.ranks == 1 ? "" : "s", cluster.name, base::to_string(problem.device), base::to_string(found.least_device),
                   found.least_name, larger);

@@ -271,7 +271,10 @@ TEST(PlannerPins, ContradictionsNameBoth) {
       {{.pipe = 1, .chunks = 2}, {"\"pipe\": 1", "\"chunks\": 2"}},
       {{.tensor = 1, .sequence_parallel = true}, {"\"tensor\": 1", "\"sequence_parallel\": true"}},
       {{.chunks = 1, .schedule = "interleaved"}, {"\"schedule\": \"interleaved\"", "\"chunks\": 1"}},
-      {{.zero = 0, .zero_group = 2}, {"\"zero\": 0", "\"zero_group\": 2"}}};
+      {{.zero = 0, .zero_group = 2}, {"\"zero\": 0", "\"zero_group\": 2"}},
+      {{.pipe = 2, .recompute = Recompute::optimal}, {"\"recompute\": \"optimal\"", "\"pipe\": 2"}},
+      {{.optimizer = planner::Tier::device, .params = planner::Tier::host},
+       {"\"offload.params\": \"host\"", "\"offload.optimizer\": \"none\""}}};
   for (const auto& [pins, parts] : cases) {
     const std::string text = only(pins);
     for (const std::string& part : parts) EXPECT_NE(text.find(part), std::string::npos) << part << " in: " << text;
