@@ -196,7 +196,7 @@ std::string why_slower(const Estimate& slower, const Estimate& best) {
     }
     if (more(slower.again_share, best.again_share)) why = fmt::format("{:.3g}% of the computing is done twice", 100.0 * slower.again_share);
     if (more(slower.wait_share, best.wait_share))
-      why = fmt::format("waits for what is in shards, {:.0f}% of the passes", 100.0 * slower.wait_share);
+      why = fmt::format("waits for what is in shards or elsewhere, {:.0f}% of the passes", 100.0 * slower.wait_share);
   }
   return fmt::format("{:.1f}% slower: {}", share, why);
 }
