@@ -10,6 +10,7 @@
 #include "config/config.h"
 #include "formats/hf_config.h"
 #include "io/files.h"
+#include "strategy/legality.h"
 
 namespace plimsoll::cli {
 
@@ -28,11 +29,10 @@ std::string run_text(io::FileSystem& file_system, const std::string& path, std::
 // The override that makes the strategy one of `ranks` ranks, where it leaves the data axis open.
 std::string data_ranks_for(const config::Run& run, std::int64_t ranks) {
   const std::int64_t others = run.strategy.tensor * run.strategy.pipe;
-  if (run.given("strategy.data") || ranks % others != 0) {
-    base::not_legal(
-        "{}: found a strategy of data {} x tensor {} x pipe {} = {} ranks and --ranks {}; give --ranks {}, or a \"strategy\" of {} ranks",
-        run.where("strategy.data"), run.strategy.data, run.strategy.tensor, run.strategy.pipe, run.strategy.ranks(), ranks,
-        run.strategy.ranks(), ranks);
+  if (run.given("strategy.data") || run.strategy.own_degrees() || ranks % others != 0) {
+    base::not_legal("{}: found a strategy of {} ranks ({}) and --ranks {}; give --ranks {}, or a \"strategy\" of {} ranks",
+                    run.where("strategy.data"), run.strategy.ranks(), strategy::mesh_text(run.strategy), ranks, run.strategy.ranks(),
+                    ranks);
   }
   return fmt::format("strategy.data={}", ranks / others);
 }

@@ -59,8 +59,8 @@ std::vector<std::string> own_command() {
 void require_size(const collectives::Transport& transport, const config::Run& run) {
   const std::int64_t wanted = run.strategy_auto ? 1 : run.strategy.ranks();
   if (transport.size() == wanted) return;
-  base::not_legal("found {} ranks ({}) for a strategy of data {} x tensor {} x pipe {} = {} ranks; start {}, or change the strategy",
-                  transport.size(), transport.description(), run.strategy.data, run.strategy.tensor, run.strategy.pipe, wanted, wanted);
+  base::not_legal("found {} ranks ({}) for a strategy of {} ranks ({}); start {}, or change the strategy", transport.size(),
+                  transport.description(), wanted, strategy::mesh_text(run.strategy), wanted);
 }
 
 // The linker's own digest of this program; empty where it left none.

@@ -88,7 +88,7 @@ std::string where_first(const Run& run, std::initializer_list<std::string_view> 
 
 void check_division(const Run& run) {
   const std::int64_t global = run.batch.global;
-  const std::int64_t data = run.strategy_auto ? 1 : run.strategy.data;
+  const std::int64_t data = run.strategy_auto ? 1 : run.strategy.pipelines();
   const bool micro_given = run.given("batch.micro");
   const std::int64_t micro = micro_given ? run.batch.micro : 1;
   const std::int64_t unit = micro * data;
@@ -169,7 +169,8 @@ void derive(Run& run) {
     derive_value(run, "batch.sequence", run.batch.sequence, run.model.context, "model.context");
   }
   derive_strategy(run);
-  const std::int64_t share = run.strategy_auto ? run.batch.global : std::max<std::int64_t>(1, run.batch.global / run.strategy.data);
+  const std::int64_t parts = run.strategy_auto ? 1 : run.strategy.pipelines() * run.strategy.turn();
+  const std::int64_t share = std::max<std::int64_t>(1, run.batch.global / parts);
   derive_value(run, "batch.micro", run.batch.micro, share, run.strategy_auto ? "batch.global" : "batch.global / strategy.data");
   derive_value(run, "optimizer.weight_decay", run.optimizer.weight_decay, run.optimizer.kind == model::OptimizerKind::adamw ? 0.1 : 0.0,
                "0.1 for adamw, else 0");

@@ -158,7 +158,7 @@ struct Run : Settings {
   std::string where(std::string_view key) const;  // for messages: the place when given, else the file's name
 
   // Micro-batches that one rank works through in a step.
-  std::int64_t micro_batches() const { return batch.global / (batch.micro * (strategy_auto ? 1 : strategy.data)); }
+  std::int64_t micro_batches() const { return batch.global / (batch.micro * (strategy_auto ? 1 : strategy.pipelines())); }
   // What the graph needs to know. Whether attention is segmented depends on the data, so that is left false.
   model::Training training() const;
 

@@ -4,6 +4,12 @@
 
 namespace plimsoll::graph {
 
+NodeId Graph::append(const Node& node) {
+  const NodeId id = nodes.add(node);
+  for (ValueId output : node.outputs) values[output].producer = id;
+  return id;
+}
+
 std::vector<TensorType> Graph::types(std::span<const ValueId> ids) const {
   std::vector<TensorType> found;
   found.reserve(ids.size());

@@ -102,6 +102,8 @@ struct Graph {
   ValueId add_value(Value value) { return values.add(std::move(value)); }
   // Appends a node with inferred results named `name` (or name.0, name.1, ... for several).
   std::vector<ValueId> add_node(const ops::Op& op, std::vector<ValueId> inputs, BlockId block, Phase phase, std::string_view name);
+  // Appends a node whose results are values already.
+  NodeId append(const Node& node);
   std::vector<TensorType> types(std::span<const ValueId> ids) const;
 };
 

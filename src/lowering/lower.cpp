@@ -6,6 +6,8 @@
 #include <map>
 #include <unordered_map>
 
+#include <fmt/ranges.h>
+
 #include "base/error.h"
 #include "lowering/fit.h"
 #include "lowering/issue_order.h"
@@ -37,33 +39,42 @@ class Lowering {
     if (const std::string note = update_note(inputs_.programs.front().graph, inputs_.strategy); !note.empty()) plan_.notes.push_back(note);
     plan_.threads = inputs_.threads;
     plan_.mesh = graphs_.mesh();
-    for (std::int32_t pipe_place = 0; pipe_place < plan_.mesh.pipe; ++pipe_place) {
-      for (std::int32_t tensor_place = 0; tensor_place < plan_.mesh.tensor; ++tensor_place) add_class(pipe_place, tensor_place);
+    const plan::Mesh& mesh = plan_.mesh;
+    for (std::int32_t pipe_place = 0; pipe_place < mesh.pipe; ++pipe_place) {
+      const plan::Degrees degrees = mesh.degrees(pipe_place);
+      for (std::int32_t data_place = 0; data_place < (mesh.even() ? 1 : degrees.data); ++data_place) {
+        for (std::int32_t tensor_place = 0; tensor_place < degrees.tensor; ++tensor_place) add_class(pipe_place, data_place, tensor_place);
+      }
     }
     return std::move(plan_);
   }
 
  private:
   // Ranks at one place of the pipe axis and one of the tensor axis have the same parts of everything; their places on the data
-  // axis differ only in which shard is their own.
-  void add_class(std::int32_t pipe_place, std::int32_t tensor_place) {
+  // axis differ only in which shard is their own - and, where places of the pipe axis have degrees of their own, in which micro-batches
+  // they take: then every rank is a class.
+  void add_class(std::int32_t pipe_place, std::int32_t data_place, std::int32_t tensor_place) {
+    const plan::Mesh& mesh = plan_.mesh;
     pipe_place_ = pipe_place;
-    seat_ = {.members = plan_.mesh.tensor, .place = tensor_place};
+    data_place_ = data_place;
+    seat_ = {.members = mesh.degrees(pipe_place).tensor, .place = tensor_place};
     rank_class_ = {};
     persistent_.clear();
     rank_class_.name = class_name();
-    for (std::int32_t rank = 0; rank < plan_.mesh.ranks(); ++rank) {
-      if (plan_.mesh.place(ops::Axis::pipe, rank) == pipe_place && plan_.mesh.place(ops::Axis::tensor, rank) == tensor_place)
-        rank_class_.ranks.push_back(rank);
-    }
+    const std::int32_t first = mesh.first_rank(pipe_place) + data_place * mesh.degrees(pipe_place).tensor + tensor_place;
+    rank_class_.ranks = mesh.even() ? mesh.group(ops::Axis::data, first) : std::vector{first};
     for (const ProgramSource& source : inputs_.programs) add_program(source);
     place_buffers();
     plan_.classes.push_back(std::move(rank_class_));
   }
 
   std::string class_name() const {
-    if (plan_.mesh.pipe == 1) return plan_.mesh.tensor == 1 ? "all" : fmt::format("tensor {}", seat_.place);
-    return plan_.mesh.tensor == 1 ? fmt::format("pipe {}", pipe_place_) : fmt::format("pipe {}, tensor {}", pipe_place_, seat_.place);
+    const plan::Degrees degrees = plan_.mesh.degrees(pipe_place_);
+    std::vector<std::string> places;
+    if (plan_.mesh.pipe > 1) places.push_back(fmt::format("pipe {}", pipe_place_));
+    if (!plan_.mesh.even() && degrees.data > 1) places.push_back(fmt::format("data {}", data_place_));
+    if (degrees.tensor > 1) places.push_back(fmt::format("tensor {}", seat_.place));
+    return places.empty() ? "all" : fmt::format("{}", fmt::join(places, ", "));
   }
 
   plan::ProcedureId shared_procedure(plan::Procedure procedure) {
@@ -160,14 +171,14 @@ class Lowering {
   };
 
   void add_program(const ProgramSource& source) {
-    const graph::Graph graph = graphs_.graph_at(source, pipe_place_, seat_);
+    const graph::Graph graph = graphs_.graph_at(source, pipe_place_, seat_, data_place_);
     const Storages storages = share_storage(graph);
     const std::vector<Piece> pieces = pieces_of(graph, inputs_.host_beside);
     const ProcedureInputs procedure_inputs{graph, storages, inputs_.choose, inputs_.threads};
     std::map<std::pair<std::size_t, bool>, Made> made;
     instances_.assign(storages.all.size(), {});
     stashes_.clear();
-    const std::vector<strategy::schedules::Item> items = graphs_.items_at(source, pipe_place_);
+    const std::vector<strategy::schedules::Item> items = graphs_.items_at(source, pipe_place_, data_place_);
     const std::int32_t batches = graphs_.batches(source);
     versions_ = Versions(graph, storages, items);
 
@@ -274,6 +285,7 @@ class Lowering {
   plan::Plan plan_;
   plan::RankClass rank_class_;
   std::int32_t pipe_place_ = 0;  // of the class in hand
+  std::int32_t data_place_ = 0;  // of the class in hand, where it is for one data place alone
   ops::Seat seat_;               // of the class in hand, on the tensor axis
   std::map<std::pair<std::size_t, std::size_t>, std::vector<plan::ProcedureId>> procedures_;
   std::unordered_map<std::string, BufferId> persistent_;

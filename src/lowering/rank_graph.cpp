@@ -1,5 +1,8 @@
 #include "lowering/rank_graph.h"
 
+#include <algorithm>
+
+#include "base/error.h"
 #include "lowering/block_chain.h"
 #include "lowering/split_data.h"
 #include "lowering/split_tensor.h"
@@ -19,13 +22,48 @@ constexpr std::int32_t kItemsBeforeSettling = 2;
 }  // namespace
 
 RankGraphs::RankGraphs(const LoweringInputs& inputs, const RecomputeOrder& again) : inputs_(inputs), again_(again) {
-  const strategy::Strategy& strategy = inputs.strategy;
-  mesh_ = {.pipe = static_cast<std::int32_t>(strategy.pipe),
-           .data = static_cast<std::int32_t>(strategy.data),
-           .tensor = static_cast<std::int32_t>(strategy.tensor)};
-  if (strategy.shards() < strategy.data) mesh_.data_inner = static_cast<std::int32_t>(strategy.zero_group);
-  mesh_.tensor_inner = static_cast<std::int32_t>(head_sharers(inputs.programs.front().graph, mesh_.tensor));
+  lay_mesh();
   lay_pipe();
+}
+
+void RankGraphs::lay_mesh() {
+  const strategy::Strategy& strategy = inputs_.strategy;
+  const auto degrees = [&](const strategy::Strategy& at) {
+    const auto sharers = static_cast<std::int32_t>(head_sharers(inputs_.programs.front().graph, at.tensor));
+    return plan::Degrees{static_cast<std::int32_t>(at.data), static_cast<std::int32_t>(at.tensor), sharers};
+  };
+  mesh_.pipe = static_cast<std::int32_t>(strategy.pipe);
+  if (strategy.own_degrees()) {
+    for (std::int64_t place = 0; place < strategy.pipe; ++place) mesh_.own.push_back(degrees(strategy.at(place)));
+    return;
+  }
+  const plan::Degrees all = degrees(strategy);
+  mesh_.data = all.data;
+  mesh_.tensor = all.tensor;
+  mesh_.tensor_inner = all.tensor_inner;
+  if (strategy.shards() < strategy.data) mesh_.data_inner = static_cast<std::int32_t>(strategy.zero_group);
+}
+
+// Data ranks of a stage take micro-batches in turn, and all of them as many.
+void RankGraphs::require_turns() const {
+  const std::int64_t turn = inputs_.strategy.turn();
+  const std::int64_t given = inputs_.programs.front().micro_batches;
+  if (given % turn != 0) {
+    base::not_legal(
+        "this strategy cannot be run: the data ranks of each stage take micro-batches in turn, so their number must be a multiple of {}, "
+        "but there are {}; use {} or {}",
+        turn, given, std::max(turn, given / turn * turn), (given / turn + 1) * turn);
+  }
+}
+
+void RankGraphs::require_same_ends() const {
+  if (mesh_.tied > 0 && mesh_.degrees(0) != mesh_.degrees(mesh_.tied)) {
+    base::not_legal(
+        "this strategy cannot be run: the token table is on the first and the last stage, which have data {} x tensor {} and data {} x "
+        "tensor "
+        "{}; give both the same degrees, or use \"model.tied\": false",
+        mesh_.degrees(0).data, mesh_.degrees(0).tensor, mesh_.degrees(mesh_.tied).data, mesh_.degrees(mesh_.tied).tensor);
+  }
 }
 
 // Which place has which blocks, and in which order the places run the train program. All programs have the same blocks.
@@ -38,15 +76,27 @@ void RankGraphs::lay_pipe() {
     pipe_.place_of_stage = {0};
     return;
   }
-  schedule_ =
-      inputs_.schedule
-          ? *inputs_.schedule
-          : strategy::schedules::build(
-                strategy.schedule,
-                {.ranks = strategy.pipe, .micro_batches = first.micro_batches, .chunks = strategy.chunks, .batches = strategy.flush_every});
+  if (!mesh_.even()) require_turns();
+  // Data ranks that meet in every micro-batch keep in step: a round of micro-batches then moves as one. Else ranks of one stage wait
+  // for each other while those of the next do, in rounds of another length, and neither comes.
+  const bool meet_in_each = strategy.zero == 3 || (strategy.zero == 2 && !strategy.keep_grads);
+  if (meet_in_each) together_ = static_cast<std::int32_t>(strategy.turn());
+  if (together_ > 1 && inputs_.schedule) {
+    base::not_legal(
+        "this strategy cannot be run: with \"zero\" {} the data ranks of a stage keep in step, which '{}' does not know of; use \"zero\": "
+        "1, "
+        "or a schedule by name",
+        strategy.zero, strategy.schedule);
+  }
+  schedule_ = inputs_.schedule ? *inputs_.schedule
+                               : strategy::schedules::build(strategy.schedule, {.ranks = strategy.pipe,
+                                                                                .micro_batches = first.micro_batches / together_,
+                                                                                .chunks = strategy.chunks,
+                                                                                .batches = strategy.flush_every});
   for (std::int32_t stage = 0; stage < static_cast<std::int32_t>(schedule_.shape.stages()); ++stage)
     pipe_.place_of_stage.push_back(schedule_.rank_of(stage, 0));
   mesh_.tied = tied_place(first.graph, pipe_);
+  if (!mesh_.even()) require_same_ends();
   require_versions(first.graph, schedule_, mesh_.tied);
   pipe_.apart = !schedule_.barrier && !needs_verdict(first.graph);
   for (const std::vector<Item>& items : schedule_.ranks) {
@@ -54,17 +104,24 @@ void RankGraphs::lay_pipe() {
   }
 }
 
-graph::Graph RankGraphs::graph_at(const ProgramSource& source, std::int32_t pipe_place, const ops::Seat& seat) const {
-  graph::Graph graph = split_over_pipe(source.graph, pipe_, pipe_place);
+graph::Graph RankGraphs::graph_at(const ProgramSource& source, std::int32_t pipe_place, const ops::Seat& seat,
+                                  std::int32_t data_place) const {
+  const strategy::Strategy strategy = inputs_.strategy.at(pipe_place);
+  const plan::Degrees degrees = mesh_.degrees(pipe_place);
+  std::optional<Corner> corner;
+  if (!mesh_.even()) corner = Corner{.degrees = degrees, .first = data_place == 0 && seat.place == 0};
+  const std::int32_t own_micro_batches = mesh_.even() ? source.micro_batches : source.micro_batches / degrees.data;
+  graph::Graph graph = split_over_pipe(source.graph, pipe_, pipe_place, corner);
   graph::verify(graph, "splitting over the pipe axis");
-  graph = split_over_tensor(graph, seat, inputs_.strategy);
+  graph = split_over_tensor(graph, seat, strategy);
+  if (!mesh_.even()) graph = route_messages(graph, mesh_, seat);
   graph::verify(graph, "splitting over the tensor axis");
   if (has_backward_pass(source.graph)) graph = recompute(graph, again_);
   graph::verify(graph, "recompute");
   if (splits_backward_) graph = split_backward(graph);
-  graph = split_over_data(graph, inputs_.strategy, source.micro_batches);
+  graph = split_over_data(graph, strategy, own_micro_batches);
   graph::verify(graph, "splitting over the data axis");
-  return to_slower_tiers(std::move(graph), inputs_.strategy, source.micro_batches, again_, inputs_.host_beside);
+  return to_slower_tiers(std::move(graph), strategy, own_micro_batches, again_, inputs_.host_beside);
 }
 
 std::vector<std::int32_t> RankGraphs::stages_at(std::int32_t pipe_place) const {
@@ -81,9 +138,29 @@ std::int32_t RankGraphs::batches(const ProgramSource& source) const {
   return follows_schedule(source) ? static_cast<std::int32_t>(schedule_.shape.batches) : 1;
 }
 
-std::vector<Item> RankGraphs::items_at(const ProgramSource& source, std::int32_t pipe_place) const {
-  if (follows_schedule(source)) return schedule_.ranks[static_cast<std::size_t>(pipe_place)];
-  return plain_order(stages_at(pipe_place), source.micro_batches);
+std::vector<Item> RankGraphs::items_at(const ProgramSource& source, std::int32_t pipe_place, std::int32_t data_place) const {
+  if (!follows_schedule(source)) return own_items(plain_order(stages_at(pipe_place), source.micro_batches), pipe_place, data_place, 1);
+  return own_items(schedule_.ranks[static_cast<std::size_t>(pipe_place)], pipe_place, data_place, together_);
+}
+
+// A data rank's own micro-batches, in the order of all: what cannot come to a standstill as a whole cannot in parts.
+std::vector<Item> RankGraphs::own_items(const std::vector<Item>& all, std::int32_t pipe_place, std::int32_t data_place,
+                                        std::int32_t together) const {
+  if (mesh_.even()) return all;
+  const std::int32_t turn = mesh_.degrees(pipe_place).data;
+  std::vector<Item> own;
+  for (const Item& item : all) {
+    if (item.work == strategy::schedules::Work::update) {
+      own.push_back(item);
+      continue;
+    }
+    for (std::int32_t number = item.micro_batch * together; number < (item.micro_batch + 1) * together; ++number) {
+      if (number % turn != data_place) continue;
+      own.push_back(item);
+      own.back().micro_batch = number;
+    }
+  }
+  return own;
 }
 
 void Settling::before(const Piece& piece, const Issue& issue) {

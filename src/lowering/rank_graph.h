@@ -25,11 +25,12 @@ class RankGraphs {
   const plan::Mesh& mesh() const { return mesh_; }
   const Pipe& pipe() const { return pipe_; }
 
-  // The program's graph at one place of the pipe axis and one of the tensor axis.
-  graph::Graph graph_at(const ProgramSource& source, std::int32_t pipe_place, const ops::Seat& seat) const;
+  // The program's graph at one place of the pipe axis and one of the tensor axis. The data place counts where places of the pipe axis
+  // have degrees of their own.
+  graph::Graph graph_at(const ProgramSource& source, std::int32_t pipe_place, const ops::Seat& seat, std::int32_t data_place = 0) const;
 
-  // What a place of the pipe axis does, item by item.
-  std::vector<strategy::schedules::Item> items_at(const ProgramSource& source, std::int32_t pipe_place) const;
+  // What a place does, item by item.
+  std::vector<strategy::schedules::Item> items_at(const ProgramSource& source, std::int32_t pipe_place, std::int32_t data_place = 0) const;
 
   // Batches that the program runs one after another, each with an update of its own.
   std::int32_t batches(const ProgramSource& source) const;
@@ -38,13 +39,19 @@ class RankGraphs {
 
  private:
   bool follows_schedule(const ProgramSource& source) const;
+  void lay_mesh();
   void lay_pipe();
+  void require_turns() const;
+  void require_same_ends() const;
+  std::vector<strategy::schedules::Item> own_items(const std::vector<strategy::schedules::Item>& all, std::int32_t pipe_place,
+                                                   std::int32_t data_place, std::int32_t together) const;
 
   const LoweringInputs& inputs_;
   const RecomputeOrder& again_;
   plan::Mesh mesh_;
   Pipe pipe_;
   strategy::schedules::Schedule schedule_;  // of the train program, where the pipe axis has several places
+  std::int32_t together_ = 1;               // micro-batches that an item of the schedule stands for
   bool splits_backward_ = false;            // the schedule has items for the gradients of weights
 };
 

@@ -186,6 +186,9 @@ class DataSplit {
   void copy_node(std::size_t stretch, const Node& node) {
     if (node.phase == Phase::norm) return collect_norm(node);
     if (node.phase == Phase::join) return join_gradient(node);
+    // Data ranks add up theirs before places of a pipeline do.
+    if (node.phase == Phase::finish && !merged_ && std::holds_alternative<ops::Collective>(node.op))
+      map_[node.inputs[0].index] = merged(map_[node.inputs[0].index], false, Phase::finish);
     Node copy = node;
     if (reduces_each()) copy.turn = Turn::each;  // nothing of a gradient waits for the last micro-batch
     for (ValueId& id : copy.inputs) id = input_of(stretch, node, id);
@@ -361,7 +364,7 @@ class DataSplit {
       for (ValueId id : node.inputs) inputs.push_back(map_[id.index]);
       const std::vector<ValueId> made = add(node.op, inputs, node.block, Phase::norm, Turn::each, "scalars.tensor");
       for (std::size_t output = 0; output < made.size(); ++output) map_[node.outputs[output].index] = made[output];
-      if (std::holds_alternative<ops::MergeScalars>(node.op)) main = made[0];
+      if (new_.values[made[0]].type == ops::step_scalars_type()) main = made[0];
     }
     map_[verdict_reads.index] = main;
   }

@@ -57,8 +57,8 @@ ops::Op writing_form(const ops::Op& op) {
 
 class PipeSplit {
  public:
-  PipeSplit(const Graph& old, const Pipe& pipe, std::int32_t place)
-      : old_(old), pipe_(pipe), place_(place), map_(old.values.size()), readers_(old.values.size()) {
+  PipeSplit(const Graph& old, const Pipe& pipe, std::int32_t place, const std::optional<Corner>& corner)
+      : old_(old), pipe_(pipe), place_(place), corner_(corner), map_(old.values.size()), readers_(old.values.size()) {
     const std::vector<std::set<std::int32_t>> holders = holders_of(old, pipe);
     for (std::size_t index = 0; index < old.parameters.size(); ++index) {
       if (!holders[index].contains(place)) continue;
@@ -155,6 +155,20 @@ class PipeSplit {
   void merge_scalars(bool norm, Phase phase) {
     if (merged_) return;
     merged_ = true;
+    if (!corner_ || corner_->first) add_up_scalars(norm, phase);
+    if (!corner_) return;
+    // Ranks that are first on one axis alone pass on what is overwritten again.
+    tell_scalars(ops::Axis::data, corner_->degrees.data, phase);
+    tell_scalars(ops::Axis::tensor, corner_->degrees.tensor, phase);
+  }
+
+  void tell_scalars(ops::Axis axis, std::int32_t members, Phase phase) {
+    if (members == 1) return;
+    const ops::Collective tell{.kind = ops::CollectiveKind::broadcast, .axis = axis, .members = members, .tensors = 1};
+    newest_scalars_ = new_.add_node(tell, {newest_scalars_}, BlockId{0}, phase, "scalars.told")[0];
+  }
+
+  void add_up_scalars(bool norm, Phase phase) {
     const ops::Collective gather{.kind = ops::CollectiveKind::all_gather, .axis = ops::Axis::pipe, .members = pipe_.places, .tensors = 1};
     const ValueId all = new_.add_node(gather, {newest_scalars_}, BlockId{0}, phase, "scalars.places")[0];
     newest_scalars_ = new_.add_node(ops::MergeScalars{.members = pipe_.places, .norm = norm}, {newest_scalars_, all}, BlockId{0}, phase,
@@ -243,6 +257,7 @@ class PipeSplit {
   const Graph& old_;
   const Pipe& pipe_;
   std::int32_t place_;
+  std::optional<Corner> corner_;
   Graph new_;
   std::vector<ValueId> map_;                      // old value -> new value; of a joined gradient, the sum
   std::vector<std::set<std::int32_t>> readers_;   // of each value: other places that need it
@@ -259,13 +274,13 @@ class PipeSplit {
 
 }  // namespace
 
-Graph split_over_pipe(const Graph& graph, const Pipe& pipe, std::int32_t place) {
+Graph split_over_pipe(const Graph& graph, const Pipe& pipe, std::int32_t place, const std::optional<Corner>& corner) {
   if (pipe.places == 1) {
     Graph staged = graph;
     for (std::uint32_t block = 0; block < staged.blocks.size(); ++block) staged.blocks[BlockId{block}].stage = pipe.stage_of_block[block];
     return staged;
   }
-  return PipeSplit(graph, pipe, place).run();
+  return PipeSplit(graph, pipe, place, corner).run();
 }
 
 std::int32_t tied_place(const Graph& graph, const Pipe& pipe) {
@@ -283,6 +298,28 @@ std::int32_t tied_place(const Graph& graph, const Pipe& pipe) {
   return tied;
 }
 
+Graph route_messages(const Graph& graph, const plan::Mesh& mesh, const ops::Seat& seat) {
+  Graph routed = graph;
+  routed.nodes = {};
+  for (const Node& node : graph.nodes) {
+    const auto* message = std::get_if<ops::Message>(&node.op);
+    if (message == nullptr) {
+      routed.append(node);
+      continue;
+    }
+    const std::int64_t there = mesh.degrees(static_cast<std::int32_t>(message->peer)).tensor;
+    // The rank at place t has what it receives from place t modulo the sender's width.
+    const std::int64_t first = message->receive ? seat.place % there : seat.place;
+    const std::int64_t step = message->receive ? there : seat.members;
+    for (std::int64_t place = first; place < there; place += step) {
+      Node copy = node;
+      std::get<ops::Message>(copy.op).seat = place;
+      routed.append(copy);
+    }
+  }
+  return routed;
+}
+
 Graph split_backward(const Graph& graph) {
   // From the end: a node is for weights alone if nothing but such nodes reads what it makes.
   std::vector<bool> awaited(graph.values.size(), false);
@@ -298,11 +335,7 @@ Graph split_backward(const Graph& graph) {
   }
   Graph split = graph;
   split.nodes = {};
-  const auto append = [&](const Node& node, Phase phase) {
-    const NodeId id = split.nodes.add(node);
-    split.nodes[id].phase = phase;
-    for (ValueId output : node.outputs) split.values[output].producer = id;
-  };
+  const auto append = [&](const Node& node, Phase phase) { split.nodes[split.append(node)].phase = phase; };
   std::vector<const Node*> later;
   for (std::uint32_t index = 0; index < graph.nodes.size(); ++index) {
     const Node& node = graph.nodes[NodeId{index}];

@@ -6,9 +6,12 @@
 #pragma once
 
 #include <cstdint>
+#include <optional>
 #include <vector>
 
 #include "graph/graph.h"
+#include "ops/placement.h"
+#include "plan/plan.h"
 
 namespace plimsoll::lowering {
 
@@ -22,7 +25,16 @@ struct Pipe {
   std::int32_t place_of(graph::BlockId block) const { return place_of_stage[static_cast<std::size_t>(stage_of_block[block.index])]; }
 };
 
-graph::Graph split_over_pipe(const graph::Graph& graph, const Pipe& pipe, std::int32_t place);
+// A rank where places have degrees of their own. The first rank of each place meets those of the others and tells the ranks beside it.
+struct Corner {
+  plan::Degrees degrees;
+  bool first = true;
+};
+
+graph::Graph split_over_pipe(const graph::Graph& graph, const Pipe& pipe, std::int32_t place, const std::optional<Corner>& corner = {});
+
+// Where places have tensor axes of different widths, all ranks have the whole of what is sent: who sends it to whom.
+graph::Graph route_messages(const graph::Graph& graph, const plan::Mesh& mesh, const ops::Seat& seat);
 
 // The place that shares a weight with the first; 0 if none does.
 std::int32_t tied_place(const graph::Graph& graph, const Pipe& pipe);

@@ -28,6 +28,7 @@ class TensorSplit {
         seat_(seat),
         by_rows_(strategy.sequence_parallel),
         sends_rows_(strategy.sequence_parallel || strategy.scatter_boundaries),
+        strategy_(strategy),
         map_(old.values.size()),
         placement_(old.values.size()),
         leaves_block_(old.values.size()) {
@@ -233,7 +234,8 @@ class TensorSplit {
 
   void add_message(const Node& node, const ops::Message& whole) {
     const std::int64_t rows = whole.shape.rows();
-    const bool in_rows = sends_rows_ && whole.shape.rank() > 1 && rows >= seat_.members;
+    const bool alike = strategy_.at(whole.peer).tensor == seat_.members;
+    const bool in_rows = sends_rows_ && alike && whole.shape.rank() > 1 && rows >= seat_.members;
     if (!in_rows) {
       if (whole.receive) return finish(node, whole, {}, {ops::whole()});
       return finish(node, whole, {as_placed(node, node.inputs[0], ops::whole())}, {});
@@ -327,8 +329,7 @@ class TensorSplit {
 
   // The verdict, or the places of a pipeline that add up theirs before it.
   static bool reads_complete_sums(const Node& node) {
-    const auto* collective = std::get_if<ops::Collective>(&node.op);
-    return node.phase == Phase::verdict || (node.phase == Phase::norm && collective != nullptr && collective->axis == ops::Axis::pipe);
+    return node.phase == Phase::verdict || (node.phase == Phase::norm && std::holds_alternative<ops::Collective>(node.op));
   }
 
   void merge_squares(const Node& reader) {
@@ -346,6 +347,7 @@ class TensorSplit {
   ops::Seat seat_;
   bool by_rows_;
   bool sends_rows_;
+  const strategy::Strategy& strategy_;
   Graph new_;
   std::vector<ValueId> map_;                        // old value -> new value
   std::vector<Placement> placement_;                // of old values, as they are now

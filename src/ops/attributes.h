@@ -579,7 +579,8 @@ struct Collective {
 };
 
 // (x) -> (), to another place of the pipe axis; or () -> x from there. `tag` tells messages between the same two places apart. What
-// is sent has the message's shape and may be a stretch of x that begins with its element `first`.
+// is sent has the message's shape and may be a stretch of x that begins with its element `first`. Where places of the pipe axis have
+// tensor axes of their own, `seat` is the place on the other's.
 struct Message {
   bool receive = false;
   std::int64_t peer = 0;
@@ -587,6 +588,7 @@ struct Message {
   base::DType dtype = base::DType::f32;
   base::Shape shape{1};
   std::int64_t first = 0;
+  std::int64_t seat = 0;
   PLIMSOLL_OP("message") {
     visit("receive", self.receive);
     visit("peer", self.peer);
@@ -594,6 +596,7 @@ struct Message {
     visit("dtype", self.dtype);
     visit("shape", self.shape);
     visit("first", self.first);
+    visit("seat", self.seat);
   }
   bool operator==(const Message&) const = default;
 };

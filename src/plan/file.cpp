@@ -14,7 +14,7 @@ namespace {
 
 using base::Json;
 
-constexpr std::int64_t kFormat = 5;
+constexpr std::int64_t kFormat = 6;
 
 // ---- writing
 
@@ -330,15 +330,18 @@ RankClass class_from(const Json& json) {
 }  // namespace
 
 Json to_json(const Plan& plan) {
-  return Json::object({{"plimsoll_plan", kFormat},
-                       {"model", plan.model},
-                       {"strategy", plan.strategy},
-                       {"notes", list_json<std::string>(plan.notes, [](const std::string& note) { return Json(note); })},
-                       {"threads", plan.threads},
-                       {"mesh", Json::array({plan.mesh.pipe, plan.mesh.data, plan.mesh.tensor, plan.mesh.tied, plan.mesh.data_inner,
-                                             plan.mesh.tensor_inner})},
-                       {"procedures", list_json<Procedure>(plan.procedures.items(), procedure_json)},
-                       {"classes", list_json<RankClass>(plan.classes, class_json)}});
+  return Json::object(
+      {{"plimsoll_plan", kFormat},
+       {"model", plan.model},
+       {"strategy", plan.strategy},
+       {"notes", list_json<std::string>(plan.notes, [](const std::string& note) { return Json(note); })},
+       {"threads", plan.threads},
+       {"mesh",
+        Json::array({plan.mesh.pipe, plan.mesh.data, plan.mesh.tensor, plan.mesh.tied, plan.mesh.data_inner, plan.mesh.tensor_inner})},
+       {"places",
+        list_json<Degrees>(plan.mesh.own, [](const Degrees& own) { return Json::array({own.data, own.tensor, own.tensor_inner}); })},
+       {"procedures", list_json<Procedure>(plan.procedures.items(), procedure_json)},
+       {"classes", list_json<RankClass>(plan.classes, class_json)}});
 }
 
 Plan plan_from_json(const Json& json) {
@@ -360,6 +363,15 @@ Plan plan_from_json(const Json& json) {
   const bool inner_fits = plan.mesh.data_inner >= 0 && (plan.mesh.data_inner == 0 || plan.mesh.data % plan.mesh.data_inner == 0) &&
                           plan.mesh.tensor_inner >= 1 && plan.mesh.tensor % plan.mesh.tensor_inner == 0;
   if (!inner_fits) mesh.fail_expected("inner axes that divide theirs");
+  plan.mesh.own = list_from<Degrees>(json.at("places"), [](const Json& own) {
+    const Degrees degrees{small_from(own.at(std::size_t{0})), small_from(own.at(std::size_t{1})), small_from(own.at(std::size_t{2}))};
+    const bool good = std::min({degrees.data, degrees.tensor, degrees.tensor_inner}) >= 1 &&
+                      std::max(degrees.data, degrees.tensor) <= 1'000'000 && degrees.tensor % degrees.tensor_inner == 0;
+    if (!good) own.fail_expected("1 to 1,000,000 ranks on each axis, an inner one dividing its own");
+    return degrees;
+  });
+  if (!plan.mesh.even() && std::ssize(plan.mesh.own) != plan.mesh.pipe)
+    json.at("places").fail_expected("degrees of every place of the pipe axis, or none");
   for (const Json& procedure : json.at("procedures").as_array()) plan.procedures.add(procedure_from(procedure));
   plan.classes = list_from<RankClass>(json.at("classes"), class_from);
   const std::vector<std::string> found = problems(plan);

@@ -1,4 +1,5 @@
-// One actor for each class: ranks of a class differ only on the data axis, where they do the same and so always meet.
+// One actor for each class: ranks of a class differ only on the data axis, where they do the same and so always meet. Each is its
+// class's first rank.
 #include "plan/meetings.h"
 
 #include <map>
@@ -20,8 +21,7 @@ struct Progress {
 struct Actor {
   const RankClass* rank_class = nullptr;
   const Program* program = nullptr;
-  std::int32_t pipe = 0;
-  std::int32_t tensor = 0;
+  std::int32_t rank = 0;
   std::vector<Progress> streams{};
   std::vector<bool> signalled{};
 };
@@ -41,8 +41,7 @@ class Meetings {
         problem_ = fmt::format("{}: {} does not have it", program, rank_class.name);
         return;
       }
-      actor.pipe = plan.mesh.place(ops::Axis::pipe, rank_class.ranks.front());
-      actor.tensor = plan.mesh.place(ops::Axis::tensor, rank_class.ranks.front());
+      actor.rank = rank_class.ranks.front();
       actor.streams.resize(actor.program->streams.size());
       actor.signalled.assign(actor.program->tokens, false);
       actors_.push_back(std::move(actor));
@@ -61,15 +60,15 @@ class Meetings {
     }
     if (!problem_) find_waiting();
     if (!problem_ && !mailbox_.empty()) {
-      const auto& [from, to, tensor, tag, micro_batch] = mailbox_.begin()->first;
-      problem_ = fmt::format("{}: nobody receives message {} of micro-batch {} from pipe place {} to {}", actors_.front().program->name,
-                             tag, micro_batch, from, to);
+      const auto& [from, to, tag, micro_batch] = mailbox_.begin()->first;
+      problem_ = fmt::format("{}: nobody receives message {} of micro-batch {} from rank {} to {}", actors_.front().program->name, tag,
+                             micro_batch, from, to);
     }
     return problem_;
   }
 
  private:
-  using Letter = std::tuple<std::int64_t, std::int64_t, std::int32_t, std::int64_t, std::int32_t>;  // from, to, tensor, tag, micro-batch
+  using Letter = std::tuple<std::int32_t, std::int32_t, std::int64_t, std::int32_t>;  // from, to, tag, micro-batch
 
   // One instruction, or the end of a call; false when the stream is at its end or must wait.
   bool advance(Actor& actor, std::size_t stream) {
@@ -96,18 +95,20 @@ class Meetings {
     const auto* collective = std::get_if<Collective>(&instruction);
     if (collective == nullptr) return true;
     const ops::Axis axis = collective->op.axis;
-    if (axis == ops::Axis::data || axis == ops::Axis::data_inner || axis == ops::Axis::data_outer) return true;
+    const bool over_data = axis == ops::Axis::data || axis == ops::Axis::data_inner || axis == ops::Axis::data_outer;
+    if (over_data && plan_.mesh.even()) return true;
     ops::Collective op = collective->op;
     op.place = 0;  // where they are on the axis is all that may differ
     return gather(actor, stream, call, op);
   }
 
   bool carry(const Actor& actor, const Call& call, const ops::Message& message) {
+    const std::int32_t other = plan_.mesh.other_end(actor.rank, message, call.micro_batch);
     if (!message.receive) {
-      ++mailbox_[{actor.pipe, message.peer, actor.tensor, message.tag, call.micro_batch}];
+      ++mailbox_[{actor.rank, other, message.tag, call.micro_batch}];
       return true;
     }
-    const auto found = mailbox_.find({message.peer, actor.pipe, actor.tensor, message.tag, call.micro_batch});
+    const auto found = mailbox_.find({other, actor.rank, message.tag, call.micro_batch});
     if (found == mailbox_.end()) return false;
     if (--found->second == 0) mailbox_.erase(found);
     return true;
@@ -115,10 +116,7 @@ class Meetings {
 
   // A member that has arrived waits until all others have.
   bool gather(const Actor& actor, std::size_t stream, const Call& call, const ops::Collective& op) {
-    const std::int32_t line = op.axis == ops::Axis::tensor         ? actor.pipe
-                              : op.axis == ops::Axis::tensor_inner ? actor.pipe * plan_.mesh.tensor + actor.tensor / plan_.mesh.tensor_inner
-                                                                   : actor.tensor;
-    const std::pair<ops::Axis, std::int32_t> group{op.axis, line};
+    const std::pair<ops::Axis, std::int32_t> group{op.axis, plan_.mesh.group(op.axis, actor.rank).front()};
     std::vector<Gathering>& gatherings = gatherings_[group];
     auto& [count, waiting] = attended_[{&actor, op.axis}];
     if (!waiting) {

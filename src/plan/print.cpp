@@ -85,6 +85,7 @@ std::string to_string(const Plan& plan) {
   text += fmt::format("threads {}\nmesh pipe {} data {} tensor {}{}{}\n", plan.threads, plan.mesh.pipe, plan.mesh.data, plan.mesh.tensor,
                       plan.mesh.data_inner > 0 ? fmt::format(" data_inner {}", plan.mesh.data_inner) : "",
                       plan.mesh.tensor_inner > 1 ? fmt::format(" tensor_inner {}", plan.mesh.tensor_inner) : "");
+  for (const Degrees& own : plan.mesh.own) text += fmt::format("  place of data {} tensor {}\n", own.data, own.tensor);
   for (const Procedure& procedure : plan.procedures) text += to_string(procedure);
   for (const RankClass& rank_class : plan.classes) {
     text += fmt::format("class {} of {} rank{}\n", rank_class.name, rank_class.ranks.size(), rank_class.ranks.size() == 1 ? "" : "s");

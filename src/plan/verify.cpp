@@ -56,7 +56,9 @@ void check_overlap(std::vector<Extent> extents, std::string_view where, Report& 
 
 class ProcedureVerifier {
  public:
-  ProcedureVerifier(const Plan& plan, const Procedure& procedure, Report& report) : plan_(plan), procedure_(procedure), report_(report) {
+  // `rank` is one that calls it: degrees of the mesh are as that rank has them.
+  ProcedureVerifier(const Plan& plan, const Procedure& procedure, std::int32_t rank, Report& report)
+      : plan_(plan), procedure_(procedure), rank_(rank), report_(report) {
     for (const Slot& slot : procedure.slots) slot_written_.push_back(slot.access != Access::write);
     lifetimes_.assign(procedure.temporaries.size(), {-1, -1});
   }
@@ -110,15 +112,18 @@ class ProcedureVerifier {
   }
 
   void check_collective(const Collective& collective) {
-    if (collective.op.members != plan_.mesh.extent(collective.op.axis))
-      report_("{}: {} has {} members on an axis of {}", procedure_.name, ops::to_string(collective.op), collective.op.members,
-              plan_.mesh.extent(collective.op.axis));
+    const std::int32_t extent = plan_.mesh.extent(collective.op.axis, rank_);
+    if (collective.op.members != extent || !plan_.mesh.sits_on(collective.op.axis, rank_))
+      report_("{}: {} has {} members on an axis of {}", procedure_.name, ops::to_string(collective.op), collective.op.members, extent);
     check_moved(collective.op, collective.inputs, collective.outputs);
   }
 
   void check_message(const Message& message) {
-    if (message.op.peer < 0 || message.op.peer >= plan_.mesh.pipe)
+    if (message.op.peer < 0 || message.op.peer >= plan_.mesh.pipe) {
       report_("{}: {} is for place {} of a pipe axis of {}", procedure_.name, ops::to_string(message.op), message.op.peer, plan_.mesh.pipe);
+    } else if (message.op.seat < 0 || message.op.seat >= plan_.mesh.degrees(static_cast<std::int32_t>(message.op.peer)).tensor) {
+      report_("{}: {} is for place {} of a tensor axis that is shorter", procedure_.name, ops::to_string(message.op), message.op.seat);
+    }
     check_moved(message.op, message.inputs, message.outputs);
   }
 
@@ -147,7 +152,7 @@ class ProcedureVerifier {
     const TensorType& held = is_slot ? procedure_.slots[operand.index].type : procedure_.temporaries[operand.index].type;
     const std::string& name = is_slot ? procedure_.slots[operand.index].name : procedure_.temporaries[operand.index].name;
     const std::int64_t room = is_slot ? procedure_.slots[operand.index].bytes.count : held.bytes();
-    const std::int64_t last_shard = (plan_.mesh.extent(ops::Axis::data_inner) - 1) * operand.shard.count;
+    const std::int64_t last_shard = (plan_.mesh.extent(ops::Axis::data_inner, rank_) - 1) * operand.shard.count;
     const std::int64_t needed = last_shard + operand.offset.count + operand.type.bytes();
     if (operand.shard.count < 0 || operand.offset.count < 0 || (!is_slot && operand.shard + operand.offset != Bytes{}))
       report_("{}: {} sees a part of {} that is none", procedure_.name, user, name);
@@ -170,6 +175,7 @@ class ProcedureVerifier {
 
   const Plan& plan_;
   const Procedure& procedure_;
+  std::int32_t rank_;
   Report& report_;
   std::vector<bool> slot_written_;
   std::vector<std::pair<std::int64_t, std::int64_t>> lifetimes_;
@@ -359,6 +365,21 @@ void check_arenas(const RankClass& rank_class, Report& report) {
 
 namespace {
 
+// Of each procedure, a rank that calls it. What ranks with different degrees share depends on none of them.
+std::vector<std::int32_t> callers_of(const Plan& plan) {
+  std::vector<std::int32_t> callers(plan.procedures.size(), 0);
+  for (const RankClass& rank_class : plan.classes) {
+    for (const Program& program : rank_class.programs) {
+      for (const Stream& stream : program.streams) {
+        for (const Call& call : stream.calls) {
+          if (call.procedure.index < callers.size()) callers[call.procedure.index] = rank_class.ranks.front();
+        }
+      }
+    }
+  }
+  return callers;
+}
+
 std::vector<std::string> problems_of(const Plan& plan, const RankClass& rank_class) {
   Report report;
   check_arenas(rank_class, report);
@@ -375,13 +396,18 @@ std::vector<std::string> problems_of(const Plan& plan, const RankClass& rank_cla
 
 std::vector<std::string> problems(const Plan& plan) {
   Report report;
-  for (const Procedure& procedure : plan.procedures) ProcedureVerifier(plan, procedure, report).run();
   std::set<std::int32_t> ranks;
   for (const RankClass& rank_class : plan.classes) {
+    if (rank_class.ranks.empty()) report("{} has no ranks", rank_class.name);
     for (std::int32_t rank : rank_class.ranks) {
+      if (rank < 0 || rank >= plan.mesh.ranks()) report("rank {} of {} is not on the mesh", rank, rank_class.name);
       if (!ranks.insert(rank).second) report("rank {} is in two classes", rank);
     }
   }
+  if (!report.found.empty()) return std::move(report.found);
+  const std::vector<std::int32_t> callers = callers_of(plan);
+  for (std::uint32_t id = 0; id < plan.procedures.size(); ++id)
+    ProcedureVerifier(plan, plan.procedures[ProcedureId{id}], callers[id], report).run();
   // Classes have nothing to do with each other until they meet, and hundreds of them take seconds.
   std::vector<std::vector<std::string>> of_class(plan.classes.size());
   const auto threads = std::min<std::int64_t>(std::thread::hardware_concurrency(), static_cast<std::int64_t>(plan.classes.size()));

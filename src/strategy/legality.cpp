@@ -38,13 +38,29 @@ std::string_view name_of(Recompute recompute) {
   return "?";
 }
 
+// Of stages that have degrees of their own.
+void add_degree_reasons(const Strategy& strategy, std::vector<std::string>& reasons) {
+  if (strategy.chunks > 1) {
+    reasons.push_back(
+        fmt::format("\"stages\" have degrees of their own, but \"chunks\" is {}, which puts several on a rank; use 1", strategy.chunks));
+  }
+  if (strategy.zero_group > 0) {
+    reasons.push_back(fmt::format("\"stages\" have degrees of their own, but \"zero_group\" {} is for one number of data ranks; use 0",
+                                  strategy.zero_group));
+  }
+  const bool one_width = std::all_of(strategy.stages.begin(), strategy.stages.end(),
+                                     [&](const Stage& stage) { return stage.tensor == strategy.stages.front().tensor; });
+  if (strategy.sequence_parallel && !one_width) {
+    reasons.emplace_back(
+        "\"sequence_parallel\" sends rows from each tensor rank to its like, but \"stages\" have different \"tensor\" degrees; use false, "
+        "or "
+        "one degree");
+  }
+}
+
 // Reasons that do not depend on the number of micro-batches; those that do are found when the schedule is made.
 void add_schedule_reasons(const Strategy& strategy, std::vector<std::string>& reasons) {
-  for (const Stage& stage : strategy.stages) {
-    if ((stage.data == 1 || stage.data == strategy.data) && (stage.tensor == 1 || stage.tensor == strategy.tensor)) continue;
-    reasons.push_back(fmt::format("\"stages\" has a stage of data {} x tensor {}, but all stages have the mesh's data {} x tensor {}",
-                                  stage.data, stage.tensor, strategy.data, strategy.tensor));
-  }
+  if (strategy.own_degrees()) add_degree_reasons(strategy, reasons);
   if (strategy.schedule.ends_with(schedules::kCsvSuffix)) return;
   const schedules::Kind& kind = schedules::find_kind(strategy.schedule);
   if (kind.name == "dualpipe") reasons.push_back("\"schedule\" is \"dualpipe\", which can be drawn, but not run; use \"zb-h1\"");
@@ -91,7 +107,7 @@ void add_tier_reasons(const Strategy& strategy, std::vector<std::string>& reason
   if (offload.gradients.anything() && !offload.optimizer.anything())
     reasons.push_back(
         fmt::format("\"offload.gradients\" moves gradients to where no update reads them; use \"offload.optimizer\": \"{}\" too", tier));
-  if (offload.params.anything() && strategy.data > 1 && (strategy.zero == 1 || strategy.zero == 2))
+  if (offload.params.anything() && strategy.pipelines() * strategy.turn() > 1 && (strategy.zero == 1 || strategy.zero == 2))
     reasons.push_back(fmt::format(
         "\"offload.params\" with \"zero\": {} would gather updated weights in the host's memory; use \"zero\": 3, in which each "
         "rank has its own shard, or 0, in which each has all",
@@ -123,7 +139,7 @@ std::vector<std::string> reasons_against(const Strategy& strategy) {
   against(
       strategy.zero_group > 0 && strategy.zero == 0,
       fmt::format("\"zero_group\" is {}, but with \"zero\": 0 nothing is shared out; use 0, or \"zero\": 1, 2 or 3", strategy.zero_group));
-  against(strategy.sequence_parallel && strategy.tensor == 1,
+  against(strategy.sequence_parallel && strategy.widest_tensor() == 1,
           "\"sequence_parallel\" is true, but the tensor axis has one rank; use false, or a larger \"tensor\"");
   against(strategy.pipe == 1 && strategy.partition != StagePartition::equal,
           "\"stages\" divides the blocks, but there is one stage; use \"equal\"");
@@ -146,6 +162,14 @@ void require_legal(const Strategy& strategy) {
   if (!reasons.empty()) base::not_legal("this strategy cannot be run: {}", fmt::join(reasons, "; "));
 }
 
+std::string mesh_text(const Strategy& strategy) {
+  const std::string_view rows = strategy.sequence_parallel ? " by sequence" : "";
+  if (!strategy.own_degrees()) return fmt::format("data {} x tensor {}{} x pipe {}", strategy.data, strategy.tensor, rows, strategy.pipe);
+  std::vector<std::string> stages;
+  for (const Stage& stage : strategy.stages) stages.push_back(fmt::format("{} x {}", stage.data, stage.tensor));
+  return fmt::format("stages of data x tensor {}{}", fmt::join(stages, ", "), rows);
+}
+
 std::string describe(const Strategy& strategy) {
   const std::string recompute = strategy.recompute == Recompute::none ? "" : fmt::format(", recompute {}", name_of(strategy.recompute));
   std::string tiers;
@@ -165,8 +189,7 @@ std::string describe(const Strategy& strategy) {
     return fmt::format("{} data ranks, ZeRO {}{}: {}{}", strategy.data, strategy.zero, groups,
                        kSplit.at(static_cast<std::size_t>(strategy.zero)), recompute + tiers);
   }
-  return fmt::format("data {} x tensor {}{} x pipe {}, ZeRO {}{}, {}, recompute {}{}", strategy.data, strategy.tensor,
-                     strategy.sequence_parallel ? " by sequence" : "", strategy.pipe, strategy.zero,
+  return fmt::format("{}, ZeRO {}{}, {}, recompute {}{}", mesh_text(strategy), strategy.zero,
                      strategy.shards() < strategy.data ? fmt::format(" in groups of {}", strategy.shards()) : "", strategy.schedule,
                      name_of(strategy.recompute), tiers);
 }

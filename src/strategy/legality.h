@@ -14,6 +14,9 @@ std::vector<std::string> reasons_against(const Strategy& strategy);
 // not_legal with all reasons.
 void require_legal(const Strategy& strategy);
 
+// "data 2 x tensor 1 x pipe 2", or the degrees of each stage.
+std::string mesh_text(const Strategy& strategy);
+
 // "data 2 x tensor 1 x pipe 2, ZeRO 1, 1f1b, recompute full" - one line for people.
 std::string describe(const Strategy& strategy);
 

@@ -34,11 +34,11 @@ struct Offload {
   bool operator==(const Offload&) const = default;
 };
 
-// One pipeline stage with its own degrees; `blocks` counts the model's repeated layers in it.
+// One pipeline stage; `blocks` counts the model's repeated layers in it. Degrees of zero are the strategy's.
 struct Stage {
   std::int64_t blocks = 0;
-  std::int64_t data = 1;
-  std::int64_t tensor = 1;
+  std::int64_t data = 0;
+  std::int64_t tensor = 0;
 
   bool operator==(const Stage&) const = default;
 };
@@ -76,7 +76,17 @@ struct Strategy {
   bool keep_grads = true;
   bool delayed_update = false;
 
-  std::int64_t ranks() const { return data * tensor * pipe; }
+  // Some stage has other degrees than data x tensor.
+  bool own_degrees() const;
+  std::int64_t ranks() const;
+  // Pipelines beside each other, each with its share of the batch. Stages with degrees of their own are one pipeline: a stage's data
+  // ranks take its micro-batches in turn.
+  std::int64_t pipelines() const { return own_degrees() ? 1 : data; }
+  // So many micro-batches give every rank of a stage equally many.
+  std::int64_t turn() const;
+  std::int64_t widest_tensor() const;
+  // As the stage at a place of the pipe axis has it: with its own degrees.
+  Strategy at(std::int64_t pipe_place) const;
   // Data ranks over which a tensor is split.
   std::int64_t shards() const { return zero_group > 0 ? zero_group : data; }
   bool operator==(const Strategy&) const = default;

@@ -29,22 +29,28 @@ observe::Evaluation Evaluator::run(Session& session, const observe::Clock& clock
   const std::int64_t all = (samples + rows - 1) / rows;
   const std::int64_t batches = run_.eval.batches > 0 ? std::min(run_.eval.batches, all) : all;
   observe::Evaluation evaluation;
-  // Batches are dealt to the data ranks in turn; the sum that evaluate() gives is over all of them.
+  // Batches are dealt to the data ranks in turn; the sum that evaluate() gives is over all of them. Where stages have degrees of their
+  // own, the program runs a round of batches, of which every rank keeps what its program reads.
   const plan::Mesh& mesh = session.plan().mesh;
-  const std::int64_t place = mesh.place(ops::Axis::data, session.rank());
+  const std::int64_t place = mesh.even() ? mesh.place(ops::Axis::data, session.rank()) : 0;
+  const std::int64_t in_program = run_.strategy.turn();
   double loss_sum = 0.0;
-  for (std::int64_t first = 0; first < batches; first += mesh.data) {
-    const std::int64_t batch = first + place;
-    const data::BatchView view = batch_view(session, "evaluate", 0, run_);
-    if (batch < batches) {
-      evaluation.tokens += reader_->read({batch * rows, std::min(rows, samples - batch * rows)}, view);
-    } else {
-      leave_empty(view);
+  for (std::int64_t first = 0; first < batches; first += mesh.data * in_program) {
+    for (std::int64_t micro_batch = 0; micro_batch < in_program; ++micro_batch) {
+      const std::int64_t batch = first + place + micro_batch;
+      const data::BatchView view = batch_view(session, "evaluate", static_cast<std::int32_t>(micro_batch), run_);
+      if (batch < batches) {
+        evaluation.tokens += reader_->read({batch * rows, std::min(rows, samples - batch * rows)}, view);
+      } else {
+        leave_empty(view);
+      }
     }
     loss_sum += session.evaluate();
   }
-  const std::vector<std::int64_t> tokens = tell_all(session.data_group(), evaluation.tokens);
-  evaluation.tokens = std::accumulate(tokens.begin(), tokens.end(), std::int64_t{0});
+  if (mesh.even()) {
+    const std::vector<std::int64_t> tokens = tell_all(session.data_group(), evaluation.tokens);
+    evaluation.tokens = std::accumulate(tokens.begin(), tokens.end(), std::int64_t{0});
+  }
   evaluation.loss = loss_sum / static_cast<double>(std::max<std::int64_t>(1, evaluation.tokens));
   evaluation.seconds = clock.seconds() - start;
   return evaluation;

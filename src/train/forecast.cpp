@@ -48,7 +48,7 @@ bool wants_outline(const config::Run& run, const ForecastOptions& options) {
   if (options.outline) return *options.outline;
   const strategy::Strategy& strategy = run.strategy;
   const std::int64_t calls = 3 * (run.model.layers + 2) * run.micro_batches() * strategy.tensor;
-  return calls > kCallsOfAPlan || strategy.pipe * strategy.tensor > 64;
+  return !strategy.own_degrees() && (calls > kCallsOfAPlan || strategy.pipe * strategy.tensor > 64);
 }
 
 // A run's own limits count where they are tighter.

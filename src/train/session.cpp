@@ -88,7 +88,7 @@ lowering::LoweringInputs lowering_inputs(const SessionOptions& options, const Gr
                                   .host_beside = backend_of(options).name() != executor::cpu_backend().name(),
                                   .device_limit = options.device_limit};
   if (graphs.train) inputs.programs.push_back({"train", *graphs.train, options.micro_batches});
-  if (graphs.evaluate) inputs.programs.push_back({"evaluate", *graphs.evaluate, 1});
+  if (graphs.evaluate) inputs.programs.push_back({"evaluate", *graphs.evaluate, static_cast<std::int32_t>(options.strategy.turn())});
   if (graphs.infer) inputs.programs.push_back({"infer", *graphs.infer, 1});
   if (graphs.decode) inputs.programs.push_back({"decode", *graphs.decode, 1});
   if (graphs.prefill) inputs.programs.push_back({"prefill", *graphs.prefill, 1});
@@ -105,7 +105,7 @@ plan::Plan lower_graphs(const SessionOptions& options, const Graphs& graphs) {
 
 // What follows from the strategy for the graph.
 SessionOptions settle(SessionOptions options) {
-  if (options.strategy.tensor > 1) options.training.fused_head = false;
+  if (options.strategy.widest_tensor() > 1) options.training.fused_head = false;
   // An update that is made elsewhere than where the weights are needs what it updates beside it.
   const strategy::Offload& offload = options.strategy.offload;
   if (offload.optimizer.anything() && offload.optimizer != offload.params) options.training.masters = true;
@@ -144,12 +144,14 @@ struct Session::State {
                                                           .disk_folder = options.disk_folder})),
         buffers(*executor) {
     if (plan.mesh.ranks() > 1) world = options.transport->make_world("world");
-    if (plan.mesh.tensor > 1)
-      tensor_group = options.transport->make_group(plan.mesh.group(ops::Axis::tensor, rank), "tensor, between steps");
-    if (plan.mesh.data > 1) data_group = options.transport->make_group(plan.mesh.group(ops::Axis::data, rank), "data, between steps");
-    if (plan.mesh.pipe > 1) pipe_group = options.transport->make_group(plan.mesh.group(ops::Axis::pipe, rank), "pipe, between steps");
-    if (plan.mesh.data_inner > 1)
-      shard_group = options.transport->make_group(plan.mesh.group(ops::Axis::data_inner, rank), "shards, between steps");
+    const auto group = [&](ops::Axis axis, std::string_view name) {
+      return plan.mesh.extent(axis, rank) == 1
+                 ? nullptr
+                 : options.transport->make_group(plan.mesh.group(axis, rank), fmt::format("{}, between steps", name));
+    };
+    tensor_group = group(ops::Axis::tensor, "tensor");
+    data_group = group(ops::Axis::data, "data");
+    if (plan.mesh.data_inner > 0) shard_group = group(ops::Axis::data_inner, "shards");
     for (const auto& graph : {&graphs.prefill, &graphs.decode, &graphs.infer, &graphs.evaluate, &graphs.train}) {
       if (!*graph) continue;
       const bool draws = options.draw_parameters && &**graph == &graphs.first();
@@ -171,7 +173,6 @@ struct Session::State {
   std::unique_ptr<collectives::Group> data_group;
   std::unique_ptr<collectives::Group> shard_group;  // where those are not all data ranks
   std::unique_ptr<collectives::Group> tensor_group;
-  std::unique_ptr<collectives::Group> pipe_group;
   std::unique_ptr<executor::Executor> executor;
   Buffers buffers;
 };
@@ -203,7 +204,6 @@ collectives::Group* Session::world() { return state_->world.get(); }
 collectives::Group* Session::data_group() { return state_->data_group.get(); }
 collectives::Group* Session::shard_group() { return state_->plan.mesh.data_inner > 0 ? state_->shard_group.get() : data_group(); }
 collectives::Group* Session::tensor_group() { return state_->tensor_group.get(); }
-collectives::Group* Session::pipe_group() { return state_->pipe_group.get(); }
 void Session::refresh_weights() { refresh_copies(graph(), executor(), shard_group()); }
 executor::Executor& Session::executor() { return *state_->executor; }
 const Buffers& Session::buffers() const { return state_->buffers; }

@@ -100,14 +100,13 @@ class Session {
   collectives::Group* data_group();
   collectives::Group* shard_group();
   collectives::Group* tensor_group();
-  collectives::Group* pipe_group();
   // Weights in the compute type, from their masters; called by all ranks together.
   void refresh_weights();
 
   StepResult step(const StepInputs& inputs, executor::Timeline* timeline = nullptr);
   // As many steps as the strategy has until a flush; the micro-batches of all of them have been filled.
   std::vector<StepResult> steps(std::span<const StepInputs> inputs, executor::Timeline* timeline = nullptr);
-  // Sum of the losses of the evaluation program's micro-batch; nothing that training keeps is changed.
+  // Sum of the losses of the evaluation program's micro-batches; nothing that training keeps is changed.
   double evaluate();
   // Runs the inference program; logits (rows, vocab) in the compute type.
   void infer();

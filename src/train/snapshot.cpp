@@ -75,7 +75,8 @@ void order_by_first_write(Session& session, std::vector<HeldPiece>& pieces) {
   std::stable_sort(pieces.begin(), pieces.end(), [&](const HeldPiece& a, const HeldPiece& b) { return moment(a) < moment(b); });
 }
 
-// Ranks that hold the same of a tensor write a share of it each.
+// Ranks at one place of the pipe axis that hold the same of a tensor write a share of it each. Of places that hold the same, the first
+// writes it.
 struct Copies {
   std::int64_t members = 1;
   std::int64_t place = 0;
@@ -89,29 +90,27 @@ Copies copies_of(const Session& session, const HeldPiece& piece) {
     copies.place = copies.place * members + place;
     copies.members *= members;
   };
-  const auto over_axis = [&](ops::Axis axis) { spread_over(mesh.extent(axis), mesh.place(axis, session.rank())); };
+  const auto over_axis = [&](ops::Axis axis) { spread_over(mesh.extent(axis, session.rank()), mesh.place(axis, session.rank())); };
   over_axis(part.shard == 0 ? ops::Axis::data : ops::Axis::data_outer);
   if (part.dim < 0) {
     over_axis(ops::Axis::tensor);
   } else if (ops::is_tail(part, piece.begin / base::size_of(piece.whole.dtype))) {
     over_axis(ops::Axis::tensor_inner);
   }
-  const std::vector<std::int32_t> holders = pipe_holders(session, piece.buffer);
-  spread_over(std::ssize(holders), std::find(holders.begin(), holders.end(), session.rank()) - holders.begin());
   return copies;
 }
 
 }  // namespace
 
-std::vector<std::int32_t> pipe_holders(const Session& session, const std::string& buffer) {
-  std::vector<std::int32_t> holders;
-  for (std::int32_t rank : session.plan().mesh.group(ops::Axis::pipe, session.rank())) {
-    const auto& buffers = plan::class_of(session.plan(), rank).buffers;
+// Classes are in the order of their first ranks.
+std::int32_t first_holder(const Session& session, const std::string& buffer) {
+  for (const plan::RankClass& rank_class : session.plan().classes) {
+    const auto& buffers = rank_class.buffers;
     const bool holds =
         std::any_of(buffers.begin(), buffers.end(), [&](const plan::Buffer& known) { return known.persistent() && known.name == buffer; });
-    if (holds) holders.push_back(rank);
+    if (holds) return rank_class.ranks.front();
   }
-  return holders;
+  PLIMSOLL_CHECK(false, "no rank has {}", buffer);
 }
 
 std::vector<HeldPiece> held_pieces(const Session& session, plan::Access access) {
@@ -140,7 +139,11 @@ std::vector<HeldPiece> held_pieces(const Session& session, plan::Access access) 
 
 std::vector<HeldPiece> own_pieces(const Session& session) {
   std::vector<HeldPiece> pieces = held_pieces(session, plan::Access::read);
-  std::erase_if(pieces, [](const HeldPiece& piece) { return piece.bytes == 0; });
+  const plan::Mesh& mesh = session.plan().mesh;
+  const auto elsewhere = [&](const HeldPiece& piece) {
+    return mesh.place(ops::Axis::pipe, first_holder(session, piece.buffer)) != mesh.place(ops::Axis::pipe, session.rank());
+  };
+  std::erase_if(pieces, [&](const HeldPiece& piece) { return piece.bytes == 0 || elsewhere(piece); });
   for (HeldPiece& piece : pieces) {
     const Copies alike = copies_of(session, piece);
     const std::int64_t size = base::size_of(piece.whole.dtype);

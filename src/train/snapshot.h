@@ -27,8 +27,8 @@ struct HeldPiece {
   std::int64_t held = 0;        // there it begins so many bytes into the buffer
 };
 
-// The ranks that differ from this one only by their place on the pipe axis and have the buffer too, in order.
-std::vector<std::int32_t> pipe_holders(const Session& session, const std::string& buffer);
+// The first rank that has the buffer.
+std::int32_t first_holder(const Session& session, const std::string& buffer);
 
 // Everything that outlives a step and cannot be made again, as this rank holds it.
 std::vector<HeldPiece> held_pieces(const Session& session, plan::Access access = plan::Access::update);

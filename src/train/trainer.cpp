@@ -93,8 +93,12 @@ std::vector<observe::StepDone> Trainer::round(executor::Timeline* timeline) {
   const config::Run& run = state.run;
   const double start = state.context.clock.seconds();
   const plan::Mesh& mesh = state.session.plan().mesh;
-  const data::BatchShare share{
-      .global = run.batch.global, .micro = run.batch.micro, .ranks = mesh.data, .rank = mesh.place(ops::Axis::data, state.session.rank())};
+  // Where stages have degrees of their own, all ranks go through all micro-batches, and each keeps what its program reads.
+  data::BatchShare share{.global = run.batch.global, .micro = run.batch.micro};
+  if (mesh.even()) {
+    share.ranks = mesh.data;
+    share.rank = mesh.place(ops::Axis::data, state.session.rank());
+  }
   std::vector<StepInputs> inputs;
   for (std::int64_t step = 0; step < run.strategy.flush_every; ++step) {
     std::int64_t valid_targets = 0;
@@ -103,8 +107,10 @@ std::vector<observe::StepDone> Trainer::round(executor::Timeline* timeline) {
       const auto number = static_cast<std::int32_t>(step * share.micro_batches()) + micro_batch;
       valid_targets += state.train_reader->read(range, batch_view(state.session, "train", number, run));
     }
-    const std::vector<std::int64_t> everybodys = tell_all(state.session.data_group(), valid_targets);
-    valid_targets = std::accumulate(everybodys.begin(), everybodys.end(), std::int64_t{0});
+    if (mesh.even()) {
+      const std::vector<std::int64_t> everybodys = tell_all(state.session.data_group(), valid_targets);
+      valid_targets = std::accumulate(everybodys.begin(), everybodys.end(), std::int64_t{0});
+    }
     const std::int64_t number = state.progress.steps_done + step + 1;
     inputs.push_back({.learning_rate = static_cast<float>(learning_rate(run, number)),
                       .step = static_cast<std::uint32_t>(number),

@@ -142,15 +142,14 @@ std::vector<float> read_held(Session& session, const std::string& buffer) {
 
 }  // namespace
 
-// From the first place of the pipe axis that has it to all others.
+// From the first rank that has it to all others.
 std::vector<float> read_parameter(Session& session, const std::string& name) {
   const graph::Value& master = session.graph().values[find_parameter(session, name).master];
   std::vector<float> values;
   if (session.buffers().has(master.name)) values = read_held(session, master.name);
-  if (session.pipe_group() == nullptr) return values;
+  if (session.plan().mesh.pipe == 1) return values;
   values.resize(static_cast<std::size_t>(master.type.shape.elements()));
-  const int root = session.plan().mesh.place(ops::Axis::pipe, pipe_holders(session, master.name).front());
-  session.pipe_group()->broadcast(std::as_writable_bytes(std::span(values)), DType::f32, root);
+  session.world()->broadcast(std::as_writable_bytes(std::span(values)), DType::f32, first_holder(session, master.name));
   return values;
 }
 

@@ -59,7 +59,7 @@ train::SessionOptions options_for(const Task& task, const Layout& layout) {
   options.training.optimizer.weight_decay = task.optimizer == model::OptimizerKind::adamw ? 0.1 : 0.0;
   options.training.amax_history = task.amax_history;
   options.training.loss_scaling.initial = 64.0;
-  options.micro_batches = static_cast<std::int32_t>(task.samples / (layout.micro * layout.strategy.data));
+  options.micro_batches = static_cast<std::int32_t>(task.samples / (layout.micro * layout.strategy.pipelines()));
   options.training.accumulates = options.micro_batches > 1;
   options.training.segmented = task.model.family == model::Family::bert;
   options.strategy = layout.strategy;
@@ -138,7 +138,9 @@ void run_rank(const Task& task, const Layout& layout, Counting* transport, Outco
   options.transport = transport;
   train::Session session(options);
   plan::verify(session.plan(), "lowering");
-  const std::int64_t data_place = session.plan().mesh.place(ops::Axis::data, session.rank());
+  // Stages with degrees of their own go through all samples as one pipeline.
+  const plan::Mesh& mesh = session.plan().mesh;
+  const std::int64_t data_place = mesh.even() ? mesh.place(ops::Axis::data, session.rank()) : 0;
   const std::int64_t own = layout.micro * options.micro_batches;
   const auto sent_so_far = [&] { return transport != nullptr ? transport->sent() : 0; };
   std::int64_t sent = 0;
@@ -170,8 +172,10 @@ void run_rank(const Task& task, const Layout& layout, Counting* transport, Outco
     gradients[buffer.name].assign(data, data + buffer.bytes.count);
   }
   double evaluation = 0.0;
-  for (std::int32_t batch = 0; batch < options.micro_batches; ++batch) {
-    fill(session, "evaluate", 0, data_place * own + batch * layout.micro, task.model.vocab, 0);
+  const auto turn = static_cast<std::int32_t>(layout.strategy.turn());
+  for (std::int32_t batch = 0; batch < options.micro_batches; batch += turn) {
+    for (std::int32_t micro_batch = 0; micro_batch < turn; ++micro_batch)
+      fill(session, "evaluate", micro_batch, data_place * own + (batch + micro_batch) * layout.micro, task.model.vocab, 0);
     evaluation += session.evaluate();
   }
   std::map<std::string, std::vector<float>> parameters;

@@ -6,21 +6,17 @@
 
 namespace plimsoll::executor {
 
-Peers::Peers(const plan::Plan& plan, std::int32_t rank, collectives::Transport* transport) {
-  const plan::Mesh& mesh = plan.mesh;
-  PLIMSOLL_CHECK(mesh.ranks() == (transport == nullptr ? 1 : transport->size()), "a plan for {} ranks on a transport of {}", mesh.ranks(),
+Peers::Peers(const plan::Plan& plan, std::int32_t rank, collectives::Transport* transport) : mesh_(plan.mesh), rank_(rank) {
+  PLIMSOLL_CHECK(mesh_.ranks() == (transport == nullptr ? 1 : transport->size()), "a plan for {} ranks on a transport of {}", mesh_.ranks(),
                  transport == nullptr ? 1 : transport->size());
-  for (ops::Axis axis : mesh.axes()) {
-    if (!mesh.sits_on(axis, rank)) continue;
-    groups_[static_cast<std::size_t>(axis)] = transport->make_group(mesh.group(axis, rank), std::string(ops::name_of(axis)));
-  }
-  const std::int32_t place = mesh.place(ops::Axis::pipe, rank);
-  const std::vector<std::int32_t> places = mesh.group(ops::Axis::pipe, rank);
+  for (ops::Axis axis : mesh_.axes(rank))
+    groups_[static_cast<std::size_t>(axis)] = transport->make_group(mesh_.group(axis, rank), std::string(ops::name_of(axis)));
   // Both ends make their groups in the order of (from, to), so neither waits for the other in vain.
-  for (const auto& [from, to] : plan::links_of(plan, plan::class_of(plan, rank))) {
-    const std::vector<std::int32_t> ends{places[static_cast<std::size_t>(from)], places[static_cast<std::size_t>(to)]};
-    auto& links = from == place ? sending_ : receiving_;
-    links[from == place ? to : from] = transport->make_group(ends, fmt::format("pipe {} to {}", from, to));
+  for (const auto& [from, to] : plan::links_of(plan, rank)) {
+    auto& links = from == rank ? sending_ : receiving_;
+    std::string name = fmt::format("pipe {} to {}", mesh_.place(ops::Axis::pipe, from), mesh_.place(ops::Axis::pipe, to));
+    if (!mesh_.even()) name += fmt::format(", ranks {} to {}", from, to);
+    links[from == rank ? to : from] = transport->make_group(std::vector<std::int32_t>{from, to}, name);
   }
 }
 
@@ -45,10 +41,11 @@ void Peers::run(const ops::Collective& op, const Tensor& from, const Tensor& to)
 // Of a link's two members the first sends.
 void Peers::run(const ops::Message& op, std::int32_t micro_batch, std::span<std::byte> data) {
   const int tag = plan::tag_of(op, micro_batch);
+  const std::int32_t other = mesh_.other_end(rank_, op, micro_batch);
   if (op.receive) {
-    receiving_.at(op.peer)->receive(data, 0, tag);
+    receiving_.at(other)->receive(data, 0, tag);
   } else {
-    sending_.at(op.peer)->send(data, 1, tag);
+    sending_.at(other)->send(data, 1, tag);
   }
 }
 

@@ -16,7 +16,7 @@ namespace plimsoll::executor {
 class Peers {
  public:
   // One group for each axis with more than one rank: collectives of an axis run on one stream. Messages have a group for each
-  // direction between two places: one stream sends in it, one receives. All ranks of a plan do this together.
+  // direction between two ranks: one stream sends in it, one receives. All ranks of a plan do this together.
   Peers(const plan::Plan& plan, std::int32_t rank, collectives::Transport* transport);
 
   struct Tensor {
@@ -34,9 +34,11 @@ class Peers {
   collectives::Group* group(ops::Axis axis) const { return groups_[static_cast<std::size_t>(axis)].get(); }
 
  private:
+  const plan::Mesh mesh_;
+  const std::int32_t rank_;
   std::array<std::unique_ptr<collectives::Group>, ops::kAxes> groups_;   // by axis
-  std::map<std::int64_t, std::unique_ptr<collectives::Group>> sending_;  // by the place at the other end
-  std::map<std::int64_t, std::unique_ptr<collectives::Group>> receiving_;
+  std::map<std::int32_t, std::unique_ptr<collectives::Group>> sending_;  // by the rank at the other end
+  std::map<std::int32_t, std::unique_ptr<collectives::Group>> receiving_;
 };
 
 }  // namespace plimsoll::executor

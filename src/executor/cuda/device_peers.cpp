@@ -33,7 +33,7 @@ DevicePeers::DevicePeers(const plan::Plan& plan, std::int32_t rank, int device, 
       on_device_(transport != nullptr && transport->takes_device_memory()),
       largest_(on_device_ ? 0 : largest_operand(plan)) {
   if (on_device_) return;
-  for (ops::Axis axis : plan.mesh.axes()) {
+  for (ops::Axis axis : plan.mesh.axes(rank)) {
     if (collectives::Group* group = peers_.group(axis); group != nullptr)
       direct_[static_cast<std::size_t>(axis)] = DirectExchange::make(*group, device);
   }

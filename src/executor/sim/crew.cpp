@@ -16,6 +16,7 @@ class Mustering {
       : script_(script), plan_(*script.plan), options_(options), flows_(flows) {}
 
   Crew run() {
+    crew_.mesh = &plan_.mesh;
     part_data();
     for (std::size_t part = 0; part < script_.parts.size(); ++part) {
       for (std::int32_t data = 0; data < static_cast<std::int32_t>(data_parts_.size()); ++data) add_actor(part, data);
@@ -33,7 +34,7 @@ class Mustering {
       if (straggler.rank < 0 || straggler.rank >= plan_.mesh.ranks() || !(straggler.factor > 0.0))
         base::bad_input("found rank {} to be {} times as slow, expected one of {} ranks and more than 0", straggler.rank, straggler.factor,
                         plan_.mesh.ranks());
-      alone.insert(plan_.mesh.place(ops::Axis::data, straggler.rank));
+      if (plan_.mesh.even()) alone.insert(plan_.mesh.place(ops::Axis::data, straggler.rank));
     }
     for (std::int32_t place = 0; options_.jitter > 0.0 && place < data; ++place) alone.insert(place);
     std::vector<std::int32_t> rest;
@@ -44,21 +45,15 @@ class Mustering {
     for (const std::int32_t place : alone) data_parts_.push_back({place});
   }
 
-  std::int32_t rank_at(std::int32_t pipe, std::int32_t data, std::int32_t tensor) const {
-    return (pipe * plan_.mesh.data + data) * plan_.mesh.tensor + tensor;
-  }
-
   void add_actor(std::size_t part_index, std::int32_t data_part) {
     const Part& part = script_.parts[part_index];
     const std::vector<std::int32_t>& places = data_parts_[static_cast<std::size_t>(data_part)];
     Actor actor{.part = &part, .part_index = part_index, .data_part = data_part};
     actor.ranks = static_cast<std::int64_t>(places.size()) * (options_.tensor_folded ? plan_.mesh.tensor : 1);
-    actor.first_rank = rank_at(part.pipe, places.front(), part.tensor);
+    actor.first_rank = part.rank_class->ranks.front() + places.front() * plan_.mesh.tensor;
     for (const Straggler& straggler : options_.stragglers) {
-      const bool same_tensor = options_.tensor_folded || plan_.mesh.place(ops::Axis::tensor, straggler.rank) == part.tensor;
-      if (same_tensor && plan_.mesh.place(ops::Axis::pipe, straggler.rank) == part.pipe && places.size() == 1 &&
-          plan_.mesh.place(ops::Axis::data, straggler.rank) == places.front())
-        actor.slowness *= straggler.factor;
+      const std::int32_t like = straggler.rank - (options_.tensor_folded ? plan_.mesh.place(ops::Axis::tensor, straggler.rank) : 0);
+      if (places.size() == 1 && like == actor.first_rank) actor.slowness *= straggler.factor;
     }
     actor.lanes.resize(part.lanes.size());
     actor.given.assign(part.tokens, 0);
@@ -77,6 +72,8 @@ class Mustering {
   std::array<std::int64_t, 4> key_of(ops::Axis axis, std::uint32_t index) const {
     const Actor& actor = crew_.actors[index];
     const auto number = static_cast<std::int64_t>(axis);
+    if (!plan_.mesh.even())
+      return {number, plan_.mesh.group(axis, actor.first_rank).front(), plan_.mesh.sits_on(axis, actor.first_rank) ? 0 : 1 + index, 0};
     const std::int64_t pipe = actor.part->pipe;
     const std::int64_t tensor = options_.tensor_folded ? 0 : actor.part->tensor;
     switch (axis) {
@@ -115,10 +112,16 @@ class Mustering {
 
 }  // namespace
 
-std::uint32_t Crew::actor_at(std::int32_t pipe, const Actor& beside) const {
-  const std::vector<std::uint32_t>& line = groups[beside.groups[static_cast<std::size_t>(ops::Axis::pipe)]].members;
-  const auto found = std::find_if(line.begin(), line.end(), [&](std::uint32_t each) { return actors[each].part->pipe == pipe; });
-  if (found == line.end()) base::bad_input("a message goes to place {} of the pipe axis, which is not there", pipe);
+std::uint32_t Crew::other_end(const Actor& actor, const ops::Message& message, std::int32_t micro_batch) const {
+  const auto no_place = [&] { base::bad_input("a message goes to place {} of the pipe axis, which is not there", message.peer); };
+  if (message.peer < 0 || message.peer >= mesh->pipe) no_place();
+  if (!mesh->even()) {
+    // Every rank is an actor, in the order of ranks.
+    return static_cast<std::uint32_t>(mesh->other_end(actor.first_rank, message, micro_batch));
+  }
+  const std::vector<std::uint32_t>& line = groups[actor.groups[static_cast<std::size_t>(ops::Axis::pipe)]].members;
+  const auto found = std::find_if(line.begin(), line.end(), [&](std::uint32_t each) { return actors[each].part->pipe == message.peer; });
+  if (found == line.end()) no_place();
   return *found;
 }
 

@@ -50,11 +50,12 @@ struct Group {
 };
 
 struct Crew {
+  const plan::Mesh* mesh = nullptr;
   std::vector<Actor> actors;
   std::vector<Group> groups;
 
-  // At another place of the pipe axis, in line with `beside`; bad_input when there is no such place.
-  std::uint32_t actor_at(std::int32_t pipe, const Actor& beside) const;
+  // At the other end of a message; bad_input when there is none.
+  std::uint32_t other_end(const Actor& actor, const ops::Message& message, std::int32_t micro_batch) const;
 };
 
 // bad_input when a straggler is none of the ranks. Every actor gets wires of its own in `flows`. `script` must outlive the crew.

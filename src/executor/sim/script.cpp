@@ -33,7 +33,7 @@ class Pricing {
         class_(rank_class),
         cluster_(cluster),
         users_(std::min<std::int64_t>(cluster.devices_per_node, plan.mesh.ranks())),
-        pipe_(plan.mesh.place(ops::Axis::pipe, rank_class.ranks.front())) {}
+        rank_(rank_class.ranks.front()) {}
 
   Routine routine(const plan::Procedure& procedure, const plan::Call& call) const {
     Routine routine{.name = procedure.name, .steps = {}};
@@ -46,7 +46,7 @@ class Pricing {
       } else if (const auto* collective = std::get_if<plan::Collective>(&instruction)) {
         routine.steps.push_back(meeting(*collective));
       } else if (const auto* message = std::get_if<plan::Message>(&instruction)) {
-        routine.steps.push_back(message_step(*message));
+        routine.steps.push_back(message_step(*message, call));
       } else {
         const auto& copy = std::get<plan::Copy>(instruction);
         if (copy.op.from == copy.op.to) {
@@ -90,7 +90,7 @@ class Pricing {
       bytes += static_cast<double>(std::max(given.bytes(), made.bytes()) - collective.op.first * base::size_of(given.dtype));
     }
     const plan::Mesh& mesh = plan_.mesh;
-    const cost::Group group = cost::group_of(cluster_, collective.op.members, mesh.stride(collective.op.axis), mesh.ranks());
+    const cost::Group group = cost::group_of(cluster_, collective.op.members, mesh.stride(collective.op.axis, rank_), mesh.ranks());
     cost::Transfer transfer = cost::collective(cluster_, collective.op.kind, bytes, group);
     if (cluster_.device.cores > 0) transfer.seconds += transfer.latency * static_cast<double>(collective.inputs.size() - 1);
     Step step = moved(Step::Kind::meet, transfer);
@@ -98,13 +98,12 @@ class Pricing {
     return step;
   }
 
-  Step message_step(const plan::Message& message) const {
+  Step message_step(const plan::Message& message, const plan::Call& call) const {
     const base::TensorType type{message.op.dtype, message.op.shape};
-    const std::int64_t distance = std::abs(message.op.peer - pipe_) * plan_.mesh.stride(ops::Axis::pipe);
+    const std::int64_t distance = std::abs(plan_.mesh.other_end(rank_, message.op, call.micro_batch) - rank_);
     Step step = moved(message.op.receive ? Step::Kind::receive : Step::Kind::send,
                       cost::message(cluster_, static_cast<double>(type.bytes()), distance, users_));
     if (message.op.receive) step.bytes = {};
-    step.peer = static_cast<std::int32_t>(message.op.peer);
     step.message = message.op;
     return step;
   }
@@ -131,7 +130,7 @@ class Pricing {
   const plan::RankClass& class_;
   const cluster::Cluster& cluster_;
   std::int64_t users_;
-  std::int32_t pipe_;
+  std::int32_t rank_;
 };
 
 constexpr std::string_view kForward = ".forward";

@@ -29,7 +29,6 @@ struct Step {
   enum class Kind : std::uint8_t { work, meet, send, receive, copy } kind = Kind::work;
   Wire wire = Wire::none;
   ops::Axis axis = ops::Axis::data;  // meet: the others of this axis
-  std::int32_t peer = 0;             // send, receive: a place of the pipe axis
   ops::Message message{};            // send, receive
   double seconds = 0.0;
   LinkBytes bytes{};  // sent by one rank

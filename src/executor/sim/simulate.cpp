@@ -150,12 +150,12 @@ class Clock {
       case Step::Kind::work: return begin_work(place, actor, step);
       case Step::Kind::meet: return arrive(place, actor, step);
       case Step::Kind::send: {
-        const std::uint32_t to = crew_.actor_at(step.peer, actor);
+        const std::uint32_t to = crew_.other_end(actor, step.message, turn.micro_batch);
         begin_transfer({place}, step, message_key(place.actor, to, step, turn.micro_batch));
         return false;
       }
       case Step::Kind::receive: {
-        const std::uint64_t key = message_key(crew_.actor_at(step.peer, actor), place.actor, step, turn.micro_batch);
+        const std::uint64_t key = message_key(crew_.other_end(actor, step.message, turn.micro_batch), place.actor, step, turn.micro_batch);
         if (arrived_.erase(key) > 0) return true;
         receivers_[key] = place;
         return false;
