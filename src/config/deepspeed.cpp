@@ -310,6 +310,7 @@ void DeepSpeedTranslation::degrees() {
   }
   const Json* stages = given("pipeline.stages");
   if (stages != nullptr && stages->is_integer()) assign("strategy.pipe", *stages, "pipeline.stages");
+  if (const Json* rows = given("pipeline.pipe_partitioned")) assign("strategy.scatter_boundaries", *rows, "pipeline.pipe_partitioned");
 }
 
 void DeepSpeedTranslation::translate() {

@@ -215,8 +215,9 @@ constexpr DeepSpeedKey kKeys[] = {
     {"pipeline.partition", Takes::text, "", Effect::missing, "`strategy.stages` deals out the blocks"},
     {"pipeline.seed_layers", Takes::flag, "", Effect::harmless, "initial weights depend on their name, not on their rank"},
     {"pipeline.activation_checkpoint_interval", Takes::count, "0", Effect::missing, "`strategy.recompute` says what is computed again"},
-    {"pipeline.pipe_partitioned", Takes::flag, "", Effect::missing, "activations between stages are sent whole"},
-    {"pipeline.grad_partitioned", Takes::flag, "", Effect::missing, "gradients between stages are sent whole"},
+    {"pipeline.pipe_partitioned", Takes::flag, "", Effect::mapped, "strategy.scatter_boundaries"},
+    {"pipeline.grad_partitioned", Takes::flag, "", Effect::missing,
+     "gradients go between stages as activations do: `strategy.scatter_boundaries`"},
 
     {"checkpoint.tag_validation", Takes::text, "", Effect::harmless, "a checkpoint is named by its step and belongs to its run"},
     {"checkpoint.load_universal", Takes::flag, "", Effect::harmless, "every checkpoint loads on any number of ranks"},

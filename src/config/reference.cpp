@@ -32,7 +32,7 @@ is JSON, or a bare word for a text. Relative paths start at the working director
 - `model` is a preset's name, or an object with one of `preset`, `family` and `path`, and the keys to change. Beside a `path` only the
   dropout rates can be changed: the directory says the rest. `dropout` sets all the rates of the family that are not given on their own. A
   key that the family has no use for is accepted only with its default value.
-- `batch.global` must be a multiple of `batch.micro` x `strategy.data`.
+- `batch.global` must be a multiple of `batch.micro` x `strategy.data`; of `batch.micro` x every stage's data degree where stages have their own.
 - `strategy` is an object, or `"auto"`: the planner finds the best one that fits `limits` ([planning.md](planning.md)).
 - A stage in `strategy.stages` is a number of blocks, or `{"blocks": 4, "data": 2, "tensor": 1}` with its own degrees; degrees that are
   absent are the strategy's.

@@ -4,11 +4,13 @@
 
 #include <algorithm>
 #include <map>
+#include <thread>
 #include <unordered_map>
 
 #include <fmt/ranges.h>
 
 #include "base/error.h"
+#include "base/parallel.h"
 #include "lowering/fit.h"
 #include "lowering/issue_order.h"
 #include "lowering/memory.h"
@@ -28,62 +30,78 @@ using base::Bytes;
 using plan::BufferId;
 using plan::BufferKind;
 
-class Lowering {
+// Procedures that do the same are one.
+class Procedures {
  public:
-  Lowering(const LoweringInputs& inputs, const RecomputeOrder& again) : inputs_(inputs), again_(again), graphs_(inputs, again) {}
-
-  plan::Plan run() {
-    plan_.model = inputs_.model;
-    plan_.strategy = strategy::describe(inputs_.strategy);
-    plan_.notes = again_.notes;
-    if (const std::string note = update_note(inputs_.programs.front().graph, inputs_.strategy); !note.empty()) plan_.notes.push_back(note);
-    plan_.threads = inputs_.threads;
-    plan_.mesh = graphs_.mesh();
-    const plan::Mesh& mesh = plan_.mesh;
-    for (std::int32_t pipe_place = 0; pipe_place < mesh.pipe; ++pipe_place) {
-      const plan::Degrees degrees = mesh.degrees(pipe_place);
-      for (std::int32_t data_place = 0; data_place < (mesh.even() ? 1 : degrees.data); ++data_place) {
-        for (std::int32_t tensor_place = 0; tensor_place < degrees.tensor; ++tensor_place) add_class(pipe_place, data_place, tensor_place);
-      }
+  plan::ProcedureId add(plan::Procedure procedure) {
+    std::vector<plan::ProcedureId>& alike = alike_[{procedure.instructions.size(), procedure.slots.size()}];
+    for (plan::ProcedureId id : alike) {
+      if (same_work(all_[id], procedure)) return id;
     }
-    return std::move(plan_);
+    alike.push_back(all_.add(std::move(procedure)));
+    return alike.back();
   }
 
+  const plan::Procedure& operator[](plan::ProcedureId id) const { return all_[id]; }
+  base::IdVector<plan::ProcedureId, plan::Procedure> take() { return std::move(all_); }
+
  private:
-  // Ranks at one place of the pipe axis and one of the tensor axis have the same parts of everything; their places on the data
-  // axis differ only in which shard is their own - and, where places of the pipe axis have degrees of their own, in which micro-batches
-  // they take: then every rank is a class.
-  void add_class(std::int32_t pipe_place, std::int32_t data_place, std::int32_t tensor_place) {
-    const plan::Mesh& mesh = plan_.mesh;
-    pipe_place_ = pipe_place;
-    data_place_ = data_place;
-    seat_ = {.members = mesh.degrees(pipe_place).tensor, .place = tensor_place};
-    rank_class_ = {};
-    persistent_.clear();
+  base::IdVector<plan::ProcedureId, plan::Procedure> all_;
+  std::map<std::pair<std::size_t, std::size_t>, std::vector<plan::ProcedureId>> alike_;
+};
+
+// Ranks at one place of the pipe axis and one of the tensor axis have the same parts of everything; their places on the data
+// axis differ only in which shard is their own - and, where places of the pipe axis have degrees of their own, in which micro-batches
+// they take: then every rank is a class.
+struct ClassPlace {
+  std::int32_t pipe = 0;
+  std::int32_t data = 0;
+  std::int32_t tensor = 0;
+};
+
+std::vector<ClassPlace> class_places(const plan::Mesh& mesh) {
+  std::vector<ClassPlace> places;
+  for (std::int32_t pipe = 0; pipe < mesh.pipe; ++pipe) {
+    const plan::Degrees degrees = mesh.degrees(pipe);
+    for (std::int32_t data = 0; data < (mesh.even() ? 1 : degrees.data); ++data) {
+      for (std::int32_t tensor = 0; tensor < degrees.tensor; ++tensor) places.push_back({pipe, data, tensor});
+    }
+  }
+  return places;
+}
+
+// A class whose calls name procedures of its own.
+struct LoweredClass {
+  plan::RankClass rank_class;
+  base::IdVector<plan::ProcedureId, plan::Procedure> procedures;
+};
+
+class ClassLowering {
+ public:
+  ClassLowering(const LoweringInputs& inputs, const RankGraphs& graphs, const ClassPlace& place)
+      : inputs_(inputs),
+        graphs_(graphs),
+        place_(place),
+        seat_{.members = graphs.mesh().degrees(place.pipe).tensor, .place = place.tensor} {}
+
+  LoweredClass run() {
+    const plan::Mesh& mesh = graphs_.mesh();
     rank_class_.name = class_name();
-    const std::int32_t first = mesh.first_rank(pipe_place) + data_place * mesh.degrees(pipe_place).tensor + tensor_place;
+    const std::int32_t first = mesh.first_rank(place_.pipe) + place_.data * mesh.degrees(place_.pipe).tensor + place_.tensor;
     rank_class_.ranks = mesh.even() ? mesh.group(ops::Axis::data, first) : std::vector{first};
     for (const ProgramSource& source : inputs_.programs) add_program(source);
     place_buffers();
-    plan_.classes.push_back(std::move(rank_class_));
+    return {std::move(rank_class_), procedures_.take()};
   }
 
+ private:
   std::string class_name() const {
-    const plan::Degrees degrees = plan_.mesh.degrees(pipe_place_);
+    const plan::Degrees degrees = graphs_.mesh().degrees(place_.pipe);
     std::vector<std::string> places;
-    if (plan_.mesh.pipe > 1) places.push_back(fmt::format("pipe {}", pipe_place_));
-    if (!plan_.mesh.even() && degrees.data > 1) places.push_back(fmt::format("data {}", data_place_));
-    if (degrees.tensor > 1) places.push_back(fmt::format("tensor {}", seat_.place));
+    if (graphs_.mesh().pipe > 1) places.push_back(fmt::format("pipe {}", place_.pipe));
+    if (!graphs_.mesh().even() && degrees.data > 1) places.push_back(fmt::format("data {}", place_.data));
+    if (degrees.tensor > 1) places.push_back(fmt::format("tensor {}", place_.tensor));
     return places.empty() ? "all" : fmt::format("{}", fmt::join(places, ", "));
-  }
-
-  plan::ProcedureId shared_procedure(plan::Procedure procedure) {
-    std::vector<plan::ProcedureId>& alike = procedures_[{procedure.instructions.size(), procedure.slots.size()}];
-    for (plan::ProcedureId id : alike) {
-      if (same_work(plan_.procedures[id], procedure)) return id;
-    }
-    alike.push_back(plan_.procedures.add(std::move(procedure)));
-    return alike.back();
   }
 
   // One buffer per storage: for the whole plan, for a batch, or for a micro-batch. Scalars are those of a batch, and a weight that
@@ -147,7 +165,7 @@ class Lowering {
         bindings.push_back(put_aside(storage, name, update.batch, program, streams.moments()));
       }
       std::string label = copies.name;
-      streams.add({.procedure = shared_procedure(std::move(copies)),
+      streams.add({.procedure = procedures_.add(std::move(copies)),
                    .moment = streams.moments(),
                    .micro_batch = update.micro_batch,
                    .label = std::move(label),
@@ -171,14 +189,14 @@ class Lowering {
   };
 
   void add_program(const ProgramSource& source) {
-    const graph::Graph graph = graphs_.graph_at(source, pipe_place_, seat_, data_place_);
+    const graph::Graph graph = graphs_.graph_at(source, place_.pipe, seat_, place_.data);
     const Storages storages = share_storage(graph);
     const std::vector<Piece> pieces = pieces_of(graph, inputs_.host_beside);
     const ProcedureInputs procedure_inputs{graph, storages, inputs_.choose, inputs_.threads};
     std::map<std::pair<std::size_t, bool>, Made> made;
     instances_.assign(storages.all.size(), {});
     stashes_.clear();
-    const std::vector<strategy::schedules::Item> items = graphs_.items_at(source, pipe_place_, data_place_);
+    const std::vector<strategy::schedules::Item> items = graphs_.items_at(source, place_.pipe, place_.data);
     const std::int32_t batches = graphs_.batches(source);
     versions_ = Versions(graph, storages, items);
 
@@ -191,7 +209,7 @@ class Lowering {
       const auto [found, fresh] = made.try_emplace({issue.piece, issue.accumulate});
       if (fresh) {
         BoundProcedure bound = make_procedure(procedure_inputs, piece, issue.accumulate);
-        found->second = {shared_procedure(std::move(bound.procedure)), std::move(bound.slots)};
+        found->second = {procedures_.add(std::move(bound.procedure)), std::move(bound.slots)};
       }
       if (settling.pauses(piece)) streams.add(pause_of(issue), plan::StreamKind::compute);
       settling.before(piece, issue);
@@ -203,7 +221,7 @@ class Lowering {
 
   // What does nothing but wait.
   plan::Call pause_of(const Issue& issue) {
-    const plan::ProcedureId nothing = shared_procedure({.name = "pause", .slots = {}, .temporaries = {}, .instructions = {}});
+    const plan::ProcedureId nothing = procedures_.add({.name = "pause", .slots = {}, .temporaries = {}, .instructions = {}});
     return {
         .procedure = nothing, .micro_batch = issue.micro_batch, .label = "pause", .bindings = {}, .frame = {}, .waits = {}, .signals = {}};
   }
@@ -220,7 +238,7 @@ class Lowering {
                     .waits = {},
                     .signals = {}};
     for (StorageId slot : made.slots) call.bindings.push_back(buffer_for(graph, storages.all[slot], slot, program, issue, moment));
-    const Bytes frame = plan_.procedures[call.procedure].frame;
+    const Bytes frame = procedures_[call.procedure].frame;
     if (frame.count > 0) {
       plan::Buffer buffer{.name = fmt::format("frame of {}@{}", piece.name, issue.micro_batch), .kind = BufferKind::frame};
       buffer.tier = piece.tier;
@@ -280,24 +298,57 @@ class Lowering {
   }
 
   const LoweringInputs& inputs_;
-  const RecomputeOrder& again_;
-  RankGraphs graphs_;
-  plan::Plan plan_;
+  const RankGraphs& graphs_;
+  ClassPlace place_;
+  ops::Seat seat_;  // on the tensor axis
   plan::RankClass rank_class_;
-  std::int32_t pipe_place_ = 0;  // of the class in hand
-  std::int32_t data_place_ = 0;  // of the class in hand, where it is for one data place alone
-  ops::Seat seat_;               // of the class in hand, on the tensor axis
-  std::map<std::pair<std::size_t, std::size_t>, std::vector<plan::ProcedureId>> procedures_;
+  Procedures procedures_;
   std::unordered_map<std::string, BufferId> persistent_;
   std::vector<std::vector<BufferId>> instances_;  // by storage: of each micro-batch, or of each batch
   Versions versions_;                             // of the weights, in the program in hand
   std::map<std::pair<std::string, std::int32_t>, BufferId> stashes_;
 };
 
+// Classes know nothing of each other, so each is lowered by itself; a pipeline of hundreds takes seconds.
+std::vector<LoweredClass> lower_classes(const LoweringInputs& inputs, const RankGraphs& graphs) {
+  const std::vector<ClassPlace> places = class_places(graphs.mesh());
+  std::vector<LoweredClass> lowered(places.size());
+  const auto threads = std::min<std::size_t>(std::max(1u, std::thread::hardware_concurrency()), places.size());
+  base::in_parallel(static_cast<std::int64_t>(threads), [&](std::int64_t thread) {
+    for (auto index = static_cast<std::size_t>(thread); index < places.size(); index += threads)
+      lowered[index] = ClassLowering(inputs, graphs, places[index]).run();
+  });
+  return lowered;
+}
+
+plan::Plan lower_as(const LoweringInputs& inputs, const RecomputeOrder& again) {
+  const RankGraphs graphs(inputs, again);
+  plan::Plan plan;
+  plan.model = inputs.model;
+  plan.strategy = strategy::describe(inputs.strategy);
+  plan.notes = again.notes;
+  plan.threads = inputs.threads;
+  if (const std::string note = update_note(inputs.programs.front().graph, inputs.strategy); !note.empty()) plan.notes.push_back(note);
+  plan.mesh = graphs.mesh();
+  Procedures procedures;
+  for (LoweredClass& lowered : lower_classes(inputs, graphs)) {
+    std::vector<plan::ProcedureId> shared;
+    for (plan::Procedure& own : lowered.procedures) shared.push_back(procedures.add(std::move(own)));
+    for (plan::Program& program : lowered.rank_class.programs) {
+      for (plan::Stream& stream : program.streams) {
+        for (plan::Call& call : stream.calls) call.procedure = shared[call.procedure.index];
+      }
+    }
+    plan.classes.push_back(std::move(lowered.rank_class));
+  }
+  plan.procedures = procedures.take();
+  return plan;
+}
+
 }  // namespace
 
 plan::Plan lower(const LoweringInputs& inputs) {
-  return fit_recompute(inputs, [&](const RecomputeOrder& again) { return Lowering(inputs, again).run(); });
+  return fit_recompute(inputs, [&](const RecomputeOrder& again) { return lower_as(inputs, again); });
 }
 
 }  // namespace plimsoll::lowering

@@ -12,6 +12,7 @@
 #include "io/posix_file_system.h"
 #include "io/temporary_folder.h"
 #include "ranks/layouts.h"
+#include "strategy/strategy.h"
 #include "support/small_model.h"
 #include "train/snapshot.h"
 
@@ -25,13 +26,27 @@ struct Place {
   std::int64_t pipe = 1;
   std::int64_t chunks = 1;
   std::int64_t group = 0;
+  std::vector<strategy::Stage> stages = {};  // with degrees of their own
 
-  std::int64_t ranks() const { return data * tensor * pipe; }
+  strategy::Strategy strategy() const {
+    strategy::Strategy strategy;
+    strategy.data = data;
+    strategy.tensor = tensor;
+    strategy.zero = zero;
+    strategy.pipe = pipe;
+    strategy.chunks = chunks;
+    strategy.schedule = chunks > 1 ? "interleaved" : "1f1b";
+    strategy.zero_group = group;
+    strategy.stages = stages;
+    if (!stages.empty()) strategy.partition = strategy::StagePartition::listed;
+    return strategy;
+  }
+  std::int64_t ranks() const { return strategy().ranks(); }
 };
 
 std::string text_of(const Place& place) {
-  return fmt::format("data {} tensor {} ZeRO {} pipe {} chunks {} group {}", place.data, place.tensor, place.zero, place.pipe, place.chunks,
-                     place.group);
+  return fmt::format("data {} tensor {} ZeRO {} pipe {} chunks {} group {}, {} stages listed", place.data, place.tensor, place.zero,
+                     place.pipe, place.chunks, place.group, place.stages.size());
 }
 
 // All layouts of up to eight ranks, a power of two on each axis, with one or two stages for each rank of a pipeline.
@@ -80,15 +95,9 @@ train::SessionOptions options_for(const Place& place, const Subject& subject) {
   train::SessionOptions options{.forward = train::forward_of(subject.model), .name = "odd", .training = {}};
   options.training.precision = subject.precision;
   options.training.micro_batch = {.samples = 1, .sequence = 4};
-  options.strategy.data = place.data;
-  options.strategy.tensor = place.tensor;
-  options.strategy.zero = place.zero;
-  options.strategy.pipe = place.pipe;
-  options.strategy.chunks = place.chunks;
-  options.strategy.schedule = place.chunks > 1 ? "interleaved" : "1f1b";
-  options.micro_batches = static_cast<std::int32_t>(place.pipe);
+  options.strategy = place.strategy();
+  options.micro_batches = static_cast<std::int32_t>(place.pipe * options.strategy.turn());
   options.training.accumulates = place.pipe > 1;
-  options.strategy.zero_group = place.group;
   options.threads = 1;
   return options;
 }
@@ -166,8 +175,10 @@ void check_pairs(const std::vector<Place>& from, const std::vector<Place>& to, c
 }
 
 TEST(Reshard, ASampleOfPairs) {
-  const std::vector<Place> some{{1, 1, 0},    {2, 1, 3},    {4, 2, 1},       {1, 8, 0},          {2, 4, 2},         {8, 1, 3},
-                                {1, 1, 0, 4}, {2, 2, 3, 2}, {2, 1, 2, 2, 2}, {4, 1, 2, 1, 1, 2}, {4, 2, 3, 1, 1, 2}};
+  const std::vector<strategy::Stage> uneven{{.blocks = 1, .data = 2}, {.blocks = 2, .tensor = 3}, {.blocks = 1, .data = 2}};
+  const std::vector<Place> some{{1, 1, 0},       {2, 1, 3},          {4, 2, 1},          {1, 8, 0},
+                                {2, 4, 2},       {8, 1, 3},          {1, 1, 0, 4},       {2, 2, 3, 2},
+                                {2, 1, 2, 2, 2}, {4, 1, 2, 1, 1, 2}, {4, 2, 3, 1, 1, 2}, {1, 1, 3, 3, 1, 0, uneven}};
   check_pairs(some, some, {odd_model(), model::Precision::f32});
   check_pairs({{4, 2, 3}}, some, {odd_model(), model::Precision::bf16});
   check_pairs({{1, 1, 0}, {2, 4, 3}, {1, 8, 0}, {2, 4, 3, 1, 1, 2}}, {{1, 1, 0}, {2, 4, 3}, {1, 8, 0}},
