@@ -43,7 +43,7 @@ def ratio(by_name, above, below):
 
 
 def over_compute(contender):
-    """What a step takes beyond its own computation, in units of the processor time of its collectives."""
+    """What a step takes beyond the computation of its slowest rank, in units of the processor time of its collectives."""
     summary = contender.summary if contender else {}
     if not summary.get("collectives_processor"):
         return "not there"

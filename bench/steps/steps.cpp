@@ -207,7 +207,8 @@ void fill_inputs(train::Session& session, const Options& options, const std::vec
 // The ranks beside the first: threads that take a step whenever it does.
 class Others {
  public:
-  Others(const Options& options, collectives::local::ThreadWorld& world) {
+  Others(const Options& options, collectives::local::ThreadWorld& world)
+      : timelines_(static_cast<std::size_t>(options.data * options.tensor - 1)) {
     for (int rank = 1; rank < options.data * options.tensor; ++rank) {
       threads_.emplace_back([this, &options, &world, rank] {
         train::SessionOptions own = session_options(options);
@@ -218,7 +219,11 @@ class Others {
           wanted_.wait(number - 1);
           if (wanted_.load() == kEnd) return;
           fill_inputs(session, options, drawn);
-          session.step({.learning_rate = 3e-4f, .step = number, .valid_targets = tokens_of(options)});
+          executor::Timeline& timeline = timelines_[static_cast<std::size_t>(rank - 1)];
+          timeline = {};
+          session.step({.learning_rate = 3e-4f, .step = number, .valid_targets = tokens_of(options)}, &timeline);
+          ++done_;
+          done_.notify_all();
         }
       });
     }
@@ -231,10 +236,18 @@ class Others {
     wanted_.store(number);
     wanted_.notify_all();
   }
+  // Of all of them in a step, once it is over.
+  const std::vector<executor::Timeline>& timelines_of(std::uint32_t number) const {
+    const auto all = number * static_cast<std::uint32_t>(threads_.size());
+    for (std::uint32_t done = done_.load(); done < all; done = done_.load()) done_.wait(done);
+    return timelines_;
+  }
 
  private:
   static constexpr std::uint32_t kEnd = ~0u;
   std::atomic<std::uint32_t> wanted_{0};
+  std::atomic<std::uint32_t> done_{0};  // steps of all of them
+  std::vector<executor::Timeline> timelines_;
   std::vector<std::jthread> threads_;
 };
 
@@ -266,20 +279,22 @@ void print_profile(const plan::Plan& plan, const std::function<void(executor::Ti
   fmt::print("{}\n", executor::to_string(executor::bounds_of(*plan::find_program(plan.classes.at(0), "train"), timeline)));
 }
 
-// What of the best step was computation and what were collectives, in seconds that this rank's threads computed.
+// What of the best step was computation and what were collectives, in seconds that a rank's threads computed: of the rank that computed
+// longest, for which the others wait.
 struct Shares {
   double wall = 1e9;
   double compute = 0.0;
   double collectives = 0.0;
 
-  void note(double seconds, const executor::Timeline& timeline) {
-    if (seconds >= wall) return;
-    *this = {.wall = seconds};
+  void start(double seconds) { *this = {.wall = seconds}; }
+  void note(const executor::Timeline& timeline) {
+    Shares rank{.wall = wall};
     for (const executor::TimelineEvent& event : timeline.events) {
       if (event.kernel.empty()) continue;
       const bool moves = event.kernel.ends_with(".data") || event.kernel.ends_with(".tensor");
-      (moves ? collectives : compute) += event.processor;
+      (moves ? rank.collectives : rank.compute) += event.processor;
     }
+    if (rank.compute > compute) *this = rank;
   }
 };
 
@@ -340,7 +355,11 @@ void run_steps(const Options& options) {
   const auto noted_step = [&] {
     executor::Timeline timeline;
     const double seconds = bench::timed([&] { step(&timeline); }).wall;
-    shares.note(seconds, timeline);
+    const std::vector<executor::Timeline>& beside = others.timelines_of(static_cast<std::uint32_t>(losses.size()));
+    if (seconds >= shares.wall) return;
+    shares.start(seconds);
+    shares.note(timeline);
+    for (const executor::Timeline& other : beside) shares.note(other);
   };
   bench::serve(
       options.serve, [&] { several ? noted_step() : step(nullptr); },
