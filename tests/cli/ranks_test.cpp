@@ -23,11 +23,11 @@ Arguments with(Arguments arguments, const Arguments& more) {
 
 const Arguments kTrain{"train", "run.json", "--set", "threads=1", "--set", "batch.micro=1"};
 
-// Everything that a run of two ranks leaves but times.
+// Everything that a run of up to three ranks leaves but times.
 std::string results_of(const RunFolder& folder, const std::string& step) {
   std::string all;
   const std::string checkpoint = "out/checkpoints/step-" + step + "/";
-  for (const char* name : {"data-00000.bin", "data-00001.bin", "manifest.json"}) all += folder.read(checkpoint + name);
+  for (const char* name : {"data-00000.bin", "data-00001.bin", "data-00002.bin", "manifest.json"}) all += folder.read(checkpoint + name);
   for (const std::string& loss : column(folder.read("out/metrics.jsonl"), "loss")) all += loss + "\n";
   return all;
 }
@@ -135,9 +135,19 @@ std::vector<pid_t> children_of(pid_t parent) {
   return children;
 }
 
-TEST(Ranks, AKilledRankIsNamedAndTheRunGoesOn) {
-  const Arguments train =
-      with(kTrain, {"--ranks", "2", "--processes", "--set", "strategy.zero=2", "--set", "steps=30", "--set", "checkpoint.every=5"});
+struct Killed {
+  std::string name;
+  Arguments layout;
+  std::size_t ranks = 2;
+  int trials = 50;
+};
+
+void PrintTo(const Killed& killed, std::ostream* out) { *out << killed.name; }
+
+class AKilledRank : public testing::TestWithParam<Killed> {};
+
+TEST_P(AKilledRank, IsNamedAndTheRunGoesOn) {
+  const Arguments train = with(with(kTrain, {"--processes", "--set", "steps=30", "--set", "checkpoint.every=5"}), GetParam().layout);
   const RunFolder golden;
   const auto start = std::chrono::steady_clock::now();
   ASSERT_EQ(golden.plimsoll(train).exit_code, 0);
@@ -147,17 +157,15 @@ TEST(Ranks, AKilledRankIsNamedAndTheRunGoesOn) {
   const char* const wanted = std::getenv("PLIMSOLL_KILL_SEED");
   const std::uint32_t seed = wanted != nullptr ? static_cast<std::uint32_t>(std::stoul(wanted)) : std::random_device()();
   std::mt19937 random(seed);
-  constexpr int kTrials = 50;
   int kills = 0;
-  for (int trial = 0; trial < kTrials; ++trial) {
+  for (int trial = 0; trial < GetParam().trials; ++trial) {
     SCOPED_TRACE("trial " + std::to_string(trial) + " of PLIMSOLL_KILL_SEED=" + std::to_string(seed));
     const RunFolder folder;
     for (int attempt = 0; attempt < 3; ++attempt) {
       Child child(plimsoll_command(train), folder.path());
       std::this_thread::sleep_for(std::chrono::duration<double>(std::uniform_real_distribution<double>(0.0, whole)(random)));
       const std::vector<pid_t> ranks = children_of(child.pid());
-      const bool both = ranks.size() == 2;
-      if (both) kill(ranks[random() % 2], SIGKILL);
+      if (ranks.size() == GetParam().ranks) kill(ranks[random() % ranks.size()], SIGKILL);
       const auto killed_at = std::chrono::steady_clock::now();
       const Ended ended = child.wait();
       if (ended.exit_code == 0) break;
@@ -171,8 +179,23 @@ TEST(Ranks, AKilledRankIsNamedAndTheRunGoesOn) {
     EXPECT_TRUE(results_of(folder, "00000030") == expected);
     if (HasFailure()) return;
   }
-  EXPECT_GE(kills, kTrials / 2);
+  EXPECT_GE(kills, GetParam().trials / 2);
 }
+
+// A run without flushes saves at those that it makes; data ranks of one stage take micro-batches in turn.
+INSTANTIATE_TEST_SUITE_P(Layouts, AKilledRank,
+                         testing::Values(Killed{"shards", {"--ranks", "2", "--set", "strategy.zero=2"}},
+                                         Killed{"no_flush",
+                                                {"--set", "model.layers=2", "--set", "strategy.pipe=2", "--set", "strategy.schedule=2bw",
+                                                 "--set", "strategy.flush_every=5", "--set", "optimizer.clip=0", "--set", "eval.every=10"},
+                                                2,
+                                                10},
+                                         Killed{"own_degrees",
+                                                {"--set", R"(strategy.stages=[{"blocks":1,"data":2},1])", "--set", "model.layers=2",
+                                                 "--set", "model.tied=false"},
+                                                3,
+                                                10}),
+                         [](const auto& test) { return test.param.name; });
 
 // ---- ranks that stop, and what they leave
 
