@@ -234,7 +234,7 @@ class TensorSplit {
 
   void add_message(const Node& node, const ops::Message& whole) {
     const std::int64_t rows = whole.shape.rows();
-    const bool alike = strategy_.at(whole.peer).tensor == seat_.members;
+    const bool alike = !strategy_.own_degrees() || strategy_.at(whole.peer).tensor == seat_.members;
     const bool in_rows = sends_rows_ && alike && whole.shape.rank() > 1 && rows >= seat_.members;
     if (!in_rows) {
       if (whole.receive) return finish(node, whole, {}, {ops::whole()});

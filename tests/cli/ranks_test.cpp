@@ -274,6 +274,36 @@ TEST(Ranks, DifferentSettingsUnderMpiAreNamedOnce) {
   EXPECT_NE(ended.err.find("rank 1"), std::string::npos) << ended.err;
 }
 
+// A copy of the program with another digest in the linker's note: what another build is.
+std::filesystem::path another_build(const RunFolder& folder) {
+  std::ifstream in(PLIMSOLL_PROGRAM, std::ios::binary);
+  std::string program{std::istreambuf_iterator<char>(in), {}};
+  const std::string head("\x04\0\0\0\x14\0\0\0\x03\0\0\0GNU\0", 16);  // sizes of name and digest, kind, name
+  const std::size_t at = program.find(head);
+  if (at == std::string::npos) return {};
+  program[at + head.size()] ^= 1;
+  const std::filesystem::path path = folder.path("another-build");
+  std::ofstream(path, std::ios::binary) << program;
+  std::filesystem::permissions(path, std::filesystem::perms::owner_all);
+  return path;
+}
+
+TEST(Ranks, DifferentBuildsUnderMpiAreNamedOnce) {
+  if (!PLIMSOLL_BUILT_WITH_MPI) GTEST_SKIP() << "this program was built without MPI";
+  const RunFolder folder;
+  const std::filesystem::path other_program = another_build(folder);
+  if (other_program.empty()) GTEST_SKIP() << "the linker left no digest of the program";
+  const Arguments one = with(with({"-n", "1"}, plimsoll_command(kTrain)), {"--set", "strategy.data=2"});
+  Arguments other = one;
+  other[2] = other_program.string();
+  Child child(with(with(with({"mpirun", "--allow-run-as-root", "--oversubscribe"}, one), {":"}), other), folder.path());
+  const Ended ended = child.wait();
+  EXPECT_EQ(ended.exit_code, 2) << ended.err;
+  EXPECT_EQ(complaints(ended), 1) << ended.err;
+  EXPECT_NE(ended.err.find("build"), std::string::npos) << ended.err;
+  EXPECT_NE(ended.err.find("rank 1"), std::string::npos) << ended.err;
+}
+
 TEST(Ranks, WrongVariablesOfALauncherAreRefused) {
   struct Wrong {
     std::vector<std::string> environment;
