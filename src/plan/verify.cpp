@@ -2,193 +2,22 @@
 
 #include <algorithm>
 #include <array>
-#include <functional>
 #include <iterator>
-#include <map>
 #include <optional>
-#include <queue>
 #include <set>
 #include <thread>
 
 #include <fmt/format.h>
 
 #include "base/parallel.h"
-#include "ops/definition.h"
 #include "plan/meetings.h"
 #include "plan/order.h"
+#include "plan/problems.h"
+#include "plan/verify_procedure.h"
 
 namespace plimsoll::plan {
 
 namespace {
-
-class Report {
- public:
-  template <typename... Args>
-  void operator()(fmt::format_string<Args...> format, Args&&... args) {
-    found.push_back(fmt::format(format, std::forward<Args>(args)...));
-  }
-  std::vector<std::string> found;
-};
-
-// A stretch of memory that is in use from moment `first` to moment `last`.
-struct Extent {
-  std::string_view name;
-  std::int64_t begin = 0;
-  std::int64_t end = 0;
-  std::int64_t first = 0;
-  std::int64_t last = 0;
-};
-
-// Reports a pair that shares a byte at a moment. Sweeps by moment: what is alive is in the order of its addresses, without overlap, so a
-// newcomer is compared with its neighbours alone.
-void check_overlap(std::vector<Extent> extents, std::string_view where, Report& report) {
-  std::erase_if(extents, [](const Extent& extent) { return extent.begin == extent.end; });
-  std::sort(extents.begin(), extents.end(), [](const Extent& a, const Extent& b) { return a.first < b.first; });
-  std::map<std::int64_t, const Extent*> alive;  // by begin
-  using End = std::pair<std::int64_t, std::int64_t>;
-  std::priority_queue<End, std::vector<End>, std::greater<>> ends;  // last moment, begin
-  for (const Extent& extent : extents) {
-    for (; !ends.empty() && ends.top().first < extent.first; ends.pop()) alive.erase(ends.top().second);
-    const auto next = alive.lower_bound(extent.begin);
-    const Extent* other = next != alive.end() && next->second->begin < extent.end ? next->second : nullptr;
-    if (next != alive.begin() && std::prev(next)->second->end > extent.begin) other = std::prev(next)->second;
-    if (other != nullptr) {
-      return report("{}: {} [{}, {}) and {} [{}, {}) are alive at once and overlap", where, other->name, other->begin, other->end,
-                    extent.name, extent.begin, extent.end);
-    }
-    alive.emplace_hint(next, extent.begin, &extent);
-    ends.emplace(extent.last, extent.begin);
-  }
-}
-
-class ProcedureVerifier {
- public:
-  // `rank` is one that calls it: degrees of the mesh are as that rank has them.
-  ProcedureVerifier(const Plan& plan, const Procedure& procedure, std::int32_t rank, Report& report)
-      : plan_(plan), procedure_(procedure), rank_(rank), report_(report) {
-    for (const Slot& slot : procedure.slots) slot_written_.push_back(slot.access != Access::write);
-    lifetimes_.assign(procedure.temporaries.size(), {-1, -1});
-  }
-
-  void run() {
-    for (std::size_t index = 0; index < procedure_.instructions.size(); ++index) {
-      moment_ = static_cast<std::int64_t>(index);
-      if (const auto* collective = std::get_if<Collective>(&procedure_.instructions[index])) {
-        check_collective(*collective);
-        continue;
-      }
-      if (const auto* message = std::get_if<Message>(&procedure_.instructions[index])) {
-        check_message(*message);
-        continue;
-      }
-      if (const auto* copy = std::get_if<Copy>(&procedure_.instructions[index])) {
-        check_copy(*copy);
-        continue;
-      }
-      const auto& compute = std::get<Compute>(procedure_.instructions[index]);
-      for (const Operand& operand : compute.inputs) check_operand(compute.kernel, operand, false);
-      for (const Operand& operand : compute.outputs) check_operand(compute.kernel, operand, true);
-      if (compute.workspace.count > 0) add_extent(compute.kernel, compute.workspace_offset, compute.workspace, moment_, moment_);
-    }
-    for (std::size_t index = 0; index < lifetimes_.size(); ++index) {
-      const Temporary& temporary = procedure_.temporaries[index];
-      if (lifetimes_[index].first < 0) continue;
-      add_extent(temporary.name, temporary.offset, Bytes{temporary.type.bytes()}, lifetimes_[index].first, lifetimes_[index].second);
-    }
-    check_overlap(extents_, procedure_.name, report_);
-  }
-
- private:
-  void add_extent(std::string_view name, Bytes offset, Bytes bytes, std::int64_t first, std::int64_t last) {
-    if (offset.count < 0 || offset.count % kAlignment.count != 0) report_("{}: {} starts at {}", procedure_.name, name, offset.count);
-    if (offset + bytes > procedure_.frame)
-      report_("{}: {} ends at {}, behind the frame of {} B", procedure_.name, name, (offset + bytes).count, procedure_.frame.count);
-    extents_.push_back({name, offset.count, (offset + bytes).count, first, last});
-  }
-
-  void check_copy(const Copy& copy) {
-    const std::string name = ops::to_string(copy.op);
-    if (copy.from.type != copy.to.type) report_("{}: {} makes another type of tensor", procedure_.name, name);
-    if (copy.op.from != copy.op.to && (copy.op.from == Tier::host) == (copy.op.to == Tier::host))
-      report_("{}: {} skips the tier between its ends", procedure_.name, name);
-    for (const Operand* operand : {&copy.from, &copy.to}) {
-      if (operand->kind != Operand::Kind::slot) report_("{}: {} moves a temporary", procedure_.name, name);
-    }
-    check_operand(name, copy.from, false);
-    check_operand(name, copy.to, true);
-  }
-
-  void check_collective(const Collective& collective) {
-    const std::int32_t extent = plan_.mesh.extent(collective.op.axis, rank_);
-    if (collective.op.members != extent || !plan_.mesh.sits_on(collective.op.axis, rank_))
-      report_("{}: {} has {} members on an axis of {}", procedure_.name, ops::to_string(collective.op), collective.op.members, extent);
-    check_moved(collective.op, collective.inputs, collective.outputs);
-  }
-
-  void check_message(const Message& message) {
-    if (message.op.peer < 0 || message.op.peer >= plan_.mesh.pipe) {
-      report_("{}: {} is for place {} of a pipe axis of {}", procedure_.name, ops::to_string(message.op), message.op.peer, plan_.mesh.pipe);
-    } else if (message.op.seat < 0 || message.op.seat >= plan_.mesh.degrees(static_cast<std::int32_t>(message.op.peer)).tensor) {
-      report_("{}: {} is for place {} of a tensor axis that is shorter", procedure_.name, ops::to_string(message.op), message.op.seat);
-    }
-    check_moved(message.op, message.inputs, message.outputs);
-  }
-
-  // What a collective or a message takes and gives has the types that its operator says.
-  void check_moved(const ops::Op& op, const std::vector<Operand>& inputs, const std::vector<Operand>& outputs) {
-    const std::string name = ops::to_string(op);
-    for (const Operand& operand : inputs) check_operand(name, operand, false);
-    for (const Operand& operand : outputs) check_operand(name, operand, true);
-    std::vector<TensorType> given;
-    for (const Operand& operand : inputs) given.push_back(operand.type);
-    try {
-      const std::vector<TensorType> made = ops::definition_of(op).infer(op, given);
-      for (std::size_t tensor = 0; tensor < made.size(); ++tensor) {
-        if (tensor >= outputs.size() || made[tensor] != outputs[tensor].type)
-          return report_("{}: {} gives {} as tensor {}", procedure_.name, name, base::to_string(made[tensor]), tensor);
-      }
-    } catch (const base::Error& error) {
-      report_("{}: {}", procedure_.name, error.what());
-    }
-  }
-
-  void check_operand(std::string_view user, const Operand& operand, bool written) {
-    const bool is_slot = operand.kind == Operand::Kind::slot;
-    const std::size_t limit = is_slot ? procedure_.slots.size() : procedure_.temporaries.size();
-    if (operand.index >= limit) return report_("{}: {} names operand {} of {}", procedure_.name, user, operand.index, limit);
-    const TensorType& held = is_slot ? procedure_.slots[operand.index].type : procedure_.temporaries[operand.index].type;
-    const std::string& name = is_slot ? procedure_.slots[operand.index].name : procedure_.temporaries[operand.index].name;
-    const std::int64_t room = is_slot ? procedure_.slots[operand.index].bytes.count : held.bytes();
-    const std::int64_t last_shard = (plan_.mesh.extent(ops::Axis::data_inner, rank_) - 1) * operand.shard.count;
-    const std::int64_t needed = last_shard + operand.offset.count + operand.type.bytes();
-    if (operand.shard.count < 0 || operand.offset.count < 0 || (!is_slot && operand.shard + operand.offset != Bytes{}))
-      report_("{}: {} sees a part of {} that is none", procedure_.name, user, name);
-    if (needed > room) {
-      report_("{}: {} sees {} as {}, which holds only {}", procedure_.name, user, name, base::to_string(operand.type),
-              base::to_string(held));
-    }
-    if (is_slot) {
-      if (written && procedure_.slots[operand.index].access == Access::read)
-        report_("{}: {} writes {}, which is only to be read", procedure_.name, user, name);
-      if (!written && !slot_written_[operand.index]) report_("{}: {} reads {} before it is written", procedure_.name, user, name);
-      if (written) slot_written_[operand.index] = true;
-      return;
-    }
-    auto& [first, last] = lifetimes_[operand.index];
-    if (!written && first < 0) report_("{}: {} reads {} before it is written", procedure_.name, user, name);
-    if (first < 0) first = moment_;
-    last = moment_;
-  }
-
-  const Plan& plan_;
-  const Procedure& procedure_;
-  std::int32_t rank_;
-  Report& report_;
-  std::vector<bool> slot_written_;
-  std::vector<std::pair<std::int64_t, std::int64_t>> lifetimes_;
-  std::vector<Extent> extents_;
-  std::int64_t moment_ = 0;
-};
 
 class ProgramVerifier {
  public:
@@ -368,10 +197,6 @@ void check_arenas(const RankClass& rank_class, Report& report) {
   }
 }
 
-}  // namespace
-
-namespace {
-
 // Of each procedure, a rank that calls it. What ranks with different degrees share depends on none of them.
 std::vector<std::int32_t> callers_of(const Plan& plan) {
   std::vector<std::int32_t> callers(plan.procedures.size(), 0);
@@ -414,7 +239,7 @@ std::vector<std::string> problems(const Plan& plan) {
   if (!report.found.empty()) return std::move(report.found);
   const std::vector<std::int32_t> callers = callers_of(plan);
   for (std::uint32_t id = 0; id < plan.procedures.size(); ++id)
-    ProcedureVerifier(plan, plan.procedures[ProcedureId{id}], callers[id], report).run();
+    check_procedure(plan, plan.procedures[ProcedureId{id}], callers[id], report);
   // Classes have nothing to do with each other until they meet, and hundreds of them take seconds.
   std::vector<std::vector<std::string>> of_class(plan.classes.size());
   const auto threads = std::min<std::int64_t>(std::thread::hardware_concurrency(), static_cast<std::int64_t>(plan.classes.size()));

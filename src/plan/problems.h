@@ -1,0 +1,34 @@
+// What the verifiers of a plan share: a list of what was found, and the check that nothing lies where something else does.
+#pragma once
+
+#include <cstdint>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include <fmt/format.h>
+
+namespace plimsoll::plan {
+
+class Report {
+ public:
+  template <typename... Args>
+  void operator()(fmt::format_string<Args...> format, Args&&... args) {
+    found.push_back(fmt::format(format, std::forward<Args>(args)...));
+  }
+  std::vector<std::string> found;
+};
+
+// A stretch of memory that is in use from moment `first` to moment `last`.
+struct Extent {
+  std::string_view name;
+  std::int64_t begin = 0;
+  std::int64_t end = 0;
+  std::int64_t first = 0;
+  std::int64_t last = 0;
+};
+
+// Reports a pair that shares a byte at a moment.
+void check_overlap(std::vector<Extent> extents, std::string_view where, Report& report);
+
+}  // namespace plimsoll::plan
