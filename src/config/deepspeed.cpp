@@ -190,7 +190,7 @@ void DeepSpeedTranslation::assume(std::string_view setting, const Json& value, s
 }
 
 void DeepSpeedTranslation::derive(std::string_view setting, const Json& value, std::string_view why) {
-  if (run_.given(setting)) return;
+  if (run_.given(setting) || (setting.starts_with("strategy.") && run_.strategy_auto)) return;
   find_field(setting)->read(value, run_);
   run_.origins[std::string(setting)] = {.kind = OriginKind::deepspeed, .text = std::string(why)};
 }

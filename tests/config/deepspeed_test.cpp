@@ -20,6 +20,14 @@ std::string error_of(std::string_view deepspeed, std::string_view file = "{}", c
 
 bool says(const std::string& text, std::string_view part) { return text.find(part) != std::string::npos; }
 
+// What the planner is to choose stays open, also where a key would only suggest it.
+TEST(DeepSpeed, LeavesAnOpenStrategyOpen) {
+  const config::Run run =
+      run_of(R"({"activation_checkpointing": {"cpu_checkpointing": true}, "zero_optimization": {"stage": 2}})", R"({"strategy": "auto"})");
+  EXPECT_TRUE(run.strategy == strategy::Strategy{});
+  EXPECT_TRUE(says(deepspeed_warning(run), "the planner chooses"));
+}
+
 TEST(DeepSpeed, KeysBecomeSettings) {
   const config::Run run = run_of(R"({
     # comments and trailing commas are fine
