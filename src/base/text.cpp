@@ -42,7 +42,7 @@ std::string_view nearest_name(std::string_view name, std::span<const std::string
   std::string_view best;
   std::size_t best_distance = kLongest;
   for (std::string_view candidate : candidates) {
-    const auto [shorter, longer] = std::minmax(name.size(), candidate.size());
+    const auto [shorter, longer] = std::minmax({name.size(), candidate.size()});
     const std::size_t allowed = std::max<std::size_t>(1, longer / 3);
     if (longer - shorter > allowed) continue;  // so many insertions are needed at least
     const std::size_t distance = edit_distance(wanted, lower(candidate));
