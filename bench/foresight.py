@@ -10,6 +10,7 @@ much higher the highest is.
 
     ./dev bench foresight                       # all configurations: a quarter of an hour on two quiet cores
     ./dev bench foresight --only 3 --calibration FILE   # the first three, with measurements made before
+    ./dev bench foresight --busy                # on a machine that others use: processor time of ranks with one thread
     ./dev bench foresight --device cuda         # one GPU; --calibration may also name a preset (hgx-h200)
 """
 
@@ -92,21 +93,26 @@ def plimsoll(*words):
     return done.stdout
 
 
-def write_run(folder, config, steps, device="cpu"):
+def write_run(folder, config, steps, device="cpu", threads=0):
     text = folder / "text.txt"
     if not text.exists():
         text.write_text("".join(chr(32 + (i * 7919 + i // 13) % 90) for i in range(300_000)))
     out = folder / "out"
     run = {"model": config["model"], "data": {"train": str(text)}, "batch": config["batch"], "precision": config["precision"],
-           "strategy": config["strategy"], "device": device, "steps": steps, "out": str(out), "checkpoint": {"every": 0},
+           "strategy": config["strategy"], "device": device, "threads": threads, "steps": steps, "out": str(out), "checkpoint": {"every": 0},
            "limits": {"disk_path": str(folder)}}
     path = folder / "run.json"
     path.write_text(json.dumps(run))
     return path, out
 
 
-def measure(path, out, ranks):
+def measure(path, out, ranks, busy=False):
     subprocess.run(["rm", "-rf", out], check=True)
+    if busy:
+        trace = path.with_name("trace.json")
+        plimsoll("train", path, "--ranks", ranks, "--fresh", "--trace", trace)
+        events = [event for event in json.loads(trace.read_text())["traceEvents"] if event.get("ph") == "X" and event["cat"] != "call"]
+        return sum(event["args"]["processor_us"] for event in events) / 1e6
     plimsoll("train", path, "--ranks", ranks, "--fresh")
     seconds = [json.loads(line)["seconds"] for line in (out / "metrics.jsonl").read_text().splitlines()][UNCOUNTED:]
     return statistics.median(seconds)
@@ -117,11 +123,17 @@ def main():
     parser.add_argument("--only", type=int, help="so many configurations")
     parser.add_argument("--steps", type=int, default=15, help="of a configuration in each round")
     parser.add_argument("--rounds", type=int, default=4)
+    parser.add_argument("--busy", action="store_true", help="compare processor time of ranks with one thread")
     parser.add_argument("--device", choices=["cpu", "cuda"], default="cpu")
     parser.add_argument("--calibration", help="a cluster file made by `plimsoll calibrate --out`, or a preset; else it is made now")
     parser.add_argument("--out", default=str(ROOT / "bench/results/foresight.md"))
     options = parser.parse_args()
-    cases = (CASES if options.device == "cpu" else GPU_CASES)[: options.only]
+    cases = CASES if options.device == "cpu" else GPU_CASES
+    if options.busy:
+        # What one rank computes is a step where ranks do not wait for each other, nor for a disk.
+        cases = [config for config in cases if "pipe" not in config["strategy"] and config["strategy"].get("offload") != {"optimizer": "disk"}]
+        options.steps = 1
+    cases = cases[: options.only]
     refused = {}
     with tempfile.TemporaryDirectory(dir=ROOT / "build") as name:
         folder = pathlib.Path(name)
@@ -138,11 +150,11 @@ def main():
                 if name in refused:
                     continue
                 ranks = strategy.get("data", 1) * strategy.get("tensor", 1) * strategy.get("pipe", 1)
-                path, out = write_run(folder, config, options.steps + UNCOUNTED, options.device)
+                path, out = write_run(folder, config, options.steps + UNCOUNTED, options.device, 1 if options.busy else 0)
                 try:
                     if name not in predicted:
                         predicted[name] = json.loads(plimsoll("simulate", path, "--cluster", cluster, "--json"))["step_seconds"]
-                    medians[name].append(measure(path, out, ranks))
+                    medians[name].append(measure(path, out, ranks, options.busy))
                 except RuntimeError as error:
                     refused[name] = str(error)
                     print(f"{name:<48} {error}", file=sys.stderr)
@@ -165,6 +177,8 @@ def write_table(options, rows, refused, calibrated):
     worst = max(rows, key=lambda row: abs(row["error"]))
     where = "processor" if options.device == "cpu" else "GPU"
     source = f"described by `{options.calibration}`" if calibrated is None else f"calibrated in the same run in {calibrated:.0f} s"
+    if options.busy:
+        source += "; others used it, so what was measured is the processor time of a step of the first rank, with one thread"
     lines = [f"# Predicted and measured step times on this {where}", "",
              f"Made by `./dev bench foresight`; the machine was {source}. Of {options.rounds} rounds the one with the lowest median counts; "
              "the repeat spread is how much higher the highest was.", "",

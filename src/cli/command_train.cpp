@@ -64,7 +64,7 @@ void write_trace(io::FileSystem& file_system, const std::string& path, const pla
                  .lane = {0, 2 * event.stream + (is_call ? 0 : 1)},
                  .begin = event.begin,
                  .seconds = event.end - event.begin,
-                 .args = {{"micro_batch", base::Json(event.micro_batch)}}});
+                 .args = {{"micro_batch", base::Json(event.micro_batch)}, {"processor_us", base::Json(1e6 * event.processor)}}});
   }
   trace.finish();
   io::replace_file(file_system, path, io::as_bytes(text));
