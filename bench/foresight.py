@@ -111,7 +111,7 @@ def measure(path, out, ranks, busy=False):
     if busy:
         trace = path.with_name("trace.json")
         plimsoll("train", path, "--ranks", ranks, "--fresh", "--trace", trace)
-        events = [event for event in json.loads(trace.read_text())["traceEvents"] if event.get("ph") == "X" and event["cat"] != "call"]
+        events = [event for event in json.loads(trace.read_text()) if event.get("ph") == "X" and event["cat"] != "call"]
         return sum(event["args"]["processor_us"] for event in events) / 1e6
     plimsoll("train", path, "--ranks", ranks, "--fresh")
     seconds = [json.loads(line)["seconds"] for line in (out / "metrics.jsonl").read_text().splitlines()][UNCOUNTED:]
