@@ -51,7 +51,14 @@ std::vector<Candidate> best_of_meshes(const std::vector<Candidate>& candidates) 
 
 // The simulator's word on one row; nullopt where its plan does not fit after all.
 std::optional<Simulated> simulate_row(const Outcome& outcome, Candidate& row) {
-  const train::Forecast forecast = train::forecast(train::decided(outcome.run, row.choice), outcome.cluster);
+  std::optional<train::Forecast> made;
+  try {
+    made = train::forecast(train::decided(outcome.run, row.choice), outcome.cluster);
+  } catch (const base::Error& error) {
+    if (error.kind() != base::ErrorKind::not_legal) throw;
+    return std::nullopt;  // what is kept could not be fitted to the memory
+  }
+  const train::Forecast& forecast = *made;
   const Bytes device = plan::fullest_class(forecast.plan).arena[static_cast<std::size_t>(plan::Tier::device)];
   if (!forecast.fits() || device > outcome.problem.device) return std::nullopt;
   row.estimate.step_seconds = forecast.step_seconds;

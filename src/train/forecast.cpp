@@ -94,7 +94,12 @@ SessionOptions described_session(const config::Run& run, const cluster::Cluster&
   } else {
     session.backend = &described_backend();
     session.threads = 1;
-    if (session.device_limit.count > 0) session.device_limit = cluster.device.memory - cluster.device.reserve;
+  }
+  if (session.device_limit.count > 0) {
+    const Bytes room = cluster.device.memory - cluster.device.reserve;
+    // Ranks of a processor share its memory; a limit is each rank's own.
+    const bool shared = cluster.device.cores > 0 && run.limits.device.count == 0;
+    session.device_limit = shared ? Bytes{room.count / run.strategy.ranks()} : room;
   }
   return session;
 }
