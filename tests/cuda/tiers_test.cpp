@@ -1,7 +1,10 @@
 // Whatever lives in the host's memory or on a drive beside a GPU, every bit is as with everything on the device.
 #include <gtest/gtest.h>
 
+#include "base/error.h"
 #include "executor/cuda/load/cuda_backend.h"
+#include "io/faulty_file_system.h"
+#include "io/posix_file_system.h"
 #include "io/temporary_folder.h"
 #include "ranks/compare.h"
 #include "ranks/layouts.h"
@@ -67,6 +70,35 @@ TEST_P(TiersOfAGpu, HaveTheBitsOfTheDeviceAlone) {
     EXPECT_EQ(outcome.disk_arena > 0, offload.optimizer.disk > 0.0);
     moved.strategy.recompute = strategy::Recompute::full;
     expect_same_bits(train(task(), moved), alone);
+  }
+}
+
+// A drive that fails under a running GPU: the run ends with what happened and where, and nobody waits for ever.
+TEST(DriveOfAGpu, ThatFailsEndsTheRun) {
+  using io::FaultKind;
+  const tests::TemporaryFolder folder;
+  const Task task{
+      .model = small_model(Family::gpt2), .precision = Precision::bf16, .samples = 2, .steps = 3, .backend = &executor::cuda_backend()};
+  Layout layout{.strategy = {}, .micro = 2, .disk_folder = folder.path().string()};
+  layout.strategy.bucket = base::Bytes{20'000};
+  layout.strategy.offload = {.optimizer = {.disk = 1.0}, .gradients = {}, .params = {.disk = 1.0}, .activations = {.disk = 1.0}};
+  const Outcome good = train(task, layout);
+  io::PosixFileSystem files;
+  for (const FaultKind kind : {FaultKind::io_error, FaultKind::short_read, FaultKind::flipped_read, FaultKind::lost_write}) {
+    int stopped = 0;
+    for (std::int64_t at = 1;; at += 97) {
+      io::FaultyFileSystem faulty(files, {.at = at, .kind = kind});
+      Task hurt = task;
+      hurt.file_system = &faulty;
+      try {
+        expect_same_bits(train(hurt, layout), good);
+      } catch (const base::Error& error) {
+        ++stopped;
+        EXPECT_NE(std::string(error.what()).find("'"), std::string::npos) << error.what();
+      }
+      if (!faulty.reached()) break;
+    }
+    EXPECT_GE(stopped, 1) << "fault " << static_cast<int>(kind);
   }
 }
 
