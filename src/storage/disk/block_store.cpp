@@ -9,6 +9,7 @@
 #include <charconv>
 #include <cstdlib>
 #include <cstring>
+#include <optional>
 
 #include <fmt/format.h>
 
@@ -24,6 +25,11 @@ using base::Bytes;
 constexpr std::string_view kPrefix = "plimsoll-scratch-";
 
 std::int64_t round_up(std::int64_t length) { return (length + BlockStore::kPage - 1) / BlockStore::kPage * BlockStore::kPage; }
+
+// Whether a drive takes it as it is, around the page cache.
+bool is_paged(std::span<const std::byte> data) {
+  return reinterpret_cast<std::uintptr_t>(data.data()) % BlockStore::kPage == 0 && data.size() % BlockStore::kPage == 0;
+}
 
 std::uint64_t sum_of(std::span<const std::byte> data) { return XXH3_64bits(data.data(), data.size()); }
 
@@ -130,7 +136,22 @@ void BlockStore::check_range(std::int64_t offset, std::size_t length) const {
       "the disk tier of {} B has no stretch of {} B at {}", options_.size.count, length, offset);
 }
 
-// move(stretch, block's place in it, its length, a buffer), for all blocks of all stretches, several at a time.
+// One of the aligned buffers, for as long as it is held.
+class BlockStore::Buffer {
+ public:
+  explicit Buffer(BlockStore& store) : store_(store), memory_(store.take_buffer()) {}
+  ~Buffer() { store_.give_buffer(memory_); }
+  Buffer(const Buffer&) = delete;
+  Buffer& operator=(const Buffer&) = delete;
+
+  std::span<std::byte> first(std::size_t bytes) const { return {memory_, bytes}; }
+
+ private:
+  BlockStore& store_;
+  std::byte* memory_;
+};
+
+// move(stretch, block's place in it, its length), for all blocks of all stretches, several at a time.
 template <typename Move>
 void BlockStore::in_lanes(std::span<const Stretch> stretches, const Move& move) {
   struct Block {
@@ -148,16 +169,13 @@ void BlockStore::in_lanes(std::span<const Stretch> stretches, const Move& move) 
   std::atomic<std::size_t> next{0};
   std::atomic<bool> failed{false};
   base::in_parallel(std::min<std::int64_t>(options_.lanes, std::ssize(blocks)), [&](std::int64_t) {
-    std::byte* const buffer = take_buffer();
     try {
       for (std::size_t block = next++; block < blocks.size() && !failed; block = next++)
-        move(blocks[block].stretch, blocks[block].begin, blocks[block].length, std::span(buffer, static_cast<std::size_t>(kBlock)));
+        move(blocks[block].stretch, blocks[block].begin, blocks[block].length);
     } catch (...) {
       failed = true;
-      give_buffer(buffer);
       throw;
     }
-    give_buffer(buffer);
   });
 }
 
@@ -174,18 +192,18 @@ void BlockStore::read(std::int64_t offset, std::span<std::byte> out) {
 void BlockStore::write(std::span<const Writing> stretches) {
   std::vector<Stretch> where;
   for (const Writing& each : stretches) where.push_back({each.offset, std::ssize(each.data)});
-  in_lanes(where, [&](std::size_t index, std::int64_t begin, std::int64_t length, std::span<std::byte> buffer) {
+  in_lanes(where, [&](std::size_t index, std::int64_t begin, std::int64_t length) {
     const auto& [offset, data] = stretches[index];
-    write_block(offset + begin, data.subspan(static_cast<std::size_t>(begin), static_cast<std::size_t>(length)), buffer);
+    write_block(offset + begin, data.subspan(static_cast<std::size_t>(begin), static_cast<std::size_t>(length)));
   });
 }
 
 void BlockStore::read(std::span<const Reading> stretches) {
   std::vector<Stretch> where;
   for (const Reading& each : stretches) where.push_back({each.offset, std::ssize(each.out)});
-  in_lanes(where, [&](std::size_t index, std::int64_t begin, std::int64_t length, std::span<std::byte> buffer) {
+  in_lanes(where, [&](std::size_t index, std::int64_t begin, std::int64_t length) {
     const auto& [offset, out] = stretches[index];
-    read_block(offset + begin, out.subspan(static_cast<std::size_t>(begin), static_cast<std::size_t>(length)), buffer);
+    read_block(offset + begin, out.subspan(static_cast<std::size_t>(begin), static_cast<std::size_t>(length)));
   });
 }
 
@@ -235,12 +253,18 @@ void BlockStore::forget_overlapped(std::int64_t offset, std::int64_t length) {
   while (mark != marks_.end() && mark->first < offset + length) mark = marks_.erase(mark);
 }
 
-void BlockStore::write_block(std::int64_t offset, std::span<const std::byte> data, std::span<std::byte> buffer) {
+void BlockStore::write_block(std::int64_t offset, std::span<const std::byte> data) {
   const auto whole = static_cast<std::size_t>(round_up(static_cast<std::int64_t>(data.size())));
-  std::memcpy(buffer.data(), data.data(), data.size());
-  std::memset(buffer.data() + data.size(), 0, whole - data.size());
-  const std::uint64_t sum = sum_of(buffer.first(whole));
-  file_.write_at(offset, buffer.first(whole));
+  std::optional<Buffer> copy;
+  std::span<const std::byte> written = data;
+  if (!is_paged(data)) {
+    const std::span<std::byte> padded = copy.emplace(*this).first(whole);
+    std::memcpy(padded.data(), data.data(), data.size());
+    std::memset(padded.data() + data.size(), 0, whole - data.size());
+    written = padded;
+  }
+  const std::uint64_t sum = sum_of(written);
+  file_.write_at(offset, written);
   const std::scoped_lock lock(mutex_);
   forget_overlapped(offset, static_cast<std::int64_t>(whole));
   Mark& mark = marks_[offset];
@@ -248,7 +272,7 @@ void BlockStore::write_block(std::int64_t offset, std::span<const std::byte> dat
   traffic_.written += static_cast<std::int64_t>(whole);
 }
 
-void BlockStore::read_block(std::int64_t offset, std::span<std::byte> out, std::span<std::byte> buffer) {
+void BlockStore::read_block(std::int64_t offset, std::span<std::byte> out) {
   Mark mark;
   {
     const std::scoped_lock lock(mutex_);
@@ -262,14 +286,16 @@ void BlockStore::read_block(std::int64_t offset, std::span<std::byte> out, std::
     mark = found->second;
   }
   const auto whole = static_cast<std::size_t>(round_up(mark.length));
-  const std::size_t got = file_.read_at(offset, buffer.first(whole));
+  std::optional<Buffer> copy;
+  const std::span<std::byte> read = is_paged(out) ? out : copy.emplace(*this).first(whole);
+  const std::size_t got = file_.read_at(offset, read);
   if (got != whole) {
     base::bad_input("the disk tier '{}' gave {} of {} bytes at {}: a write was lost; use another drive for \"limits.disk_path\"",
                     file_.path().string(), got, whole, offset);
   }
-  const std::uint64_t sum = sum_of(buffer.first(whole));
+  const std::uint64_t sum = sum_of(read);
   if (sum != mark.sum) report(offset, mark, sum);
-  std::memcpy(out.data(), buffer.data(), out.size());
+  if (copy) std::memcpy(out.data(), read.data(), out.size());
   const std::scoped_lock lock(mutex_);
   traffic_.read += static_cast<std::int64_t>(whole);
 }

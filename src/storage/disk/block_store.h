@@ -3,7 +3,8 @@
 // a write that the drive lost is told from a damaged one.
 //
 // Files are opened around the page cache where the file system can do that, so a tier larger than memory does not push out what
-// is in use; transfers go through a fixed number of aligned buffers, several at a time to keep the drive busy. The file has no
+// is in use, several transfers at a time to keep the drive busy. Memory that starts at pages goes to the drive and comes from it as it is;
+// other memory through a fixed number of aligned buffers. The file has no
 // name after it is opened: it is gone when the process is, however that ends.
 #pragma once
 
@@ -24,7 +25,7 @@ struct BlockStoreOptions {
   io::Path folder;
   base::Bytes size;        // of the tier
   std::int32_t rank = 0;   // for the file's name
-  std::int32_t lanes = 4;  // transfers in flight, each with one buffer
+  std::int32_t lanes = 4;  // transfers of a call in flight; buffers for those that need one
 };
 
 // A folder that can hold the tier: it is there, can be written, is not memory itself and has the room; bad_input or not_legal
@@ -84,8 +85,9 @@ class BlockStore {
 
   template <typename Move>
   void in_lanes(std::span<const Stretch> stretches, const Move& move);
-  void write_block(std::int64_t offset, std::span<const std::byte> data, std::span<std::byte> buffer);
-  void read_block(std::int64_t offset, std::span<std::byte> out, std::span<std::byte> buffer);
+  class Buffer;
+  void write_block(std::int64_t offset, std::span<const std::byte> data);
+  void read_block(std::int64_t offset, std::span<std::byte> out);
   [[noreturn]] void report(std::int64_t offset, const Mark& mark, std::uint64_t found) const;
   void check_range(std::int64_t offset, std::size_t length) const;
   void forget_overlapped(std::int64_t offset, std::int64_t length);
