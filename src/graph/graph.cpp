@@ -145,6 +145,7 @@ void remove_unused(Graph& graph) {
   graph.nodes = std::move(nodes);
   for (ValueId& id : graph.results) id = moved[id.index];
   if (graph.scalars.valid()) graph.scalars = moved[graph.scalars.index];
+  if (graph.pending.valid()) graph.pending = moved[graph.pending.index];
   for (Parameter& parameter : graph.parameters) {
     parameter.weight = moved[parameter.weight.index];
     parameter.master = moved[parameter.master.index];

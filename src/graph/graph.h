@@ -85,7 +85,7 @@ struct Parameter {
   std::string name;
   ValueId weight{};               // what the model computes with
   ValueId master{};               // what is updated; equal to weight in f32
-  std::vector<ValueId> states{};  // of the optimizer
+  std::vector<ValueId> states{};  // of the optimizer; where updates are a step late, last the gradient that waits
   ValueId gradient{};             // its final value in the micro-batch; invalid when frozen
   bool frozen = false;
   bool gradient_leaves = false;  // what a micro-batch made of the gradient is kept in a slower tier
@@ -98,6 +98,7 @@ struct Graph {
   std::vector<Parameter> parameters;
   std::vector<ValueId> results;  // computed values that somebody outside reads: losses, logits
   ValueId scalars;               // invalid in graphs without a step
+  ValueId pending{};             // where updates are a step late: the scalars that the waiting gradients are applied with
 
   ValueId add_value(Value value) { return values.add(std::move(value)); }
   // Appends a node with inferred results named `name` (or name.0, name.1, ... for several).

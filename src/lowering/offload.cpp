@@ -53,6 +53,8 @@ struct Place {
   BlockId block;
   Phase phase = Phase::update;
   Turn turn = Turn::each;
+
+  bool operator==(const Place&) const = default;
 };
 
 // What is under way together.
@@ -85,7 +87,7 @@ std::vector<Tier> tiers_of(const Graph& graph, const strategy::TierShare& share)
 class Offload {
  public:
   Offload(const Graph& old, const OffloadOptions& options)
-      : old_(old), new_(old), options_(options), stretches_(stretches_of(old)), ready_(stretches_.size()) {
+      : old_(old), new_(old), options_(options), stretches_(stretches_of(old)), work_(stretches_.size()), scalars_(old.pending) {
     new_.nodes = {};
     const std::vector<Tier> tiers = tiers_of(old_, options.share);
     for (std::size_t index = 0; index < tiers.size(); ++index) {
@@ -100,7 +102,8 @@ class Offload {
       new_.values[parameter.master].tier = tiers[index];
       for (ValueId state : parameter.states) new_.values[state].tier = tiers[index];
     }
-    if (options.under_backward) find_ready();
+    if (old.pending.valid()) new_.values[old.pending].tier = Tier::host;
+    if (options.under_backward || old.pending.valid()) find_work();
   }
 
   Graph run() {
@@ -114,13 +117,22 @@ class Offload {
           sort_in(old_.nodes[NodeId{node}]);
         }
       }
-      if (stretch.phase == Phase::begin && options_.under_backward) bring_scalars(stretch);
-      if (!ready_[index].empty()) place_ = {.block = stretch.block, .phase = stretch.phase, .turn = Turn::last};
-      for (NodeId node : ready_[index]) sort_in(old_.nodes[node]);
+      if (stretch.phase == Phase::begin && !scalars_.valid() && options_.under_backward) bring_scalars(stretch);
+      const Work& work = work_[index];
+      if (!work.starts.empty()) place_ = {.block = stretch.block, .phase = stretch.phase, .turn = Turn::first};
+      for (NodeId node : work.starts) sort_in(old_.nodes[node]);
+      if (!work.ready.empty()) place_ = {.block = stretch.block, .phase = stretch.phase, .turn = Turn::last};
+      for (NodeId node : work.ready) sort_in(old_.nodes[node]);
       const bool last = index + 1 == stretches_.size();
       if (stretch.phase == Phase::update && !last && stretches_[index + 1].phase == Phase::update) continue;
       issue_groups();
-      if (last || !in_a_row(old_, stretch, stretches_[index + 1], options_.stages)) finish_group();
+      const bool ends = last || !in_a_row(old_, stretch, stretches_[index + 1], options_.stages);
+      if (ends || !work.puts.empty() || !work.waiting.empty()) finish_group();
+      if (!work.puts.empty() || !work.waiting.empty())
+        place_ = {
+            .block = stretch.block, .phase = stretch.phase, .turn = graph::runs_per_micro_batch(stretch.phase) ? Turn::last : Turn::each};
+      for (const auto& [part, master] : work.puts) put_weight(part, in_model_type(part, master));
+      for (NodeId node : work.waiting) keep(old_.nodes[node]);
     }
     return std::move(new_);
   }
@@ -128,8 +140,9 @@ class Offload {
  private:
   // ---- when
 
-  // Under the backward pass: behind the stretch that completes the gradient, or later ones that still read the weight.
-  void find_ready() {
+  // Under the backward pass: behind the stretch that completes the gradient, or later ones that still read the weight. What is a step
+  // late has its gradients when the step begins: then only the weights wait for those who read them.
+  void find_work() {
     std::vector<std::size_t> made(old_.values.size(), 0);  // the stretch that makes it
     std::vector<std::size_t> read(old_.values.size(), 0);  // the last stretch of the backward pass that reads it
     for (std::size_t index = 0; index < stretches_.size(); ++index) {
@@ -142,12 +155,63 @@ class Offload {
     }
     for (std::uint32_t id = 0; id < old_.nodes.size(); ++id) {
       const Node& node = old_.nodes[NodeId{id}];
-      if (node.phase != Phase::update || !is_update(node.op)) continue;
+      if (node.phase != Phase::update) continue;
+      if (std::holds_alternative<ops::Move>(node.op)) keep_at(NodeId{id}, made[node.inputs[0].index]);
+      if (!is_update(node.op)) continue;
       std::size_t ready = made[node.inputs[1].index];
-      if (!graph::runs_per_micro_batch(stretches_[ready].phase)) continue;
       for (std::size_t input = 2; input < node.inputs.size(); ++input) ready = std::max(ready, read[root_of(node.inputs[input]).index]);
-      ready_[ready].push_back(NodeId{id});
+      // A tensor rank may have a weight that others read for it.
+      while (late() && stretches_[ready].phase == Phase::begin) ++ready;
+      if (!graph::runs_per_micro_batch(stretches_[ready].phase)) continue;
       early_.insert(id);
+      if (late() && new_.values[node.inputs[2]].tier == Tier::host && has_copy(node.op) &&
+          old_.values[node.inputs.back()].tier == Tier::device) {
+        put_at_[node.outputs.back().index] = ready;
+      } else {
+        work_[ready].ready.push_back(NodeId{id});
+      }
+    }
+    if (!put_at_.empty()) spread();
+  }
+
+  bool late() const { return old_.pending.valid(); }
+
+  // What waits for the next step: behind the stretch that makes it, or in the update.
+  void keep_at(NodeId node, std::size_t stretch) {
+    early_.insert(node.index);
+    if (!graph::runs_per_micro_batch(stretches_[stretch].phase)) {
+      while (stretches_[stretch].phase != Phase::update ||
+             (stretch + 1 < stretches_.size() && stretches_[stretch + 1].phase == Phase::update))
+        ++stretch;
+    }
+    work_[stretch].waiting.push_back(node);
+  }
+
+  // Updates that are a step late keep the host busy for as long as the device is: evenly under the forward and the backward pass, which
+  // takes twice the time, in the order in which the backward pass has done with the weights.
+  void spread() {
+    std::vector<std::pair<std::size_t, NodeId>> order;
+    double elements = 0.0;
+    for (std::uint32_t id = 0; id < old_.nodes.size(); ++id) {
+      const Node& node = old_.nodes[NodeId{id}];
+      if (!early_.contains(id) || !is_update(node.op) || !put_at_.contains(node.outputs.back().index)) continue;
+      order.emplace_back(put_at_.at(node.outputs.back().index), NodeId{id});
+      elements += static_cast<double>(old_.values[node.inputs[2]].type.shape.elements());
+    }
+    std::stable_sort(order.begin(), order.end(), [](const auto& a, const auto& b) { return a.first < b.first; });
+    const auto share = [&](std::size_t stretch) {
+      const Phase phase = stretches_[stretch].phase;
+      return !graph::runs_per_micro_batch(phase) ? 0.0 : phase == Phase::backward ? 2.0 : 1.0;
+    };
+    double time = 0.0;
+    for (std::size_t stretch = 0; stretch < stretches_.size(); ++stretch) time += share(stretch);
+    std::size_t stretch = 0;
+    double passed = share(0) / time;  // until the end of the stretch
+    double done = 0.0;
+    for (const auto& [last, node] : order) {
+      while (stretch < last && (passed <= done / elements || share(stretch) == 0.0)) passed += share(++stretch) / time;
+      work_[std::min(stretch, last)].starts.push_back(node);
+      done += static_cast<double>(old_.values[old_.nodes[node].inputs[2]].type.shape.elements());
     }
   }
 
@@ -162,7 +226,7 @@ class Offload {
   // ---- groups
 
   Group& group_here() {
-    if (groups_.empty() || groups_.back().place.block != place_.block) groups_.push_back({.place = place_});
+    if (groups_.empty() || groups_.back().place != place_) groups_.push_back({.place = place_});
     return groups_.back();
   }
 
@@ -190,15 +254,16 @@ class Offload {
     add_here(std::move(node));
   }
 
-  // Where the host computes on a stream of its own, each group is updated when it has come. Else one comes while the one before it is
-  // updated.
+  // Where the host computes on a stream of its own, or gradients have come before, each group is updated at once. Else one comes while the
+  // one before it is updated.
   void issue_groups() {
     for (Group& group : groups_) {
       place_ = group.place;
       bring(group);
-      if (!options_.beside) finish_group();
+      const bool at_once = options_.beside || late();
+      if (!at_once) finish_group();
       under_way_ = std::move(group);
-      if (options_.beside) finish_group();
+      if (at_once) finish_group();
     }
     groups_.clear();
   }
@@ -302,26 +367,51 @@ class Offload {
     }
     for (std::size_t index = 0; index < group.parts.size(); ++index) {
       const Part& part = group.parts[index];
-      if (!has_copy(part.node.op) || new_.values[part.node.inputs.back()].tier == Tier::host) continue;
-      const ValueId target = part_of(part.node.inputs.back(), part);
-      if (!part.whole) replaced_[part.node.outputs.back().index] = part.node.inputs.back();
-      put(made[index].back(), target, part.whole ? part.node.outputs.back() : ValueId{});
+      if (has_copy(part.node.op) && !copies_here(part) && !later(part)) put_weight(part, made[index].back());
+      if (later(part)) work_[*later(part)].puts.emplace_back(part, made[index][0]);
     }
     for (const Node& node : group.after) add_here(node);
+  }
+
+  // Whether the update itself writes the weight in the model's type.
+  bool copies_here(const Part& part) const { return has_copy(part.node.op) && new_.values[part.node.inputs.back()].tier == Tier::host; }
+
+  // The stretch behind which the weight may change, where that is not yet so.
+  std::optional<std::size_t> later(const Part& part) const {
+    const auto found = put_at_.find(part.node.outputs.back().index);
+    return found == put_at_.end() ? std::nullopt : std::optional(found->second);
+  }
+
+  ValueId in_model_type(const Part& part, ValueId master) {
+    const base::DType dtype = old_.values[part.node.inputs.back()].type.dtype;
+    if (dtype == base::DType::f32) return master;
+    return make(ops::Cast{.dtype = dtype}, {master}, new_.values[master].name + ".cast", Tier::host);
+  }
+
+  void put_weight(const Part& part, ValueId weight) {
+    const ValueId target = part_of(part.node.inputs.back(), part);
+    if (!part.whole) replaced_[part.node.outputs.back().index] = part.node.inputs.back();
+    put(weight, target, part.whole ? part.node.outputs.back() : ValueId{});
+  }
+
+  // To where it waits for the next step.
+  void keep(Node node) {
+    const Tier tier = new_.values[node.inputs[1]].tier;
+    if (tier == Tier::disk) node.inputs[0] = near(node.inputs[0]);
+    node.op = ops::Move{.from = tier == Tier::disk ? Tier::host : Tier::device, .to = tier, .into = true};
+    new_.values[node.outputs[0]].tier = tier;
+    add_here(std::move(node));
   }
 
   // Runs the update in the host's memory; master, states, and last the weight in the model's type.
   std::vector<ValueId> update(const Part& part) {
     std::vector<ValueId> inputs{scalars_, part.gradient};
     inputs.insert(inputs.end(), part.near.begin(), part.near.end());
-    const bool copies = has_copy(part.node.op);
-    const bool copies_here = copies && new_.values[part.node.inputs.back()].tier == Tier::host;
-    if (copies_here) inputs.push_back(part_of(part.node.inputs.back(), part));
+    const bool here = copies_here(part);
+    if (here) inputs.push_back(part_of(part.node.inputs.back(), part));
     const std::string name = fmt::format("{}.new", new_.values[part.near[0]].name);
-    std::vector<ValueId> made = make_all(copies_here ? part.node.op : without_copy(part.node.op), inputs, name, Tier::host);
-    if (!copies || copies_here) return made;
-    const base::DType dtype = old_.values[part.node.inputs.back()].type.dtype;
-    made.push_back(dtype == base::DType::f32 ? made[0] : make(ops::Cast{.dtype = dtype}, {made[0]}, name + ".cast", Tier::host));
+    std::vector<ValueId> made = make_all(here ? part.node.op : without_copy(part.node.op), inputs, name, Tier::host);
+    if (has_copy(part.node.op) && !here && !later(part)) made.push_back(in_model_type(part, made[0]));
     return made;
   }
 
@@ -339,10 +429,19 @@ class Offload {
   Graph new_;
   OffloadOptions options_;
   std::vector<Stretch> stretches_;
-  std::vector<std::vector<NodeId>> ready_;  // by stretch: updates that can be made behind it
-  std::set<std::uint32_t> early_;           // old nodes: those updates
-  std::set<std::uint32_t> stay_;            // masters of what is updated on the device
-  Place place_;                             // where what is added belongs
+
+  // What is done behind a stretch before the update's own phase.
+  struct Work {
+    std::vector<NodeId> starts;                  // updates whose weights change later, in a step's first micro-batch
+    std::vector<NodeId> ready;                   // updates
+    std::vector<std::pair<Part, ValueId>> puts;  // weights that may change now, and their masters
+    std::vector<NodeId> waiting;                 // what is kept for the next step
+  };
+  std::vector<Work> work_;                       // by stretch
+  std::map<std::uint32_t, std::size_t> put_at_;  // updated weight -> the stretch behind which it may change
+  std::set<std::uint32_t> early_;                // old nodes that are done so
+  std::set<std::uint32_t> stay_;                 // masters of what is updated on the device
+  Place place_;                                  // where what is added belongs
   std::vector<Group> groups_;
   std::optional<Group> under_way_;             // brought and not yet updated
   std::set<std::uint32_t> seen_;               // views of the update that have been added

@@ -10,6 +10,9 @@
 // State is dealt out tensor by tensor in the order of the forward pass: what stays on the device first, then the host's memory, then the
 // disk. The first blocks' gradients come last and their weights are wanted first, so it is these that nobody should wait for.
 //
+// Updates that are a step late have their gradients when the step begins. The host makes them under the forward and the backward pass; a
+// weight changes when the backward pass has done with it, and the gradient that comes takes the place of the one that was used.
+//
 // It is the last pass over the graph: whatever ranks share out, a rank moves what it updates.
 #pragma once
 

@@ -193,6 +193,7 @@ plan::StreamKind stream_of(const Graph& graph, const Node& node, bool host_besid
   const ops::Op& op = node.op;
   if (const auto* message = std::get_if<ops::Message>(&op)) return message->receive ? plan::StreamKind::receive : plan::StreamKind::send;
   if (const auto* move = std::get_if<ops::Move>(&op)) {
+    if (move->from == move->to) return plan::StreamKind::compute;
     if (move->from == ops::Tier::host) return move->to == ops::Tier::disk ? plan::StreamKind::disk_out : plan::StreamKind::host_in;
     return move->from == ops::Tier::disk ? plan::StreamKind::disk_in : plan::StreamKind::host_out;
   }

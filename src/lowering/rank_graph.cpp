@@ -6,6 +6,7 @@
 #include "lowering/block_chain.h"
 #include "lowering/split_data.h"
 #include "lowering/split_tensor.h"
+#include "lowering/store_activations.h"
 #include "lowering/versions.h"
 #include "strategy/schedules/table.h"
 #include "strategy/stages.h"
@@ -121,6 +122,9 @@ graph::Graph RankGraphs::graph_at(const ProgramSource& source, std::int32_t pipe
   if (splits_backward_) graph = split_backward(graph);
   graph = split_over_data(graph, strategy, own_micro_batches);
   graph::verify(graph, "splitting over the data axis");
+  if (strategy.split_activations && seat.members > 1)
+    graph = store_activations(graph, {.prefetch = 0, .stages = strategy.pipe > 1, .blocks = {}, .among = seat});
+  graph::verify(graph, "sharing out activations");
   return to_slower_tiers(std::move(graph), strategy, own_micro_batches, again_, inputs_.host_beside);
 }
 

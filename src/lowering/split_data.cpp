@@ -145,6 +145,7 @@ class DataSplit {
       map_[index] = new_.add_value(std::move(value));
     }
     if (old_.scalars.valid()) new_.scalars = map_[old_.scalars.index];
+    if (old_.pending.valid()) new_.pending = map_[old_.pending.index];
   }
 
   // ---- nodes
@@ -408,11 +409,12 @@ class DataSplit {
   }
 
   void note_update(const Node& node, const Node& copy) {
-    const auto gradient = gradient_of_.find(node.inputs[1].index);
-    PLIMSOLL_CHECK(gradient != gradient_of_.end(), "an update without a gradient");
-    if (!splits_[gradient->second].split || gathers_weights()) return;
+    if (std::holds_alternative<ops::Move>(node.op)) return;  // of a gradient that waits for the next step
+    const auto found = parameter_of_.find(node.inputs[2].index);
+    PLIMSOLL_CHECK(found != parameter_of_.end(), "an update of no parameter");
+    if (!splits_[found->second].split || gathers_weights()) return;
     // The weight is the first result, or the copy in the compute type, which is the last.
-    const graph::Parameter& parameter = old_.parameters[gradient->second];
+    const graph::Parameter& parameter = old_.parameters[found->second];
     updated_.push_back(parameter.master == parameter.weight ? copy.outputs.front() : copy.outputs.back());
   }
 

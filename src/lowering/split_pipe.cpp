@@ -197,7 +197,8 @@ class PipeSplit {
       made.inputs.pop_back();
     }
     for (ValueId& id : made.inputs) {
-      if (is_scalars(id)) {
+      // Who reads what the host wrote before the step does so wherever it runs, also a second time.
+      if (is_scalars(id) && old_.values[id].role != Role::scalars) {
         id = newest_scalars_;
       } else {
         id = old_.values[id].role == Role::computed ? map_[id.index] : root(id);

@@ -52,6 +52,7 @@ class TensorSplit {
         map_[index] = new_.add_value(root(old_.values[ValueId{index}], placement_[index]));
     }
     if (old_.scalars.valid()) new_.scalars = map_[old_.scalars.index];
+    if (old_.pending.valid()) new_.pending = map_[old_.pending.index];
     for (const Node& node : old_.nodes) {
       if (!unsettled_.empty() && (node.block != beside_.block || node.phase != beside_.phase)) settle_gradients();
       if (reads_complete_sums(node) && side_.valid()) merge_squares(node);

@@ -50,8 +50,10 @@ class SquareEarly {
   }
 
  private:
+  // Those that are kept for the next step are no link of a chain.
   bool makes_scalars(const Node& node) const {
-    return node.outputs.size() == 1 && old_.values[node.outputs[0]].type == ops::step_scalars_type();
+    return !std::holds_alternative<ops::Move>(node.op) && node.outputs.size() == 1 &&
+           old_.values[node.outputs[0]].type == ops::step_scalars_type();
   }
 
   void consider(NodeId id, ValueId chain, bool exchanged) {

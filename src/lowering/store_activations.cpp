@@ -5,6 +5,7 @@
 
 #include "lowering/block_chain.h"
 #include "lowering/stretches.h"
+#include "lowering/tensor_copies.h"
 #include "ops/step_scalars.h"
 
 namespace plimsoll::lowering {
@@ -38,6 +39,7 @@ class Store {
       if (ops::definition_of(node.op).view) base_[node.outputs[0].index] = base_[node.inputs[0].index];
     }
     stretches_ = stretches_of(old);
+    if (options.among) same_ = same_on_tensor_ranks(old);
     find_leaving();
   }
 
@@ -67,7 +69,7 @@ class Store {
         const Node& node = old_.nodes[NodeId{at}];
         for (ValueId id : node.inputs) {
           const std::uint32_t base = base_[id.index].index;
-          if (stretch.phase == Phase::forward) used[base] = index;
+          if (stretch.phase == Phase::forward && !ops::definition_of(node.op).view) used[base] = index;
           if (goes_back(stretch.phase) && wanted[base] == kNobody) wanted[base] = index;
         }
         if (stretch.phase != Phase::forward || ops::definition_of(node.op).view) continue;
@@ -80,6 +82,8 @@ class Store {
       for (std::uint32_t at = stretches_[stretch].begin; at < stretches_[stretch].end; ++at) {
         for (ValueId id : old_.nodes[NodeId{at}].outputs) {
           if (made[id.index] != stretch || wanted[id.index] == kNobody || !may_leave(id, gradients)) continue;
+          // What no other stretch reads may be memory of one call, which has no parts.
+          if (options_.among && (!can_be_shared(id) || used[id.index] <= stretch)) continue;
           all += old_.values[id].type.bytes();
           const bool chosen = !options_.blocks || options_.blocks->contains(stretches_[stretch].block);
           const bool worth =
@@ -99,6 +103,8 @@ class Store {
     const bool result = std::find(old_.results.begin(), old_.results.end(), id) != old_.results.end();
     return !result && !value.all_micro_batches && value.type != ops::step_scalars_type() && !gradients.contains(id) && !is_in_place(id);
   }
+
+  bool can_be_shared(ValueId id) const { return same_[id.index] && old_.values[id].type.shape.elements() % options_.among->members == 0; }
 
   // It lies in the memory of something else that is computed.
   bool is_in_place(ValueId id) const {
@@ -130,12 +136,29 @@ class Store {
       }
     };
     each([&](Leaving& leaving, const std::string& name) {
-      leaving.gone = move(leaving.value, Tier::device, Tier::host, here.block, here.phase, name + ".away");
+      if (options_.among) {
+        leaving.gone = move(own_part(leaving, here), Tier::device, Tier::device, here.block, here.phase, name + ".own");
+      } else {
+        leaving.gone = move(leaving.value, Tier::device, Tier::host, here.block, here.phase, name + ".away");
+      }
     });
     if (options_.tier != Tier::disk) return;
     each([&](Leaving& leaving, const std::string& name) {
       leaving.gone = move(leaving.gone, Tier::host, Tier::disk, here.block, here.phase, name + ".on_disk");
     });
+  }
+
+  ValueId own_part(const Leaving& leaving, const Stretch& here) {
+    const std::int64_t count = old_.values[leaving.value].type.shape.elements() / options_.among->members;
+    const ops::Slice part{.first = count * options_.among->place, .count = count};
+    return new_.add_node(part, {leaving.value}, here.block, here.phase, old_.values[leaving.value].name + ".part")[0];
+  }
+
+  ValueId gathered(const Leaving& leaving, const Stretch& wanted, Phase phase, const std::string& name) {
+    const ops::Collective gather{
+        .kind = ops::CollectiveKind::all_gather, .axis = ops::Axis::tensor, .members = options_.among->members, .tensors = 1};
+    const ValueId flat = new_.add_node(gather, {leaving.gone}, wanted.block, phase, name + ".parts")[0];
+    return new_.add_node(ops::View{.shape = old_.values[leaving.value].type.shape}, {flat}, wanted.block, phase, name + ".back")[0];
   }
 
   bool follows(std::size_t before, std::size_t after) const {
@@ -150,6 +173,10 @@ class Store {
       });
     }
     hop(index, ahead, next_back_, [&](Leaving& leaving, const Stretch& wanted, Phase phase, const std::string& name) {
+      if (options_.among) {
+        leaving.back = gathered(leaving, wanted, phase, name);
+        return;
+      }
       const ValueId from = options_.tier == Tier::disk ? leaving.near : leaving.gone;
       leaving.back = move(from, Tier::host, Tier::device, wanted.block, phase, name + ".back");
     });
@@ -196,6 +223,7 @@ class Store {
   const StoreOptions& options_;
   std::vector<ValueId> base_;  // of a view, what it is a view of
   std::vector<Stretch> stretches_;
+  std::vector<bool> same_;        // values that all tensor ranks have, where they share them out
   std::vector<Leaving> leaving_;  // in the order in which they are made
   std::map<std::uint32_t, std::size_t> leaving_of_;
   std::map<std::uint32_t, ValueId> views_;  // old view -> the same of what is back

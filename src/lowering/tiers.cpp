@@ -23,7 +23,7 @@ plan::Tier tier_of(const strategy::TierShare& share) { return share.disk > 0.0 ?
 // What a copy takes to slower tiers, or an update's results to faster ones, is not waited for by whoever made it; nor is the update.
 bool leaves(const Piece& piece) {
   return piece.stream == plan::StreamKind::host_out || piece.stream == plan::StreamKind::disk_out ||
-         piece.stream == plan::StreamKind::host_compute ||
+         (piece.stream == plan::StreamKind::host_compute && piece.turn != graph::Turn::first) ||
          (piece.stream == plan::StreamKind::host_in && (piece.phase == graph::Phase::update || piece.turn == graph::Turn::last));
 }
 
@@ -46,7 +46,7 @@ graph::Graph to_slower_tiers(graph::Graph graph, const strategy::Strategy& strat
                                       .blocks = again.leaving});
   }
   graph::verify(graph, "storing activations");
-  if (has_update(graph) && (offload.gradients.anything() || under_backward)) graph = square_early(graph);
+  if (has_update(graph) && (offload.gradients.anything() || under_backward || graph.pending.valid())) graph = square_early(graph);
   graph::verify(graph, "squaring early");
   if (offload.gradients.anything())
     graph = store_gradients(graph, {.tier = tier_of(offload.gradients), .micro_batches = micro_batches, .stages = stages});
@@ -71,6 +71,7 @@ bool updates_under_backward(const graph::Graph& graph, const strategy::Strategy&
 
 std::string update_note(const graph::Graph& graph, const strategy::Strategy& strategy) {
   if (!strategy.offload.optimizer.anything() || !has_update(graph)) return "";
+  if (graph.pending.valid()) return "the host updates with the gradients of the step before, while the device computes the next ones";
   if (updates_under_backward(graph, strategy)) return "the host updates under the backward pass, behind each block";
   if (needs_verdict(graph)) {
     return "the host updates behind the backward pass: clipping and loss scaling wait for all gradients (\"clip\": 0 without fp16 does "

@@ -50,6 +50,7 @@ struct Training {
   bool accumulates = false;         // more than one micro-batch per step: gradients are summed in f32
   bool segmented = false;           // attention stays within documents; padding exists
   bool fused_head = true;           // head and loss in one pass; not where ranks share out the vocabulary
+  bool delayed = false;             // a step updates with the gradient of the step before it
   bool masters = false;             // a master copy also of weights in f32: where updates are made in another tier
   std::vector<std::string> freeze;  // parameter names or patterns with * that are not trained
 };

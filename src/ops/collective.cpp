@@ -118,7 +118,7 @@ Definition define(const Collective&) { return {.infer = infer_collective, .work 
 
 Definition define(const Message&) { return {.infer = infer_message, .work = collective_work}; }
 
-Definition define(const Move&) { return {.infer = infer_move, .work = collective_work, .aliases = move_aliases}; }
+Definition define(const Move&) { return {.infer = infer_move, .work = collective_work, .aliases = move_aliases, .place = place_alike<1>}; }
 
 Definition define(const View&) { return {.infer = infer_view, .work = no_work, .aliases = view_aliases, .view = true}; }
 

@@ -152,8 +152,26 @@ std::vector<std::string> reasons_against(const Strategy& strategy) {
   against(strategy.pipe > 1 && (strategy.recompute == Recompute::optimal || strategy.recompute_every > 1),
           "\"recompute\" over several blocks at once cannot be cut into pipeline stages; use \"full\" with \"recompute_every\": 1, or "
           "\"selective\"");
+  against(strategy.split_activations && strategy.tensor == 1,
+          "\"split_activations\" is true, but the tensor axis has one rank; use false, or a larger \"tensor\"");
+  against(strategy.split_activations && strategy.sequence_parallel,
+          "\"split_activations\" is true, but with \"sequence_parallel\" no tensor rank has what others have; use one of them");
+  against(strategy.split_activations && strategy.recompute == Recompute::optimal,
+          "\"split_activations\" is true, but \"recompute\": \"optimal\" counts activations as whole; use \"full\" or \"selective\"");
   add_tier_reasons(strategy, reasons);
-  against(strategy.delayed_update, "\"delayed_update\" is true, but updates run inside the step; use false");
+  against(strategy.delayed_update && !strategy.offload.optimizer.anything(),
+          "\"delayed_update\" is true, but updates on the device have nothing to run under; use \"offload.optimizer\": \"host\", or false");
+  against(
+      strategy.delayed_update && strategy.offload.optimizer.anything() &&
+          strategy.offload.optimizer.host + strategy.offload.optimizer.disk < 1.0 - 1e-9,
+      "\"delayed_update\" is true, but the device updates its share of \"offload.optimizer\" inside the step; use shares of \"host\" and "
+      "\"disk\" that are all of it");
+  against(strategy.delayed_update && strategy.offload.gradients.anything(),
+          "\"delayed_update\" keeps gradients where the optimizer state is until the next step; use \"offload.gradients\": \"none\"");
+  against(
+      strategy.delayed_update && strategy.pipe > 1,
+      "\"delayed_update\" is true, but the stages of a pipeline wait for each other's updates; use \"pipe\": 1, or a schedule without a "
+      "flush such as \"2bw\"");
   return reasons;
 }
 

@@ -64,6 +64,7 @@ struct Strategy {
   Recompute recompute = Recompute::none;
   std::int64_t recompute_every = 1;  // full: the inputs of every so many blocks are kept
   double recompute_memory = 0.0;     // optimal: share of the activation memory it may use; zero: what the device's limit leaves
+  bool split_activations = false;    // tensor ranks keep a part each of the activations that all of them have
   Offload offload;
 
   // when

@@ -109,6 +109,7 @@ SessionOptions settle(SessionOptions options) {
   // An update that is made elsewhere than where the weights are needs what it updates beside it.
   const strategy::Offload& offload = options.strategy.offload;
   if (offload.optimizer.anything() && offload.optimizer != offload.params) options.training.masters = true;
+  options.training.delayed = options.strategy.delayed_update;
   return options;
 }
 

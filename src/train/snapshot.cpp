@@ -12,6 +12,7 @@ namespace plimsoll::train {
 namespace {
 
 constexpr std::string_view kScalars = "step_scalars";
+constexpr std::string_view kPendingScalars = "pending_step_scalars";  // of updates that are a step late
 
 using Index = std::unordered_map<std::string, std::size_t>;     // by buffer name
 using Moments = std::unordered_map<std::string, std::int32_t>;  // by buffer name
@@ -33,6 +34,10 @@ std::vector<Stored> stored_buffers(const Session& session) {
   }
   const graph::Value& scalars = graph.values[graph.scalars];
   stored.push_back({std::string(kScalars), scalars.name, scalars.type});
+  if (graph.pending.valid()) {
+    const graph::Value& pending = graph.values[graph.pending];
+    stored.push_back({std::string(kPendingScalars), pending.name, pending.type});
+  }
   return stored;
 }
 

@@ -92,6 +92,7 @@ constexpr Sample kSamples[] = {
     {"strategy.recompute", "full"},
     {"strategy.recompute_every", "3"},
     {"strategy.recompute_memory", "0.5"},
+    {"strategy.split_activations", "true"},
     {"strategy.offload.optimizer", "host"},
     {"strategy.offload.gradients", "disk"},
     {"strategy.offload.params", "{\"host\": 0.25}", "gpt2", "{\"host\":0.25,\"disk\":0.0}"},

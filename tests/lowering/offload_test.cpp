@@ -17,7 +17,7 @@ namespace {
 
 ops::KernelChoice stand_in(const ops::KernelQuery& query) { return {fmt::format("{}.stand-in", ops::name_of(query.op)), 0}; }
 
-graph::Graph graph_of(model::Precision precision, std::int64_t layers, double clip = 1.0) {
+graph::Graph graph_of(model::Precision precision, std::int64_t layers, double clip = 1.0, bool delayed = false) {
   model::Model model = model::family_defaults(model::Family::gpt2);
   model.layers = layers;
   model.width = 24;
@@ -31,13 +31,15 @@ graph::Graph graph_of(model::Precision precision, std::int64_t layers, double cl
   training.micro_batch = {.samples = 2, .sequence = 8};
   training.masters = true;
   training.optimizer.clip = clip;
+  training.delayed = delayed;
   return graph::training_graph(model, training);
 }
 
 plan::Plan plan_of(model::Precision precision, std::int64_t layers = 3, strategy::TierShare optimizer = {.host = 1.0},
-                   bool host_beside = false, double clip = 1.0) {
-  const graph::Graph graph = graph_of(precision, layers, clip);
+                   bool host_beside = false, double clip = 1.0, bool delayed = false) {
+  const graph::Graph graph = graph_of(precision, layers, clip, delayed);
   strategy::Strategy strategy;
+  strategy.delayed_update = delayed;
   strategy.offload.optimizer = optimizer;
   return lower({.model = "small",
                 .programs = {{"train", graph, 1}},
@@ -147,6 +149,28 @@ TEST(Offload, UpdatesThatWaitForTheNormComeInTheOrderOfTheNextForwardPass) {
   }
   EXPECT_EQ(order, (std::vector<std::string>{"embed.update", "blocks.0.update", "blocks.1.update", "blocks.2.update", "blocks.3.update",
                                              "head.update"}));
+}
+
+// Updates that are a step late run under both passes: some have been issued when the loss is known, the last before the backward pass is
+// over, each before its gradient comes. None waits for a norm.
+TEST(Offload, UpdatesThatAreAStepLateRunUnderBothPasses) {
+  const plan::Plan plan = plan_of(model::Precision::bf16, 12, {.host = 1.0}, true, 1.0, true);
+  const std::vector<std::string> found = plan::problems(plan);
+  ASSERT_TRUE(found.empty()) << found.front();
+  const std::int32_t head = moment_of(plan, plan::StreamKind::compute, "head.forward");
+  const std::int32_t last = moment_of(plan, plan::StreamKind::compute, "embed.backward");
+  std::int64_t under_forward = 0;  // elements
+  std::int64_t under_backward = 0;
+  for (const plan::Call& call : stream_of(plan, plan::StreamKind::host_compute).calls) {
+    for (const plan::Instruction& instruction : plan.procedures[call.procedure].instructions) {
+      const auto& compute = std::get<plan::Compute>(instruction);
+      if (!std::holds_alternative<ops::AdamUpdate>(compute.op)) continue;
+      EXPECT_LT(call.moment, last);
+      (call.moment < head ? under_forward : under_backward) += compute.outputs[0].type.shape.elements();
+    }
+  }
+  const double share = static_cast<double>(under_forward) / static_cast<double>(under_forward + under_backward);
+  EXPECT_NEAR(share, 1.0 / 3.0, 0.1);
 }
 
 // Gradients on the device are gone with their updates, and in the host's memory there are those of two blocks, however many there are.

@@ -2,9 +2,9 @@
 // host is another processor than the device. Every bit is that of everything on the device.
 #include <gtest/gtest.h>
 
-#include "executor/cpu/cpu_backend.h"
 #include "io/temporary_folder.h"
 #include "ranks/compare.h"
+#include "ranks/device_beside.h"
 #include "ranks/layouts.h"
 
 namespace plimsoll::ranks {
@@ -12,18 +12,6 @@ namespace {
 
 using model::Family;
 using model::Precision;
-
-// This machine's processor as a device beside the host: plans have a stream for what the host computes.
-class DeviceBeside final : public executor::Backend {
- public:
-  std::string_view name() const override { return "beside"; }
-  ops::KernelChoice choose(const ops::KernelQuery& query) const override { return executor::cpu_backend().choose(query); }
-  std::optional<std::string> why_not_here() const override { return std::nullopt; }
-  executor::DeviceMemory memory(std::int32_t rank) const override { return executor::cpu_backend().memory(rank); }
-  std::unique_ptr<executor::Executor> make_executor(const plan::Plan& plan, const executor::ExecutorOptions& options) const override {
-    return executor::cpu_backend().make_executor(plan, options);
-  }
-};
 
 struct Case {
   const char* name;

@@ -125,6 +125,37 @@ TEST(Recompute, ZeroThreeGathersNoMoreThanBefore) {
   EXPECT_EQ(train(task_of(mix), layout).sent, kept.sent);
 }
 
+// ZeRO-R: of the inputs of blocks, which all tensor ranks have, each keeps a part.
+TEST(Recompute, TensorRanksKeepPartsOfWhatAllHave) {
+  for (const std::int64_t tensor : {2, 4}) {
+    for (const std::int64_t pipe : {1, 2}) {
+      Task task{.model = small_model(tensor == 2 ? Family::gpt2 : Family::llama), .samples = 4, .steps = 2};
+      task.model.layers = 8;
+      task.model.kv_heads = 4;
+      task.model.dropout = 0.1;
+      Layout layout{.strategy = {}, .micro = 4 / pipe};
+      layout.strategy.tensor = tensor;
+      layout.strategy.pipe = pipe;
+      for (const Recompute recompute : {Recompute::none, Recompute::full}) {
+        layout.strategy.recompute = recompute;
+        layout.strategy.split_activations = false;
+        const Outcome whole = train(task, layout);
+        layout.strategy.split_activations = true;
+        const Outcome parts = train(task, layout);
+        expect_same(parts, whole);
+        EXPECT_LT(parts.activations, whole.activations) << "tensor " << tensor << " pipe " << pipe;
+        // What is kept between the passes is inputs of blocks alone: those of half the blocks more or less show the share that is left.
+        if (recompute != Recompute::full || pipe > 1) continue;
+        Task shallow = task;
+        shallow.model.layers = 4;
+        const Outcome shallow_parts = train(shallow, layout);
+        const std::int64_t inputs = 4 * 4 * kSequence * 64 * 4;  // of four blocks: samples x sequence x width x f32
+        EXPECT_LE(parts.activations - shallow_parts.activations, inputs / tensor + 4096);
+      }
+    }
+  }
+}
+
 // A limit of the arena holds to the byte, and the least that is possible is named where it cannot.
 TEST(Recompute, FitsTheLimitOrSaysWhatItNeeds) {
   const Mix mix{"", Family::gpt2};

@@ -2,6 +2,7 @@
 #include <algorithm>
 
 #include "graph/passes/passes.h"
+#include "ops/step_scalars.h"
 
 namespace plimsoll::graph {
 
@@ -60,6 +61,22 @@ std::vector<Parameter*> in_block_order(Graph& graph) {
   return trained;
 }
 
+// Where updates are a step late: the gradient waits beside the state of the optimizer, and what it is to be applied with in scalars of its
+// own. Both are zeros at first, an update that changes nothing.
+ValueId add_pending(Graph& graph, const Parameter& parameter) {
+  const Value& weight = graph.values[parameter.weight];
+  return graph.add_value({.name = parameter.name + ".pending",
+                          .type = graph.values[parameter.gradient].type,
+                          .role = Role::state,
+                          .block = weight.block,
+                          .init = {.kind = Init::Kind::zeros}});
+}
+
+void keep_for_next_step(Graph& graph, ValueId value, ValueId pending, BlockId block) {
+  graph.add_node(ops::Move{.from = ops::Tier::device, .to = ops::Tier::device, .into = true}, {value, pending}, block, Phase::update,
+                 graph.values[pending].name + ".put");
+}
+
 }  // namespace
 
 void append_update(Graph& graph, const model::Training& training) {
@@ -78,16 +95,31 @@ void append_update(Graph& graph, const model::Training& training) {
   }
   scalars = graph.add_node(ops::PrepareUpdate{.clip = optimizer.clip, .check_finite = scales}, {scalars}, step, Phase::verdict,
                            "scalars.verdict")[0];
+  if (training.delayed) {
+    graph.pending = graph.add_value({.name = "scalars.pending",
+                                     .type = ops::step_scalars_type(),
+                                     .role = Role::state,
+                                     .block = step,
+                                     .init = {.kind = Init::Kind::zeros}});
+  }
   for (Parameter* parameter : trained) {
     add_roots(graph, *parameter, training);
-    const Value& weight = graph.values[parameter->weight];
     const bool copy = parameter->master != parameter->weight;
     std::vector<ValueId> inputs{scalars, parameter->gradient, parameter->master};
     inputs.insert(inputs.end(), parameter->states.begin(), parameter->states.end());
     if (copy) inputs.push_back(parameter->weight);
+    if (training.delayed) {
+      inputs[0] = graph.pending;
+      inputs[1] = add_pending(graph, *parameter);
+      parameter->states.push_back(inputs[1]);
+    }
+    const Value& weight = graph.values[parameter->weight];
     const std::string name = parameter->name + ".updated";
-    graph.add_node(update_op(optimizer, weight.type.shape.rank() >= 2, copy), inputs, weight.block, Phase::update, name);
+    const BlockId block = weight.block;
+    graph.add_node(update_op(optimizer, weight.type.shape.rank() >= 2, copy), inputs, block, Phase::update, name);
+    if (training.delayed) keep_for_next_step(graph, parameter->gradient, parameter->states.back(), block);
   }
+  if (training.delayed) keep_for_next_step(graph, scalars, graph.pending, step);
   const model::LossScaling& scaling = training.loss_scaling;
   graph.add_node(ops::FinishStep{.dynamic = scales, .window = scaling.window, .hysteresis = scaling.hysteresis, .minimum = scaling.minimum},
                  {scalars}, step, Phase::finish, "scalars.finished");
