@@ -78,7 +78,7 @@ void plan_command(const PlanOptions& options) {
   plan::verify(plan, "lowering");
   const train::Capacity capacity = train::capacity_of(run);
   if (!options.out.empty()) {
-    io::replace_file(file_system, options.out, io::as_bytes(base::write_json(plan::to_json(plan)) + "\n"));
+    io::replace_file(file_system, options.out, io::as_bytes(plan::to_text(plan) + "\n"));
   }
   if (!options.html.empty()) write_page(file_system, options.html, plan, capacity);
   if (options.run.json) {

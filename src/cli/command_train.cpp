@@ -81,7 +81,7 @@ bool uses_tiers(const plan::Program& program) {
 void store_description(io::FileSystem& file_system, const config::Run& run, const plan::Plan& plan) {
   io::replace_file(file_system, run.out + "/run.json",
                    io::as_bytes(base::write_json(config::to_json(run), base::JsonLayout::pretty) + "\n"));
-  io::replace_file(file_system, run.out + "/plan.json", io::as_bytes(base::write_json(plan::to_json(plan)) + "\n"));
+  io::replace_file(file_system, run.out + "/plan.json", io::as_bytes(plan::to_text(plan) + "\n"));
 }
 
 // A page that cannot be written is told of, and the training is as good as without it.

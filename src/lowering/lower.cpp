@@ -30,9 +30,6 @@ using base::Bytes;
 using plan::BufferId;
 using plan::BufferKind;
 
-// Smaller buffers are copied on their way to a drive: a page for each would be more than they are.
-constexpr Bytes kLeastPaged{64 * 1024};
-
 // Procedures that do the same are one.
 class Procedures {
  public:
@@ -286,29 +283,18 @@ class ClassLowering {
     }
     const bool drives = std::any_of(rank_class_.buffers.begin(), rank_class_.buffers.end(),
                                     [](const plan::Buffer& buffer) { return buffer.tier == plan::Tier::disk; });
-    // What comes from a drive or goes to one needs no copy on the way if it starts at a page.
-    const auto is_paged = [&](const plan::Buffer& buffer) { return tier == plan::Tier::host && drives && buffer.bytes >= kLeastPaged; };
     Bytes arena = persistent;
     for (std::int32_t program = 0; program < static_cast<std::int32_t>(rank_class_.programs.size()); ++program) {
-      Bytes begin = persistent;
-      for (const bool paged : {true, false}) {
-        const Bytes alignment = paged ? plan::alignment_of(plan::Tier::disk) : plan::alignment_of(tier);
-        std::vector<Lifetime> lifetimes;
-        std::vector<plan::Buffer*> owners;
-        for (plan::Buffer& buffer : rank_class_.buffers) {
-          if (buffer.program != program || buffer.tier != tier || is_paged(buffer) != paged) continue;
-          lifetimes.push_back({buffer.bytes, buffer.first, buffer.last});
-          owners.push_back(&buffer);
-        }
-        if (owners.empty()) continue;
-        begin = base::round_up(begin, alignment);
-        const Layout layout = assign_offsets(lifetimes, alignment);
-        for (std::size_t index = 0; index < owners.size(); ++index) {
-          owners[index]->offset = begin + layout.offsets[index];
-          arena = std::max(arena, owners[index]->offset + base::round_up(owners[index]->bytes, plan::alignment_of(tier)));
-        }
-        begin += layout.total;
+      std::vector<Lifetime> lifetimes;
+      std::vector<plan::Buffer*> owners;
+      for (plan::Buffer& buffer : rank_class_.buffers) {
+        if (buffer.program != program || buffer.tier != tier) continue;
+        lifetimes.push_back({buffer.bytes, buffer.first, buffer.last});
+        owners.push_back(&buffer);
       }
+      const Layout layout = lay_out(lifetimes, tier, persistent, drives);
+      for (std::size_t index = 0; index < owners.size(); ++index) owners[index]->offset = layout.offsets[index];
+      arena = std::max(arena, layout.total);
     }
     rank_class_.arena[static_cast<std::size_t>(tier)] = arena;
   }

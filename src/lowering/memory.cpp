@@ -16,6 +16,9 @@ using base::Bytes;
 
 constexpr std::size_t kFewLifetimes = 8192;
 
+// Smaller buffers are copied on their way to a drive: a page for each would be more than they are.
+constexpr Bytes kLeastPaged{64 * 1024};
+
 struct Placed {
   Bytes begin;
   Bytes end;
@@ -140,6 +143,31 @@ Layout assign_offsets(const std::vector<Lifetime>& given, Bytes alignment) {
   }
   best.peak = peak;
   return best;
+}
+
+Layout lay_out(const std::vector<Lifetime>& lifetimes, plan::Tier tier, Bytes persistent, bool drives) {
+  Layout all{.offsets = std::vector<Bytes>(lifetimes.size()), .total = persistent, .peak = {}};
+  Bytes begin = persistent;
+  for (const bool paged : {true, false}) {
+    const Bytes alignment = plan::alignment_of(paged ? plan::Tier::disk : tier);
+    std::vector<Lifetime> some;
+    std::vector<std::size_t> which;
+    for (std::size_t index = 0; index < lifetimes.size(); ++index) {
+      if ((tier == plan::Tier::host && drives && lifetimes[index].bytes >= kLeastPaged) != paged) continue;
+      some.push_back(lifetimes[index]);
+      which.push_back(index);
+    }
+    if (some.empty()) continue;
+    begin = base::round_up(begin, alignment);
+    const Layout layout = assign_offsets(some, alignment);
+    for (std::size_t index = 0; index < some.size(); ++index) {
+      const Bytes offset = all.offsets[which[index]] = begin + layout.offsets[index];
+      all.total = std::max(all.total, offset + base::round_up(some[index].bytes, plan::alignment_of(tier)));
+    }
+    begin += layout.total;
+    all.peak += layout.peak;
+  }
+  return all;
 }
 
 }  // namespace plimsoll::lowering

@@ -5,6 +5,7 @@
 #include <vector>
 
 #include "base/bytes.h"
+#include "plan/plan.h"
 
 namespace plimsoll::lowering {
 
@@ -23,5 +24,9 @@ struct Layout {
 // Two lifetimes that share a moment never share a byte. Offsets are multiples of the alignment; sizes are rounded up to
 // it. Deterministic. Tries several orders of placement and keeps the smallest result.
 Layout assign_offsets(const std::vector<Lifetime>& lifetimes, base::Bytes alignment);
+
+// The same in the arena of a tier, behind what is kept for ever; `total` is then the end of the arena. Where there is a drive (`drives`),
+// larger buffers in the host's memory start at pages: what comes from a drive or goes to one then needs no copy on the way.
+Layout lay_out(const std::vector<Lifetime>& lifetimes, plan::Tier tier, base::Bytes persistent, bool drives);
 
 }  // namespace plimsoll::lowering

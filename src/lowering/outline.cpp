@@ -109,7 +109,9 @@ class Lives {
         lifetimes.push_back({life.bytes, life.first, life.last});
       }
     }
-    return persistent + (laid_out ? assign_offsets(lifetimes, plan::alignment_of(tier)).total : most_alive(lifetimes, tier, moments));
+    if (!laid_out) return persistent + most_alive(lifetimes, tier, moments);
+    const bool drives = std::any_of(lives_.begin(), lives_.end(), [](const Life& life) { return life.tier == plan::Tier::disk; });
+    return lay_out(lifetimes, tier, persistent, drives).total;
   }
 
  private:

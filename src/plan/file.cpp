@@ -4,6 +4,7 @@
 #include <charconv>
 #include <functional>
 #include <optional>
+#include <utility>
 
 #include "base/error.h"
 #include "plan/verify.h"
@@ -94,15 +95,6 @@ Json call_json(const Call& call) {
                        {"signals", id_json(call.signals)}});
 }
 
-Json program_json(const Program& program) {
-  return Json::object({{"name", program.name},
-                       {"micro_batches", program.micro_batches},
-                       {"tokens", program.tokens},
-                       {"streams", list_json<Stream>(program.streams, [](const Stream& stream) {
-                          return Json::object({{"kind", name_of(stream.kind)}, {"calls", list_json<Call>(stream.calls, call_json)}});
-                        })}});
-}
-
 Json shape_json(const base::Shape& shape) {
   Json::Array dims;
   for (std::int64_t extent : shape.dims()) dims.push_back(Json(extent));
@@ -133,14 +125,47 @@ Json buffer_json(const Buffer& buffer) {
                        {"part", part_json(buffer.part)}});
 }
 
-Json class_json(const RankClass& rank_class) {
+// ---- text
+// Of a large plan a tree of everything takes ten times the memory of its text, beside a run's arenas: lists are written item by item.
+
+// An object that goes on: what follows it closes it.
+std::string open_object(const Json& fields) {
+  std::string text = base::write_json(fields);
+  text.pop_back();
+  return text;
+}
+
+template <typename Items, typename Write>
+void append_list(std::string& text, std::string_view name, const Items& items, const Write& write) {
+  text += fmt::format(",\"{}\":[", name);
+  bool first = true;
+  for (const auto& item : items) {
+    if (!std::exchange(first, false)) text += ',';
+    write(item);
+  }
+  text += ']';
+}
+
+void append(std::string& text, const Program& program) {
+  text += open_object(Json::object({{"name", program.name}, {"micro_batches", program.micro_batches}, {"tokens", program.tokens}}));
+  append_list(text, "streams", program.streams, [&](const Stream& stream) {
+    text += open_object(Json::object({{"kind", name_of(stream.kind)}}));
+    append_list(text, "calls", stream.calls, [&](const Call& call) { text += base::write_json(call_json(call)); });
+    text += '}';
+  });
+  text += '}';
+}
+
+void append(std::string& text, const RankClass& rank_class) {
   Json::Array arenas;
   for (Bytes bytes : rank_class.arena) arenas.push_back(Json(bytes.count));
-  return Json::object({{"name", rank_class.name},
-                       {"ranks", list_json<std::int32_t>(rank_class.ranks, [](const std::int32_t& rank) { return Json(rank); })},
-                       {"arena", Json(std::move(arenas))},
-                       {"buffers", list_json<Buffer>(rank_class.buffers.items(), buffer_json)},
-                       {"programs", list_json<Program>(rank_class.programs, program_json)}});
+  text +=
+      open_object(Json::object({{"name", rank_class.name},
+                                {"ranks", list_json<std::int32_t>(rank_class.ranks, [](const std::int32_t& rank) { return Json(rank); })},
+                                {"arena", Json(std::move(arenas))}}));
+  append_list(text, "buffers", rank_class.buffers, [&](const Buffer& buffer) { text += base::write_json(buffer_json(buffer)); });
+  append_list(text, "programs", rank_class.programs, [&](const Program& program) { append(text, program); });
+  text += '}';
 }
 
 // ---- reading
@@ -329,8 +354,8 @@ RankClass class_from(const Json& json) {
 
 }  // namespace
 
-Json to_json(const Plan& plan) {
-  return Json::object(
+std::string to_text(const Plan& plan) {
+  std::string text = open_object(Json::object(
       {{"plimsoll_plan", kFormat},
        {"model", plan.model},
        {"strategy", plan.strategy},
@@ -339,10 +364,14 @@ Json to_json(const Plan& plan) {
        {"mesh",
         Json::array({plan.mesh.pipe, plan.mesh.data, plan.mesh.tensor, plan.mesh.tied, plan.mesh.data_inner, plan.mesh.tensor_inner})},
        {"places",
-        list_json<Degrees>(plan.mesh.own, [](const Degrees& own) { return Json::array({own.data, own.tensor, own.tensor_inner}); })},
-       {"procedures", list_json<Procedure>(plan.procedures.items(), procedure_json)},
-       {"classes", list_json<RankClass>(plan.classes, class_json)}});
+        list_json<Degrees>(plan.mesh.own, [](const Degrees& own) { return Json::array({own.data, own.tensor, own.tensor_inner}); })}}));
+  append_list(text, "procedures", plan.procedures,
+              [&](const Procedure& procedure) { text += base::write_json(procedure_json(procedure)); });
+  append_list(text, "classes", plan.classes, [&](const RankClass& rank_class) { append(text, rank_class); });
+  return text + "}";
 }
+
+Json to_json(const Plan& plan) { return base::parse_json(to_text(plan), "plan"); }
 
 Plan plan_from_json(const Json& json) {
   const std::int64_t format = json.at("plimsoll_plan").as_integer();

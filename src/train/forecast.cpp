@@ -8,6 +8,7 @@
 #include "plan/waterline.h"
 #include "strategy/legality.h"
 #include "train/setup.h"
+#include "train/this_machine.h"
 
 namespace plimsoll::train {
 
@@ -89,6 +90,7 @@ SessionOptions described_session(const config::Run& run, const cluster::Cluster&
   here.limits.device = here.strategy.recompute == strategy::Recompute::optimal ? cluster.device.memory : Bytes{};
   SessionOptions session = session_options(here, {.train = true, .schedule = options.schedule});
   session.name = describe(run);
+  session.link = bytes_per_operation(cluster, run);
   if (cluster.device.cores > 0) {
     if (session.threads == 0) session.threads = static_cast<int>(std::max<std::int64_t>(1, cluster.device.cores / run.strategy.ranks()));
   } else {

@@ -84,7 +84,7 @@ lowering::LoweringInputs lowering_inputs(const SessionOptions& options, const Gr
                                   .schedule = options.schedule,
                                   .choose = chooser_of(options),
                                   .threads = thread_count(options),
-                                  .link = link_of(backend_of(options)),
+                                  .link = options.link > 0.0 ? options.link : link_of(backend_of(options)),
                                   .host_beside = backend_of(options).name() != executor::cpu_backend().name(),
                                   .device_limit = options.device_limit};
   if (graphs.train) inputs.programs.push_back({"train", *graphs.train, options.micro_batches});
@@ -113,10 +113,11 @@ SessionOptions settle(SessionOptions options) {
   return options;
 }
 
-// Ranks that measured their memory at different moments must still make the same plan: the first rank's limit holds for all.
+// Ranks that measured their machines by themselves must still make the same plan: what the first rank found holds for all.
 void agree_on_limit(SessionOptions& options) {
   const std::unique_ptr<collectives::Group> world = options.transport->make_world("limit");
   world->broadcast(std::as_writable_bytes(std::span(&options.device_limit.count, 1)), base::DType::u8, 0);
+  world->broadcast(std::as_writable_bytes(std::span(&options.link, 1)), base::DType::u8, 0);
 }
 
 // Before anything is planned or allocated.

@@ -43,6 +43,7 @@ struct SessionOptions {
   bool deterministic = true;                                   // same run, same bits; false allows kernels that add in any order
   int threads = 0;                                             // of each rank; 0: the cores of the machine, dealt out evenly
   base::Bytes device_limit = {};                               // of a rank's arena, where the strategy is fitted to it; zero: none
+  double link = 0.0;  // bytes to or from the tier of activations in the time of one floating-point operation; zero: a guess
   std::uint64_t seed = 1;
   bool draw_parameters = true;  // false: whoever makes the session writes every parameter before it runs
   bool train = true;            // which programs to plan

@@ -12,12 +12,15 @@
 #include "executor/cuda/load/cuda_backend.h"
 #include "formats/token_file.h"
 #include "io/files.h"
+#include "io/posix_file_system.h"
 #include "plan/waterline.h"
+#include "storage/disk/block_store.h"
 #include "strategy/legality.h"
 #include "strategy/schedules/csv.h"
 #include "strategy/schedules/table.h"
 #include "strategy/schedules/verify.h"
 #include "train/nearest_fit.h"
+#include "train/this_machine.h"
 
 namespace plimsoll::train {
 
@@ -77,6 +80,12 @@ base::Bytes memory_so_far() {
   struct rusage usage{};
   getrusage(RUSAGE_SELF, &usage);
   return base::Bytes{static_cast<std::int64_t>(usage.ru_maxrss) * 1024};
+}
+
+// What a rank keeps for tensors that cannot go to a drive as they are.
+base::Bytes disk_buffers(const strategy::Offload& offload) {
+  const bool disk = offload.optimizer.disk + offload.gradients.disk + offload.params.disk + offload.activations.disk > 0.0;
+  return disk ? base::Bytes{storage::disk::BlockStoreOptions{}.lanes * storage::disk::BlockStore::kBlock} : base::Bytes{};
 }
 
 std::string count_text(std::int64_t count) {
@@ -168,6 +177,11 @@ base::Bytes arena_limit(const config::Run& run) {
   return base::Bytes{std::max<std::int64_t>(1, room.count / shared_by)};
 }
 
+double link_here(const config::Run& run) {
+  io::PosixFileSystem files;
+  return measured_link(files, run);
+}
+
 }  // namespace
 
 SessionOptions session_options(const config::Run& run, const Programs& programs) {
@@ -191,6 +205,7 @@ SessionOptions session_options(const config::Run& run, const Programs& programs)
           .deterministic = run.deterministic,
           .threads = static_cast<int>(run.threads),
           .device_limit = arena_limit(run),
+          .link = link_here(run),
           .seed = static_cast<std::uint64_t>(run.seed),
           .draw_parameters = programs.draw_parameters,
           .train = programs.train,
@@ -244,7 +259,7 @@ data::BatchView batch_view(Session& session, std::string_view program, std::int3
 }
 
 Capacity capacity_of(const config::Run& run) {
-  const base::Bytes reserve = memory_so_far() + kStillToCome;
+  const base::Bytes reserve = memory_so_far() + kStillToCome + disk_buffers(run.strategy.offload);
   base::Bytes host = run.limits.host;
   std::string host_origin = "\"limits.host\"";
   const base::Bytes disk = run.limits.disk;

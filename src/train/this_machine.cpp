@@ -77,4 +77,29 @@ cluster::Cluster open_cluster(io::FileSystem& file_system, const std::string& na
   return cluster::preset(name);
 }
 
+double bytes_per_operation(const cluster::Cluster& cluster, const config::Run& run) {
+  const base::DType dtype = run.precision == model::Precision::f32    ? base::DType::f32
+                            : run.precision == model::Precision::fp16 ? base::DType::f16
+                                                                      : base::DType::bf16;
+  const auto rate = cluster.device.rates.find(dtype);
+  if (rate == cluster.device.rates.end() || rate->second <= 0.0) return 0.0;
+  double bandwidth = 0.0;
+  for (const cluster::Reach reach : {cluster::Reach::host, cluster::Reach::disk}) {
+    if (reach == cluster::Reach::disk && run.strategy.offload.activations.disk == 0.0) continue;
+    const cluster::Link* link = cluster.find(reach);
+    if (link == nullptr) return 0.0;
+    const double found = link->bandwidth * link->share;
+    bandwidth = bandwidth == 0.0 ? found : std::min(bandwidth, found);
+  }
+  return bandwidth / (rate->second * cluster.device.matrix_share);
+}
+
+double measured_link(io::FileSystem& file_system, const config::Run& run) {
+  if (run.strategy.recompute != strategy::Recompute::optimal || !run.strategy.offload.activations.anything()) return 0.0;
+  const std::optional<cluster::Cluster> measured = calibrated_machine(file_system);
+  const bool processor = backend_of(run).name() == executor::cpu_backend().name();
+  if (!measured || (measured->device.cores > 0) != processor) return 0.0;
+  return bytes_per_operation(*measured, run);
+}
+
 }  // namespace plimsoll::train

@@ -17,4 +17,11 @@ cluster::Cluster open_cluster(io::FileSystem& file_system, const std::string& na
 // apart but not how long they take.
 cluster::Cluster machine_at_a_guess(const config::Run& run, std::int64_t ranks);
 
+// What can go to the tier of the run's activations, or come back, in the time of one floating-point operation: bytes, by the cluster's
+// rates; zero where it has none. That is what recompute and offload are weighed by.
+double bytes_per_operation(const cluster::Cluster& cluster, const config::Run& run);
+
+// The same of this machine, where it was measured and the choice depends on it; else zero.
+double measured_link(io::FileSystem& file_system, const config::Run& run);
+
 }  // namespace plimsoll::train

@@ -11,6 +11,7 @@
 #include "io/posix_file_system.h"
 #include "train/calibrate.h"
 #include "train/forecast.h"
+#include "train/this_machine.h"
 
 namespace plimsoll::train {
 namespace {
@@ -44,6 +45,24 @@ TEST(Calibrate, MeasuresWhatForecastsNeed) {
   const Forecast result = forecast(run, cluster);
   EXPECT_GT(result.result.seconds, 1e-5);
   EXPECT_LT(result.result.seconds, 100.0);
+}
+
+// Recompute and offload are weighed by what the link carries while the device computes: of the slowest link on the way.
+TEST(Link, IsBytesInTheTimeOfOneOperation) {
+  cluster::Cluster cluster;
+  cluster.device.rates = {{base::DType::f32, 1e12}, {base::DType::bf16, 4e12}};
+  cluster.device.matrix_share = 0.5;
+  cluster.links = {{.name = "host", .reach = cluster::Reach::host, .bandwidth = 10e9, .share = 0.8},
+                   {.name = "disk", .reach = cluster::Reach::disk, .bandwidth = 2e9}};
+  config::Run run;
+  run.precision = model::Precision::f32;
+  EXPECT_DOUBLE_EQ(bytes_per_operation(cluster, run), 8e9 / 0.5e12);
+  run.precision = model::Precision::bf16;
+  EXPECT_DOUBLE_EQ(bytes_per_operation(cluster, run), 8e9 / 2e12);
+  run.strategy.offload.activations.disk = 1.0;
+  EXPECT_DOUBLE_EQ(bytes_per_operation(cluster, run), 2e9 / 2e12);
+  cluster.links.clear();
+  EXPECT_EQ(bytes_per_operation(cluster, run), 0.0);
 }
 
 }  // namespace
