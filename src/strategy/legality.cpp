@@ -162,8 +162,7 @@ std::vector<std::string> reasons_against(const Strategy& strategy) {
   against(strategy.delayed_update && !strategy.offload.optimizer.anything(),
           "\"delayed_update\" is true, but updates on the device have nothing to run under; use \"offload.optimizer\": \"host\", or false");
   against(
-      strategy.delayed_update && strategy.offload.optimizer.anything() &&
-          strategy.offload.optimizer.host + strategy.offload.optimizer.disk < 1.0 - 1e-9,
+      strategy.delayed_update && is_part(strategy.offload.optimizer),
       "\"delayed_update\" is true, but the device updates its share of \"offload.optimizer\" inside the step; use shares of \"host\" and "
       "\"disk\" that are all of it");
   against(strategy.delayed_update && strategy.offload.gradients.anything(),
