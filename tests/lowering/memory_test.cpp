@@ -53,6 +53,29 @@ TEST(Memory, NestedLifetimesReachTheLowerBound) {
   EXPECT_EQ(layout.total, layout.peak);
 }
 
+// Where there is a drive, what is large enough to go there as it is starts at a page of the host's memory; elsewhere nothing changes.
+TEST(Memory, LargeBuffersInTheHostsMemoryStartAtPages) {
+  std::mt19937 random(8);
+  for (int round = 0; round < 50; ++round) {
+    std::vector<Lifetime> lifetimes;
+    for (int index = 0; index < 40; ++index) {
+      const int first = std::uniform_int_distribution<int>(0, 40)(random);
+      const int last = first + std::uniform_int_distribution<int>(0, 20)(random);
+      lifetimes.push_back({base::Bytes{std::uniform_int_distribution<int>(0, 200'000)(random)}, first, last});
+    }
+    const base::Bytes persistent{64 * std::uniform_int_distribution<int>(0, 1000)(random)};
+    const Layout layout = lay_out(lifetimes, plan::Tier::host, persistent, true);
+    expect_sound(lifetimes, layout, base::Bytes{64});
+    for (std::size_t index = 0; index < lifetimes.size(); ++index) {
+      EXPECT_GE(layout.offsets[index], persistent);
+      const bool paged = layout.offsets[index].count % 4096 == 0;
+      EXPECT_TRUE(paged || lifetimes[index].bytes.count < 65'536);
+    }
+    const Layout plain = lay_out(lifetimes, plan::Tier::host, base::Bytes{0}, false);
+    EXPECT_EQ(plain.offsets, assign_offsets(lifetimes, base::Bytes{64}).offsets);
+  }
+}
+
 TEST(Memory, IsDeterministic) {
   std::vector<Lifetime> lifetimes;
   for (int index = 0; index < 50; ++index) lifetimes.push_back({base::Bytes{(index * 37) % 11 * 100}, index % 7, index % 7 + index % 5});
