@@ -73,6 +73,20 @@ TEST_P(TiersOfAGpu, HaveTheBitsOfTheDeviceAlone) {
   }
 }
 
+// Updates a step late: the same bits from whatever tier, and what the processor trains.
+TEST_P(TiersOfAGpu, DelayedUpdatesAreTheProcessors) {
+  const strategy::TierShare none{};
+  Layout late = layout({{.host = 1.0}, none, none, none});
+  late.strategy.delayed_update = true;
+  const Outcome host = train(task(), late);
+  Task on_processor = task();
+  on_processor.backend = nullptr;
+  expect_close(host, train(on_processor, late), tolerance(GetParam().precision));
+  late.strategy.offload = {{.host = 0.5, .disk = 0.5}, none, {.host = 1.0}, none};
+  SCOPED_TRACE(strategy::describe(late.strategy));
+  expect_same_bits(train(task(), late), host);
+}
+
 // A drive that fails under a running GPU: the run ends with what happened and where, and nobody waits for ever.
 TEST(DriveOfAGpu, ThatFailsEndsTheRun) {
   using io::FaultKind;
