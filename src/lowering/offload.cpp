@@ -131,7 +131,7 @@ class Offload {
       if (!work.puts.empty() || !work.waiting.empty())
         place_ = {
             .block = stretch.block, .phase = stretch.phase, .turn = graph::runs_per_micro_batch(stretch.phase) ? Turn::last : Turn::each};
-      for (const auto& [part, master] : work.puts) put_weight(part, in_model_type(part, master));
+      for (const auto& [part, weight] : work.puts) put_weight(part, weight);
       for (NodeId node : work.waiting) keep(old_.nodes[node]);
     }
     return std::move(new_);
@@ -368,7 +368,7 @@ class Offload {
     for (std::size_t index = 0; index < group.parts.size(); ++index) {
       const Part& part = group.parts[index];
       if (has_copy(part.node.op) && !copies_here(part) && !later(part)) put_weight(part, made[index].back());
-      if (later(part)) work_[*later(part)].puts.emplace_back(part, made[index][0]);
+      if (later(part)) work_[*later(part)].puts.emplace_back(part, made[index].back());
     }
     for (const Node& node : group.after) add_here(node);
   }
@@ -411,7 +411,10 @@ class Offload {
     if (here) inputs.push_back(part_of(part.node.inputs.back(), part));
     const std::string name = fmt::format("{}.new", new_.values[part.near[0]].name);
     std::vector<ValueId> made = make_all(here ? part.node.op : without_copy(part.node.op), inputs, name, Tier::host);
-    if (has_copy(part.node.op) && !here && !later(part)) made.push_back(in_model_type(part, made[0]));
+    if (!has_copy(part.node.op) || here) return made;
+    // With the update it is one pass over the host's memory, also where the device takes it later in the step.
+    made.push_back(in_model_type(part, made[0]));
+    if (later(part) && made.back() != made[0]) new_.values[made.back()].all_micro_batches = true;
     return made;
   }
 
@@ -434,7 +437,7 @@ class Offload {
   struct Work {
     std::vector<NodeId> starts;                  // updates whose weights change later, in a step's first micro-batch
     std::vector<NodeId> ready;                   // updates
-    std::vector<std::pair<Part, ValueId>> puts;  // weights that may change now, and their masters
+    std::vector<std::pair<Part, ValueId>> puts;  // weights that may change now, and what they become
     std::vector<NodeId> waiting;                 // what is kept for the next step
   };
   std::vector<Work> work_;                       // by stretch
