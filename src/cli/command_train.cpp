@@ -84,11 +84,13 @@ void store_description(io::FileSystem& file_system, const config::Run& run, cons
   io::replace_file(file_system, run.out + "/plan.json", io::as_bytes(plan::to_text(plan) + "\n"));
 }
 
+std::string page_path(const config::Run& run) { return run.out + "/page.html"; }
+
 // A page that cannot be written is told of, and the training is as good as without it.
 void store_page(io::FileSystem& file_system, const TrainOptions& options, const TrainedRun& trained) {
   try {
     const std::string page = train_page(file_system, trained);
-    io::replace_file(file_system, trained.run.out + "/page.html", io::as_bytes(page));
+    io::replace_file(file_system, page_path(trained.run), io::as_bytes(page));
     if (!options.html.empty()) io::replace_file(file_system, options.html, io::as_bytes(page));
   } catch (const base::Error& error) {
     fmt::print(stderr, "no page was written: {}\n", error.what());
@@ -132,6 +134,7 @@ void train_rank(const TrainOptions& options, const Decided& decided, collectives
     lock = io::FolderLock::take(run.out);
     if (!lock)
       base::bad_input("'{}' is in use by another training; give this run a folder of its own (\"out\"), or wait for that one", run.out);
+    io::clear_leftover(file_system, page_path(run));  // a run that has ended does not write it again
   }
 
   std::shared_ptr<io::File> metrics_file;  // outlives the saves, which sync it

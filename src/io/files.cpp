@@ -52,6 +52,8 @@ std::string read_to_end(const File& file, std::int64_t limit) {
   }
 }
 
+Path beside_of(Path path) { return path += ".tmp"; }
+
 }  // namespace
 
 std::span<const std::byte> as_bytes(std::string_view text) { return std::as_bytes(std::span(text.data(), text.size())); }
@@ -66,10 +68,14 @@ std::string read_text(FileSystem& file_system, const Path& path, std::int64_t li
   return text;
 }
 
+void clear_leftover(FileSystem& file_system, const Path& path) {
+  const Path beside = beside_of(path);
+  if (file_system.status(beside)) file_system.remove(beside);
+}
+
 void replace_file(FileSystem& file_system, const Path& path, std::span<const std::byte> content) {
-  Path beside = path;
-  beside += ".tmp";
-  if (file_system.status(beside)) file_system.remove(beside);  // left by a crash
+  const Path beside = beside_of(path);
+  clear_leftover(file_system, path);
   try {
     File file(file_system, beside, OpenMode::create);
     file.write_at(0, content);

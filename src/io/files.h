@@ -19,6 +19,8 @@ std::string read_text(FileSystem& file_system, const Path& path, std::int64_t li
 
 // The new content under the same name, durably, or the old content: written beside, synced, renamed, folder synced.
 void replace_file(FileSystem& file_system, const Path& path, std::span<const std::byte> content);
+// What a crash while the file was replaced left beside it; whoever replaces it again clears it too.
+void clear_leftover(FileSystem& file_system, const Path& path);
 
 void make_directories(FileSystem& file_system, const Path& path);  // with parents; fine when they exist
 
