@@ -9,6 +9,7 @@
 #include <tuple>
 
 #include "base/error.h"
+#include "base/parallel.h"
 #include "base/random.h"
 #include "cluster/file.h"
 #include "collectives/local/threads.h"
@@ -27,7 +28,7 @@ using cluster::Sample;
 
 constexpr std::int64_t kLargestFile = std::int64_t{64} << 20;
 constexpr std::size_t kCopied = std::size_t{64} << 20;
-constexpr std::size_t kOnDisk = std::size_t{128} << 20;
+constexpr std::size_t kOnDisk = std::size_t{512} << 20;
 constexpr std::size_t kDiskBlock = std::size_t{8} << 20;
 constexpr int kSteps = 3;  // of a model; the first is not counted
 constexpr int kPasses = 2;
@@ -234,27 +235,26 @@ double copy_rate() {
   return static_cast<double>(kCopied) / median(seconds);
 }
 
-// Bytes a second of writing and reading by turns.
+// Bytes a second of writing and reading at once, with as many transfers under way as the disk tier has.
 double disk_rate(io::FileSystem& file_system, const io::Path& folder) {
+  constexpr std::int64_t kTransfers = 8;
   const io::Path path = folder / ".plimsoll-calibration";
   io::remove_tree(file_system, path);
-  struct Free {
-    void operator()(std::byte* memory) const { std::free(memory); }
-  };
-  const std::unique_ptr<std::byte, Free> block(static_cast<std::byte*>(std::aligned_alloc(4096, kDiskBlock)));
-  std::memset(block.get(), 1, kDiskBlock);
-  const std::span<std::byte> data(block.get(), kDiskBlock);
-  double seconds = 0.0;
-  {
-    io::File file(file_system, path, io::OpenMode::scratch);
-    const double begin = now();
-    for (std::size_t offset = 0; offset < kOnDisk; offset += kDiskBlock) file.write_at(static_cast<std::int64_t>(offset), data);
-    file.sync();
-    for (std::size_t offset = 0; offset < kOnDisk; offset += kDiskBlock) file.read_exactly(static_cast<std::int64_t>(offset), data);
-    seconds = now() - begin;
-  }
+  io::File file(file_system, path, io::OpenMode::scratch);
   file_system.remove(path);
-  return 2.0 * static_cast<double>(kOnDisk) / seconds;
+  const auto share = [&](bool write, std::int64_t first, std::int64_t step) {
+    const std::unique_ptr<std::byte, void (*)(void*)> block(static_cast<std::byte*>(std::aligned_alloc(4096, kDiskBlock)), std::free);
+    std::memset(block.get(), 1, kDiskBlock);
+    const std::span<std::byte> data(block.get(), kDiskBlock);
+    for (std::int64_t number = first; number < static_cast<std::int64_t>(kOnDisk / kDiskBlock); number += step) {
+      const std::int64_t offset = number * static_cast<std::int64_t>(kDiskBlock);
+      write ? file.write_at(offset, data) : file.read_exactly(offset, data);
+    }
+  };
+  base::in_parallel(kTransfers, [&](std::int64_t lane) { share(true, lane, kTransfers); });  // so that there is something to read
+  const double begin = now();
+  base::in_parallel(kTransfers, [&](std::int64_t lane) { share(lane % 2 == 0, lane / 2, kTransfers / 2); });
+  return 2.0 * static_cast<double>(kOnDisk) / (now() - begin);
 }
 
 // ---- what follows from the samples
