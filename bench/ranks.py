@@ -60,7 +60,11 @@ def main():
     tokens = arguments.samples * arguments.sequence
     # One side after the other: all of them at once would not fit into 24 GiB, and ratios are taken within a side.
     for first, *others in contenders(arguments):
-        result = contest.hold(first, others, arguments.repeats)
+        try:
+            result = contest.hold(first, others, arguments.repeats)
+        except contest.Lost as failure:
+            absent.append(str(failure))
+            continue
         by_name |= {contender.label: contender for contender in (result.ours, *result.peers)}
         rows += contest.timing_rows(result, lambda contender: f"{tokens / contender.best:.1f}")
         absent += result.absent

@@ -36,8 +36,11 @@ class Contender:
     def start(self):
         """Returns when it is warm, so that nobody's warm-up overlaps anybody's."""
         self.errors = tempfile.TemporaryFile("w+")
-        self.process = subprocess.Popen([*map(str, self.command), "--interactive"], stdin=subprocess.PIPE, stdout=subprocess.PIPE,
-                                        stderr=self.errors, text=True, cwd=ROOT, env={**os.environ, **self.environment})
+        try:
+            self.process = subprocess.Popen([*map(str, self.command), "--interactive"], stdin=subprocess.PIPE, stdout=subprocess.PIPE,
+                                            stderr=self.errors, text=True, cwd=ROOT, env={**os.environ, **self.environment})
+        except OSError as failure:
+            raise Lost(f"{self.label}: {failure.filename} cannot be run ({failure.strerror}); bench/README.md says how peers are installed")
         if not json.loads(self.answer()).get("ready"):
             raise Lost(f"{self.label}: the first line does not say that it is ready")
 
@@ -97,7 +100,7 @@ def hold(ours, peers, repeats):
             try:
                 peer.start()
                 started.append(peer)
-            except (Lost, OSError, json.JSONDecodeError) as failure:
+            except (Lost, json.JSONDecodeError) as failure:
                 absent.append(str(failure) if isinstance(failure, Lost) else f"{peer.label}: {failure}")
                 report(f"without {absent[-1]}\n")
         for turn in range(repeats):
