@@ -2,8 +2,11 @@
 //   bench_steps --model gpt2 --samples 4 --sequence 256 --precision f32 --threads 2
 //   bench_steps --plan --steps 20      # times plan_session instead of steps
 //   bench_steps --profile              # one step by kernel, as a table, and what bounds it
+//   bench_steps --bare 3.8 --data 2    # no model: two loops of 3.8 s of processor time, to see what the machine takes of such a step
 //   bench_steps --model gpt2-xl --layers 60 --width 2048 --offload optimizer=host:0.5 --offload params=host
 // bench/gpt2.py runs it side by side with bench/peers/torch_train.py; a step does the same work there.
+#include <time.h>
+
 #include <atomic>
 #include <fstream>
 #include <map>
@@ -55,6 +58,7 @@ struct Options {
   bool any_order = false;
   bool plan = false;
   bool profile = false;
+  double bare = 0.0;  // seconds
 };
 
 void add_options(CLI::App& app, Options& options) {
@@ -98,6 +102,7 @@ void add_options(CLI::App& app, Options& options) {
   app.add_flag("--any-order", options.any_order, "not deterministic: kernels may add in any order");
   auto* plan = app.add_flag("--plan", options.plan, "time planning instead of steps");
   app.add_flag("--profile", options.profile, "also print one step's time by kernel and what bounds it")->excludes(plan);
+  app.add_option("--bare", options.bare, "instead of steps: so many seconds of processor time on a thread for each rank")->excludes(plan);
 }
 
 model::Model model_of(const Options& options) {
@@ -384,6 +389,24 @@ void run_steps(const Options& options) {
   if (options.profile) print_profile(session.plan(), step);
 }
 
+// What others take of the machine while as many threads as there are ranks do nothing but count.
+void run_bare(const Options& options) {
+  const auto count_on = [&] {
+    const auto now = [] {
+      timespec time{};
+      clock_gettime(CLOCK_THREAD_CPUTIME_ID, &time);
+      return static_cast<double>(time.tv_sec) + 1e-9 * static_cast<double>(time.tv_nsec);
+    };
+    for (const double start = now(); now() - start < options.bare;) {
+    }
+  };
+  const auto step = [&] {
+    std::vector<std::jthread> threads;
+    for (std::int64_t rank = 0; rank < options.data * options.tensor; ++rank) threads.emplace_back(count_on);
+  };
+  bench::serve(options.serve, step, [&](double best) { return base::Json::object({{"lost", best - options.bare}}); });
+}
+
 }  // namespace
 
 int main(int count, char** arguments) {
@@ -391,5 +414,8 @@ int main(int count, char** arguments) {
   CLI::App app("Times training steps on random tokens");
   Options options;
   add_options(app, options);
-  return bench::run_program(app, count, arguments, [&] { options.plan ? run_plans(options) : run_steps(options); });
+  return bench::run_program(app, count, arguments, [&] {
+    if (options.bare > 0.0) return run_bare(options);
+    options.plan ? run_plans(options) : run_steps(options);
+  });
 }

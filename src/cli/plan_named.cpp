@@ -7,8 +7,11 @@
 #include <fmt/format.h>
 
 #include "base/error.h"
+#include "cli/strategy_json.h"
 #include "planner/named/chain.h"
 #include "strategy/stages.h"
+#include "train/forecast.h"
+#include "train/planning.h"
 
 namespace plimsoll::cli {
 
@@ -23,6 +26,7 @@ constexpr std::size_t kCoarse = 16;          // layers that Piper and Alpa look 
 constexpr std::int64_t kMostDevices = 4096;  // for PipeDream, whose hierarchy keeps it small
 constexpr std::int64_t kMostSmall = 128;     // for the others
 constexpr std::int64_t kMostMicro = 16;
+constexpr std::int64_t kMostSimulated = 256;  // devices, where every rank has a part of its own
 
 Answer answer_of(const std::string& planner, const Chain& chain) {
   if (planner == "pipedream") return named::pipedream(chain);
@@ -49,11 +53,66 @@ std::vector<named::Stage> stages_of(const planner::Choice& choice, std::int64_t 
   return stages;
 }
 
+// The answer as a strategy. FlexFlow divides all devices anew for each block; only where it does so alike is there one.
+std::optional<planner::Choice> choice_of(const std::string& planner, const Chain& chain, const std::vector<named::Stage>& stages) {
+  const auto same_degrees = [&](const named::Stage& stage) {
+    return stage.data == stages.front().data && stage.tensor == stages.front().tensor;
+  };
+  const bool alike = std::all_of(stages.begin(), stages.end(), same_degrees);
+  const bool on_one_mesh = planner == "flexflow";
+  if (on_one_mesh && !alike) return std::nullopt;
+  planner::Choice choice{.strategy = {}, .micro = chain.micro};
+  strategy::Strategy& strategy = choice.strategy;
+  if (std::any_of(stages.begin(), stages.end(), [](const named::Stage& stage) { return stage.again; }))
+    strategy.recompute = strategy::Recompute::full;
+  if (alike) {
+    strategy.data = stages.front().data;
+    strategy.tensor = stages.front().tensor;
+  }
+  if (on_one_mesh || stages.size() == 1) return choice;
+  strategy.pipe = static_cast<std::int64_t>(stages.size());
+  strategy.schedule = planner == "pipedream" || planner == "2bw" ? planner : "1f1b";
+  strategy.partition = strategy::StagePartition::listed;
+  for (const named::Stage& stage : stages) {
+    const auto blocks = static_cast<std::int64_t>(stage.last - stage.first);
+    strategy.stages.push_back(alike ? strategy::Stage{.blocks = blocks}
+                                    : strategy::Stage{.blocks = blocks, .data = stage.data, .tensor = stage.tensor});
+  }
+  return choice;
+}
+
+// On the simulator's clock, where the strategy can be run.
+void simulate(NamedPlan& plan, const config::Run& run, const planner::Problem& problem, const cluster::Cluster& cluster) {
+  if (!plan.choice) {
+    plan.why_not_simulated = "it divides the devices anew from block to block, and a strategy has one division for each stage";
+    return;
+  }
+  const strategy::Strategy& strategy = plan.choice->strategy;
+  const std::int64_t replicas = strategy.pipelines();
+  if (problem.global_batch % (plan.micro * replicas) != 0) {
+    plan.why_not_simulated =
+        fmt::format("a batch of {} is not a multiple of micro-batches of {} on {} replicas", problem.global_batch, plan.micro, replicas);
+    return;
+  }
+  if (strategy.own_degrees() && problem.ranks > kMostSimulated) {
+    plan.why_not_simulated = fmt::format("stages with degrees of their own are simulated on {} devices at most", kMostSimulated);
+    return;
+  }
+  try {
+    const train::Forecast forecast = train::forecast(train::decided(run, *plan.choice), cluster);
+    plan.simulated_seconds = forecast.step_seconds;
+    if (!forecast.fits()) plan.why_not_simulated = forecast.reason;
+  } catch (const base::Error& error) {
+    if (error.kind() != base::ErrorKind::not_legal) throw;
+    plan.why_not_simulated = error.what();
+  }
+}
+
 }  // namespace
 
 bool is_named(const std::string& planner) { return std::find(kNamed.begin(), kNamed.end(), planner) != kNamed.end(); }
 
-NamedPlan plan_named(const std::string& planner, const planner::Problem& problem, const cluster::Cluster& cluster,
+NamedPlan plan_named(const std::string& planner, const config::Run& run, const planner::Problem& problem, const cluster::Cluster& cluster,
                      const planner::Choice& ours) {
   const std::int64_t most = planner == "pipedream" || planner == "2bw" ? kMostDevices : kMostSmall;
   if (problem.ranks > most)
@@ -64,9 +123,11 @@ NamedPlan plan_named(const std::string& planner, const planner::Problem& problem
   };
   const double inside = rate(cluster::Reach::inside, cluster.device.bandwidth);
   const double across = rate(cluster::Reach::across, inside);
+  const std::optional<std::int64_t> pinned = train::pins_of(run).micro;
   std::vector<Chain> chains;
   for (const std::int64_t micro : planner::divisors(problem.global_batch)) {
-    if (micro <= std::max(kMostMicro, ours.micro)) chains.push_back(named::chain_of(problem, micro, inside, across));
+    if (pinned ? micro == *pinned : micro <= std::max(kMostMicro, ours.micro))
+      chains.push_back(named::chain_of(problem, micro, inside, across));
   }
   NamedPlan plan{.planner = planner, .stages = "", .micro = 0};
   const auto take = [&](const Chain& chain, const Answer& answer) {
@@ -76,6 +137,7 @@ NamedPlan plan_named(const std::string& planner, const planner::Problem& problem
     plan.stages = named::describe(answer.stages);
     plan.micro = chain.micro;
     plan.batch_seconds = seconds;
+    plan.choice = choice_of(planner, chain, answer.stages);
   };
   if (planner == "2bw") {
     const Answer answer = named::two_buffered(chains);
@@ -88,23 +150,34 @@ NamedPlan plan_named(const std::string& planner, const planner::Problem& problem
   if (plan.micro == 0)
     base::not_legal("--planner {} finds nothing that fits {} of device memory", planner, base::to_string(problem.device));
   plan.ours_seconds = named::batch_seconds(named::chain_of(problem, ours.micro, inside, across), stages_of(ours, problem.layers));
+  simulate(plan, run, problem, cluster);
   return plan;
 }
 
 base::Json to_json(const NamedPlan& plan) {
-  return base::Json::object({{"planner", plan.planner},
-                             {"stages", plan.stages},
-                             {"micro_batch", plan.micro},
-                             {"batch_seconds", plan.batch_seconds},
-                             {"ours_batch_seconds", plan.ours_seconds}});
+  base::Json json = base::Json::object({{"planner", plan.planner},
+                                        {"stages", plan.stages},
+                                        {"micro_batch", plan.micro},
+                                        {"batch_seconds", plan.batch_seconds},
+                                        {"ours_batch_seconds", plan.ours_seconds}});
+  if (plan.choice) json.set("settings", strategy_json(*plan.choice));
+  if (plan.simulated_seconds) json.set("step_seconds", base::Json(*plan.simulated_seconds));
+  if (!plan.why_not_simulated.empty()) json.set("reason", base::Json(plan.why_not_simulated));
+  return json;
 }
 
-std::string text_of(const NamedPlan& plan) {
-  return fmt::format(
+std::string text_of(const NamedPlan& plan, double ours_step) {
+  std::string text = fmt::format(
       "\n{} would choose micro-batches of {} and\n  {}\nin one common count (a pipeline of replicated stages, nothing hidden) its batch "
-      "takes "
-      "{:.4g} s, and the best above {:.4g} s\n",
+      "takes {:.4g} s, and the best above {:.4g} s\n",
       plan.planner, plan.micro, plan.stages, plan.batch_seconds, plan.ours_seconds);
+  if (plan.simulated_seconds) {
+    text += fmt::format("simulated, a step of it takes {:.4g} s, and of the best above {:.4g} s\n", *plan.simulated_seconds, ours_step);
+    if (!plan.why_not_simulated.empty()) text += fmt::format("it does not fit: {}\n", plan.why_not_simulated);
+  } else {
+    text += fmt::format("it is not simulated: {}\n", plan.why_not_simulated);
+  }
+  return text;
 }
 
 }  // namespace plimsoll::cli

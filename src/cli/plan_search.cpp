@@ -12,6 +12,7 @@
 #include "base/error.h"
 #include "base/json.h"
 #include "cli/plan_outcome.h"
+#include "cli/strategy_json.h"
 #include "io/files.h"
 #include "observe/terminal.h"
 #include "train/planning.h"
@@ -139,36 +140,8 @@ Outcome search_for(const config::Run& run, cluster::Cluster cluster, std::int64_
   // Neighbours were estimated, the best simulated: what is shown of them is in its measure.
   const double measure = outcome.rows[0].estimate.step_seconds / best.estimate.step_seconds;
   for (planner::Verdict& verdict : outcome.verdicts) verdict.candidate.estimate.step_seconds *= measure;
-  if (is_named(options.planner)) outcome.named = plan_named(options.planner, outcome.problem, outcome.cluster, outcome.rows[0].choice);
+  if (is_named(options.planner)) outcome.named = plan_named(options.planner, run, outcome.problem, outcome.cluster, outcome.rows[0].choice);
   return outcome;
-}
-
-Json strategy_json(const planner::Choice& choice) {
-  const strategy::Strategy& strategy = choice.strategy;
-  constexpr std::array<std::string_view, 4> kRecompute{"none", "full", "selective", "optimal"};
-  Json json = Json::object({{"data", strategy.data},
-                            {"tensor", strategy.tensor},
-                            {"pipe", strategy.pipe},
-                            {"chunks", strategy.chunks},
-                            {"zero", strategy.zero},
-                            {"zero_group", strategy.zero_group},
-                            {"keep_params", strategy.keep_params},
-                            {"keep_grads", strategy.keep_grads},
-                            {"sequence_parallel", strategy.sequence_parallel},
-                            {"schedule", strategy.schedule},
-                            {"stages", strategy.partition == strategy::StagePartition::by_cost ? "cost" : "equal"},
-                            {"recompute", kRecompute.at(static_cast<std::size_t>(strategy.recompute))}});
-  const strategy::Offload& offload = strategy.offload;
-  if (offload == strategy::Offload{}) return json;
-  Json tiers = Json::object();
-  for (const auto& [name, share] : {std::pair{"optimizer", offload.optimizer},
-                                    {"gradients", offload.gradients},
-                                    {"params", offload.params},
-                                    {"activations", offload.activations}}) {
-    if (share.anything()) tiers.set(name, Json(share.disk > 0.0 ? "disk" : "host"));
-  }
-  json.set("offload", std::move(tiers));
-  return json;
 }
 
 Json candidate_json(const Outcome& outcome, const Candidate& candidate) {
@@ -268,7 +241,7 @@ std::string text_of(const Outcome& outcome, const PlanOptions& options) {
   }
   text += "\nbeside the best:\n";
   for (const planner::Verdict& verdict : outcome.verdicts) text += fmt::format("  {:<31} {}\n", verdict.what, verdict.reason);
-  if (outcome.named) text += text_of(*outcome.named);
+  if (outcome.named) text += text_of(*outcome.named, outcome.rows[0].estimate.step_seconds);
   if (const auto whole = whole_run_of(outcome, options)) text += whole_run_text(*whole, options);
   if (!outcome.found.complete) text += "\nthe search was cut off: there may be a better one (--time-limit)\n";
   return text;

@@ -1,6 +1,8 @@
 // `plimsoll plan --cluster` and `"strategy": "auto"` as their user meets them.
 #include <gtest/gtest.h>
 
+#include <fmt/format.h>
+
 #include "cli/run_folder.h"
 
 namespace plimsoll::tests {
@@ -58,7 +60,32 @@ TEST_F(PlanSearch, OtherPlannersStandBesideOurs) {
     EXPECT_EQ(json.at("named").at("planner").as_string(), name);
     EXPECT_GT(json.at("named").at("batch_seconds").as_double(), 0.0);
     EXPECT_NE(json.at("named").at("stages").as_string().find("layers 1-"), std::string::npos);
+    EXPECT_TRUE(json.at("named").as_object().find("step_seconds") != nullptr || json.at("named").as_object().find("reason") != nullptr);
   }
+}
+
+// What another planner chooses becomes a plan of ours: its settings, given to `simulate`, take the time that is shown.
+TEST_F(PlanSearch, WhatOthersChooseIsSimulated) {
+  const std::vector<std::string> sizes{"--set", "model.layers=5", "--set", "batch.global=24", "--set", "model.tied=false"};
+  std::vector<std::string> arguments{"--cluster", "dgx-h100", "--ranks", "3", "--planner", "piper", "--json"};
+  arguments.insert(arguments.end(), sizes.begin(), sizes.end());
+  const Ended ended = plan(arguments);
+  ASSERT_EQ(ended.exit_code, 0) << ended.err;
+  const base::Json named = base::parse_json(ended.out, "output").at("named");
+  ASSERT_NE(named.as_object().find("step_seconds"), nullptr) << ended.out;
+  std::vector<std::string> again{"simulate",
+                                 "run.json",
+                                 "--cluster",
+                                 "dgx-h100",
+                                 "--json",
+                                 "--set",
+                                 "strategy=" + base::write_json(named.at("settings")),
+                                 "--set",
+                                 fmt::format("batch.micro={}", named.at("micro_batch").as_integer())};
+  again.insert(again.end(), sizes.begin(), sizes.end());
+  const Ended simulated = folder_.plimsoll(again);
+  ASSERT_EQ(simulated.exit_code, 0) << simulated.err;
+  EXPECT_EQ(base::parse_json(simulated.out, "simulated").at("step_seconds").as_double(), named.at("step_seconds").as_double());
 }
 
 TEST_F(PlanSearch, SaysWhyNeighboursLost) {

@@ -9,10 +9,9 @@
 #include <optional>
 
 #include "base/error.h"
-#include "executor/core/disk_tier.h"
 #include "executor/core/peers.h"
+#include "executor/core/rank_executor.h"
 #include "executor/core/stream_workers.h"
-#include "executor/core/tokens.h"
 #include "kernels/cpu/table.h"
 #include "storage/host_arena.h"
 
@@ -22,37 +21,18 @@ namespace {
 
 namespace cpu = kernels::cpu;
 
-constexpr std::size_t kMaxOperands = 16;
-
 // A kernel with what it settled beforehand, or a collective, a message, or a copy between tiers.
-struct PreparedInstruction {
-  const plan::Compute* compute = nullptr;
+struct PreparedInstruction : InstructionView {
+  using InstructionView::InstructionView;
+
   const cpu::Kernel* kernel = nullptr;
   cpu::Prepared prepared;
-  const plan::Collective* collective = nullptr;
-  const plan::Message* message = nullptr;
-  const plan::Copy* copy = nullptr;
-  std::string name;    // for timelines
-  std::string detail;  // the kernel
-};
-
-struct ResolvedCall {
-  const plan::Call* call = nullptr;
-  std::vector<std::byte*> slots;
-  std::byte* frame = nullptr;
 };
 
 struct ResolvedProgram {
-  const plan::Program* program = nullptr;
-  std::vector<std::vector<ResolvedCall>> streams;
+  std::vector<std::vector<CallMemory>> streams;
   std::unique_ptr<Tokens> tokens;
 };
-
-std::vector<base::TensorType> types_of(const std::vector<plan::Operand>& operands) {
-  std::vector<base::TensorType> types;
-  for (const plan::Operand& operand : operands) types.push_back(operand.type);
-  return types;
-}
 
 double seconds_now() { return std::chrono::duration<double>(std::chrono::steady_clock::now().time_since_epoch()).count(); }
 
@@ -62,16 +42,12 @@ double thread_seconds() {
   return static_cast<double>(time.tv_sec) + 1e-9 * static_cast<double>(time.tv_nsec);
 }
 
-class CpuExecutor final : public Executor {
+class CpuExecutor final : public RankExecutor {
  public:
   CpuExecutor(const plan::Plan& plan, const ExecutorOptions& options)
-      : plan_(plan),
-        class_(plan::class_of(plan, options.rank)),
-        shard_place_(plan.mesh.place(ops::Axis::data_inner, options.rank)),
-        transport_(options.transport),
+      : RankExecutor(plan, options),
         arenas_{storage::HostArena(class_.arena[static_cast<std::size_t>(plan::Tier::device)]),
                 storage::HostArena(class_.arena[static_cast<std::size_t>(plan::Tier::host)])},
-        disk_(class_, options),
         peers_(plan, options.rank, options.transport) {
     for (const plan::Procedure& procedure : plan_.procedures) procedures_.push_back(prepare(procedure));
     std::size_t streams = 1;
@@ -82,29 +58,10 @@ class CpuExecutor final : public Executor {
     if (streams > 1) workers_ = std::make_unique<StreamWorkers>(streams - 1);
   }
 
-  void run(std::string_view name, Timeline* timeline) override {
-    for (ResolvedProgram& program : programs_) {
-      if (program.program->name == name) return run_program(program, timeline);
-    }
-    PLIMSOLL_CHECK(false, "the plan has no program {}", name);
-  }
-
   std::byte* host_view(plan::BufferId buffer, plan::Access) override { return address(buffer); }
-  void read(plan::BufferId id, std::int64_t first, std::span<std::byte> out) override {
-    const plan::Buffer& buffer = class_.buffers[id];
-    if (buffer.tier != plan::Tier::disk) return Executor::read(id, first, out);
-    disk_.read(buffer, first, out);
-  }
-  void write(plan::BufferId id, std::int64_t first, std::span<const std::byte> data) override {
-    const plan::Buffer& buffer = class_.buffers[id];
-    if (buffer.tier != plan::Tier::disk) return Executor::write(id, first, data);
-    disk_.write(buffer, first, data);
-  }
-  const plan::RankClass& rank_class() const override { return class_; }
-  std::int64_t data_place() const override { return shard_place_; }
 
  private:
-  std::byte* address(plan::BufferId id) const {
+  std::byte* address(plan::BufferId id) const override {
     const plan::Buffer& buffer = class_.buffers[id];
     PLIMSOLL_CHECK(buffer.tier != plan::Tier::disk, "{} is on disk", buffer.name);
     return arenas_[static_cast<std::size_t>(buffer.tier)].at(buffer.offset);
@@ -113,79 +70,43 @@ class CpuExecutor final : public Executor {
   std::vector<PreparedInstruction> prepare(const plan::Procedure& procedure) const {
     std::vector<PreparedInstruction> prepared;
     for (const plan::Instruction& instruction : procedure.instructions) {
-      PreparedInstruction next;
-      if (const auto* collective = std::get_if<plan::Collective>(&instruction)) {
-        next.collective = collective;
-        next.name = std::string(ops::name_of(collective->op.kind));
-        next.detail = fmt::format("{}.{}", next.name, ops::name_of(collective->op.axis));
-      } else if (const auto* message = std::get_if<plan::Message>(&instruction)) {
-        next.message = message;
-        next.name = message->op.receive ? "receive" : "send";
-        next.detail = fmt::format("{}.{}", next.name, message->op.peer);
-      } else if (const auto* copy = std::get_if<plan::Copy>(&instruction)) {
-        next.copy = copy;
-        next.name = "move";
-        next.detail = fmt::format("{} to {}", ops::name_of(copy->op.from), ops::name_of(copy->op.to));
-      } else {
-        const auto& compute = std::get<plan::Compute>(instruction);
-        PLIMSOLL_CHECK(compute.inputs.size() <= kMaxOperands && compute.outputs.size() <= kMaxOperands, "{} has too many operands",
-                       compute.kernel);
-        const std::vector<base::TensorType> inputs = types_of(compute.inputs);
-        const std::vector<base::TensorType> outputs = types_of(compute.outputs);
-        const ops::KernelQuery query{.op = compute.op, .inputs = inputs, .outputs = outputs, .threads = plan_.threads};
-        next.compute = &compute;
-        next.kernel = &cpu::kernel_named(compute.kernel);
-        next.prepared = next.kernel->prepare != nullptr ? next.kernel->prepare(query) : nullptr;
-        next.name = std::string(ops::name_of(compute.op));
-        next.detail = compute.kernel;
-      }
-      prepared.push_back(std::move(next));
+      PreparedInstruction& next = prepared.emplace_back(instruction);
+      if (next.compute == nullptr) continue;
+      const std::vector<base::TensorType> inputs = types_of(next.compute->inputs);
+      const std::vector<base::TensorType> outputs = types_of(next.compute->outputs);
+      const ops::KernelQuery query{.op = next.compute->op, .inputs = inputs, .outputs = outputs, .threads = plan_.threads};
+      next.kernel = &cpu::kernel_named(next.compute->kernel);
+      next.prepared = next.kernel->prepare != nullptr ? next.kernel->prepare(query) : nullptr;
     }
     return prepared;
   }
 
-  ResolvedProgram resolve(const plan::Program& program) {
-    ResolvedProgram resolved{.program = &program, .streams = {}, .tokens = std::make_unique<Tokens>(program.tokens)};
+  ResolvedProgram resolve(const plan::Program& program) const {
+    ResolvedProgram resolved{.streams = {}, .tokens = std::make_unique<Tokens>(program.tokens)};
     for (const plan::Stream& stream : program.streams) {
-      std::vector<ResolvedCall>& calls = resolved.streams.emplace_back();
-      for (const plan::Call& call : stream.calls) {
-        ResolvedCall next{&call, {}, call.frame.valid() ? address(call.frame) : nullptr};
-        for (plan::BufferId id : call.bindings) next.slots.push_back(class_.buffers[id].tier == plan::Tier::disk ? nullptr : address(id));
-        calls.push_back(std::move(next));
-      }
+      std::vector<CallMemory>& calls = resolved.streams.emplace_back();
+      for (const plan::Call& call : stream.calls) calls.push_back(locate(call));
     }
     return resolved;
   }
 
-  void run_program(ResolvedProgram& program, Timeline* timeline) {
+  void run_program(std::size_t index, Timeline* timeline) override {
+    ResolvedProgram& program = programs_[index];
     const double start = seconds_now();
     std::vector<Timeline> lines(program.streams.size());
     const auto run_stream = [&](std::size_t stream) {
       Timeline* line = timeline != nullptr ? &lines[stream] : nullptr;
-      for (const ResolvedCall& call : program.streams[stream])
+      for (const CallMemory& call : program.streams[stream])
         run_call(call, *program.tokens, {line, start, static_cast<std::int32_t>(stream)});
     };
     program.tokens->start();
     if (program.streams.size() == 1) {
       run_stream(0);
     } else {
-      workers_->run(program.streams.size(), run_stream, [&](const std::exception_ptr& error) {
-        program.tokens->fail();
-        if (transport_ != nullptr) transport_->abort(message_of(error));
-      });
+      workers_->run(program.streams.size(), run_stream, [&](const std::exception_ptr& error) { give_up(*program.tokens, error); });
     }
     if (timeline == nullptr) return;
     for (const Timeline& line : lines) timeline->events.insert(timeline->events.end(), line.events.begin(), line.events.end());
-  }
-
-  static std::string message_of(const std::exception_ptr& error) {
-    try {
-      std::rethrow_exception(error);
-    } catch (const std::exception& caught) {
-      return caught.what();
-    } catch (...) {
-      return "an unknown error";
-    }
   }
 
   struct Watch {
@@ -205,7 +126,7 @@ class CpuExecutor final : public Executor {
     }
   };
 
-  void run_call(const ResolvedCall& resolved, Tokens& tokens, const Watch& watch) {
+  void run_call(const CallMemory& resolved, Tokens& tokens, const Watch& watch) {
     for (plan::TokenId token : resolved.call->waits) tokens.wait(token.index);
     ask_before(*resolved.call);
     const Watch::Moment begin = watch.now();
@@ -222,7 +143,7 @@ class CpuExecutor final : public Executor {
     if (resolved.call->signals.valid()) tokens.give(resolved.call->signals.index);
   }
 
-  void run_instruction(const plan::Procedure& procedure, const ResolvedCall& resolved, const PreparedInstruction& instruction,
+  void run_instruction(const plan::Procedure& procedure, const CallMemory& resolved, const PreparedInstruction& instruction,
                        const Watch& watch) {
     const Watch::Moment instruction_begin = watch.now();
     if (instruction.collective != nullptr) {
@@ -238,12 +159,7 @@ class CpuExecutor final : public Executor {
     watch.note(instruction.name, instruction.detail, resolved.call->micro_batch, instruction_begin);
   }
 
-  std::byte* address_of(const plan::Procedure& procedure, const ResolvedCall& resolved, const plan::Operand& operand) const {
-    if (operand.kind == plan::Operand::Kind::temporary) return resolved.frame + procedure.temporaries[operand.index].offset.count;
-    return resolved.slots[operand.index] + shard_place_ * operand.shard.count + operand.offset.count;
-  }
-
-  void run_kernel(const plan::Procedure& procedure, const ResolvedCall& resolved, const PreparedInstruction& instruction) {
+  void run_kernel(const plan::Procedure& procedure, const CallMemory& resolved, const PreparedInstruction& instruction) {
     const plan::Compute& compute = *instruction.compute;
     std::array<cpu::Tensor, kMaxOperands> inputs;
     std::array<cpu::Tensor, kMaxOperands> outputs;
@@ -261,29 +177,24 @@ class CpuExecutor final : public Executor {
                              .shard_place = shard_place_});
   }
 
-  std::span<std::byte> memory_of(const plan::Procedure& procedure, const ResolvedCall& resolved, const plan::Operand& operand) const {
+  std::span<std::byte> memory_of(const plan::Procedure& procedure, const CallMemory& resolved, const plan::Operand& operand) const {
     return {address_of(procedure, resolved, operand), static_cast<std::size_t>(operand.type.bytes())};
   }
 
-  void run_collective(const plan::Procedure& procedure, const ResolvedCall& resolved, const plan::Collective& collective) {
+  void run_collective(const plan::Procedure& procedure, const CallMemory& resolved, const plan::Collective& collective) {
     const auto tensor = [&](const plan::Operand& operand) { return Peers::Tensor{address_of(procedure, resolved, operand), operand.type}; };
     for (std::size_t index = 0; index < collective.inputs.size(); ++index)
       peers_.run(collective.op, tensor(collective.inputs[index]), tensor(collective.outputs[index]));
   }
 
-  void run_message(const plan::Procedure& procedure, const ResolvedCall& resolved, const plan::Message& message) {
+  void run_message(const plan::Procedure& procedure, const CallMemory& resolved, const plan::Message& message) {
     const plan::Operand& operand = message.op.receive ? message.outputs[0] : message.inputs[0];
     const base::TensorType sent{message.op.dtype, message.op.shape};
     std::byte* data = address_of(procedure, resolved, operand) + message.op.first * base::size_of(sent.dtype);
     peers_.run(message.op, resolved.call->micro_batch, {data, static_cast<std::size_t>(sent.bytes())});
   }
 
-  const plan::Plan& plan_;
-  const plan::RankClass& class_;
-  std::int64_t shard_place_;  // which shard of a shared buffer is this rank's
-  collectives::Transport* transport_;
   std::array<storage::HostArena, 2> arenas_;  // the device's and the host's: the same memory, each with its own limit
-  DiskTier disk_;
   Peers peers_;
   std::vector<std::vector<PreparedInstruction>> procedures_;
   std::vector<ResolvedProgram> programs_;

@@ -6,9 +6,8 @@
 #include <array>
 
 #include "base/error.h"
-#include "executor/core/disk_tier.h"
+#include "executor/core/rank_executor.h"
 #include "executor/core/stream_workers.h"
-#include "executor/core/tokens.h"
 #include "executor/cuda/device.h"
 #include "executor/cuda/device_peers.h"
 #include "executor/cuda/handles.h"
@@ -28,28 +27,19 @@ namespace {
 namespace cuda = kernels::cuda;
 using cuda::check;
 
-constexpr std::size_t kMaxOperands = 16;
-
 // A kernel of the GPU or of the host with what it settled beforehand, or a collective, a message, or a copy between tiers.
-struct PreparedInstruction {
-  const plan::Compute* compute = nullptr;
+struct PreparedInstruction : InstructionView {
+  using InstructionView::InstructionView;
+
   const cuda::Kernel* kernel = nullptr;
   cuda::Prepared prepared;
   HostInstruction on_host;
-  const plan::Collective* collective = nullptr;
-  const plan::Message* message = nullptr;
-  const plan::Copy* copy = nullptr;
-  std::string name;    // for timelines
-  std::string detail;  // the kernel
 
   bool meets_others() const { return collective != nullptr || message != nullptr; }
 };
 
-struct ResolvedCall {
-  const plan::Call* call = nullptr;
+struct ResolvedCall : CallMemory {
   std::size_t stream = 0;
-  std::vector<std::byte*> slots;
-  std::byte* frame = nullptr;
   std::unique_ptr<HostCall> on_host;  // null: the GPU's
 };
 
@@ -64,21 +54,11 @@ struct ResolvedProgram {
   Graph graph;
 };
 
-std::vector<base::TensorType> types_of(const std::vector<plan::Operand>& operands) {
-  std::vector<base::TensorType> types;
-  for (const plan::Operand& operand : operands) types.push_back(operand.type);
-  return types;
-}
-
-class CudaExecutor final : public Executor {
+class CudaExecutor final : public RankExecutor {
  public:
   CudaExecutor(const plan::Plan& plan, const ExecutorOptions& options)
-      : plan_(plan),
-        class_(plan::class_of(plan, options.rank)),
-        shard_place_(plan.mesh.place(ops::Axis::data_inner, options.rank)),
-        transport_(options.transport),
+      : RankExecutor(plan, options),
         device_(use_gpu(options.rank)),
-        disk_(class_, options),
         arena_(class_.arena[static_cast<std::size_t>(plan::Tier::device)]),
         host_arena_(class_.arena[static_cast<std::size_t>(plan::Tier::host)]),
         mirror_(class_, arena_),
@@ -95,37 +75,21 @@ class CudaExecutor final : public Executor {
     check(cudaDeviceSynchronize(), "preparing the plan");
   }
 
-  void run(std::string_view name, Timeline* timeline) override {
-    check(cudaSetDevice(device_), "cudaSetDevice");
-    for (ResolvedProgram& program : programs_) {
-      if (program.program->name == name) return run_program(program, timeline);
-    }
-    PLIMSOLL_CHECK(false, "the plan has no program {}", name);
-  }
-
   std::byte* host_view(plan::BufferId buffer, plan::Access access) override {
     if (class_.buffers[buffer].tier == plan::Tier::host) return address(buffer);
     check(cudaSetDevice(device_), "cudaSetDevice");
     return mirror_.view(buffer, access);
   }
-  void read(plan::BufferId id, std::int64_t first, std::span<std::byte> out) override {
-    const plan::Buffer& buffer = class_.buffers[id];
-    if (buffer.tier != plan::Tier::disk) return Executor::read(id, first, out);
-    disk_.read(buffer, first, out);
-  }
   void write(plan::BufferId id, std::int64_t first, std::span<const std::byte> data) override {
     const plan::Buffer& buffer = class_.buffers[id];
-    if (buffer.tier == plan::Tier::disk) return disk_.write(buffer, first, data);
     check(cudaSetDevice(device_), "cudaSetDevice");
-    if (buffer.tier == plan::Tier::host || !mirror_.write(id, first, data)) Executor::write(id, first, data);
+    if (buffer.tier != plan::Tier::device || !mirror_.write(id, first, data)) RankExecutor::write(id, first, data);
   }
   bool is_in_host_memory(plan::BufferId id) const override { return class_.buffers[id].tier == plan::Tier::host; }
   std::optional<DeviceReading> reading() override { return nvml_.reading(); }
-  const plan::RankClass& rank_class() const override { return class_; }
-  std::int64_t data_place() const override { return shard_place_; }
 
  private:
-  std::byte* address(plan::BufferId id) const {
+  std::byte* address(plan::BufferId id) const override {
     const plan::Buffer& buffer = class_.buffers[id];
     PLIMSOLL_CHECK(buffer.tier != plan::Tier::disk, "{} is on disk", buffer.name);
     return buffer.tier == plan::Tier::host ? host_arena_.at(buffer.offset) : arena_.at(buffer.offset);
@@ -147,42 +111,24 @@ class CudaExecutor final : public Executor {
   std::vector<PreparedInstruction> prepare(const plan::Procedure& procedure, bool on_host) const {
     std::vector<PreparedInstruction> prepared;
     for (const plan::Instruction& instruction : procedure.instructions) {
-      PreparedInstruction next;
-      if (const auto* collective = std::get_if<plan::Collective>(&instruction)) {
-        next.collective = collective;
-        next.name = std::string(ops::name_of(collective->op.kind));
-        next.detail = fmt::format("{}.{}", next.name, ops::name_of(collective->op.axis));
-      } else if (const auto* message = std::get_if<plan::Message>(&instruction)) {
-        next.message = message;
-        next.name = message->op.receive ? "receive" : "send";
-        next.detail = fmt::format("{}.{}", next.name, message->op.peer);
-      } else if (const auto* copy = std::get_if<plan::Copy>(&instruction)) {
-        next.copy = copy;
-        next.name = "move";
-        next.detail = fmt::format("{} to {}", ops::name_of(copy->op.from), ops::name_of(copy->op.to));
-      } else if (const auto& compute = std::get<plan::Compute>(instruction); on_host) {
-        next.on_host = prepare_on_host(compute, plan_.threads);
-        next.name = std::string(ops::name_of(compute.op));
-        next.detail = compute.kernel;
+      PreparedInstruction& next = prepared.emplace_back(instruction);
+      if (next.compute == nullptr) continue;
+      if (on_host) {
+        next.on_host = prepare_on_host(*next.compute, plan_.threads);
       } else {
-        prepare(compute, next);
+        prepare_on_gpu(next);
       }
-      prepared.push_back(std::move(next));
     }
     return prepared;
   }
 
-  static void prepare(const plan::Compute& compute, PreparedInstruction& next) {
-    PLIMSOLL_CHECK(compute.inputs.size() <= kMaxOperands && compute.outputs.size() <= kMaxOperands, "{} has too many operands",
-                   compute.kernel);
+  static void prepare_on_gpu(PreparedInstruction& next) {
+    const plan::Compute& compute = *next.compute;
     const std::vector<base::TensorType> inputs = types_of(compute.inputs);
     const std::vector<base::TensorType> outputs = types_of(compute.outputs);
-    next.compute = &compute;
     next.kernel = &cuda::kernel_named(compute.kernel);
     next.prepared =
         next.kernel->prepare != nullptr ? next.kernel->prepare({.op = compute.op, .inputs = inputs, .outputs = outputs}) : nullptr;
-    next.name = std::string(ops::name_of(compute.op));
-    next.detail = compute.kernel;
   }
 
   ResolvedProgram resolve(const plan::Program& program) {
@@ -194,8 +140,7 @@ class CudaExecutor final : public Executor {
       while (streams_.size() <= stream) streams_.push_back(make_stream());
       resolved.joins.push_back(make_event());
       for (const plan::Call& call : program.streams[stream].calls) {
-        ResolvedCall next{&call, stream, {}, call.frame.valid() ? address(call.frame) : nullptr, nullptr};
-        for (plan::BufferId id : call.bindings) next.slots.push_back(class_.buffers[id].tier == plan::Tier::disk ? nullptr : address(id));
+        ResolvedCall next{locate(call), stream, nullptr};
         if (is_the_hosts(program.streams[stream].kind)) next.on_host = host_call(next, program.streams[stream].kind);
         for (const PreparedInstruction& instruction : procedures_[call.procedure.index])
           resolved.apart = resolved.apart || instruction.meets_others();
@@ -245,7 +190,9 @@ class CudaExecutor final : public Executor {
   }
 
   // The first run is issued call by call, so that everything that is loaded on first use is there; the second is captured.
-  void run_program(ResolvedProgram& program, Timeline* timeline) {
+  void run_program(std::size_t index, Timeline* timeline) override {
+    check(cudaSetDevice(device_), "cudaSetDevice");
+    ResolvedProgram& program = programs_[index];
     cudaStream_t first = streams_[0].get();
     mirror_.upload(first);
     if (timeline != nullptr) {
@@ -308,20 +255,7 @@ class CudaExecutor final : public Executor {
         if (call.call->signals.valid()) program.issued->give(call.call->signals.index);
       }
     };
-    workers_->run(program.program->streams.size(), issue_stream, [&](const std::exception_ptr& error) {
-      program.issued->fail();
-      if (transport_ != nullptr) transport_->abort(message_of(error));
-    });
-  }
-
-  static std::string message_of(const std::exception_ptr& error) {
-    try {
-      std::rethrow_exception(error);
-    } catch (const std::exception& caught) {
-      return caught.what();
-    } catch (...) {
-      return "an unknown error";
-    }
+    workers_->run(program.program->streams.size(), issue_stream, [&](const std::exception_ptr& error) { give_up(*program.issued, error); });
   }
 
   void issue_call(ResolvedProgram& program, const ResolvedCall& resolved, Recorder* recorder) {
@@ -383,11 +317,6 @@ class CudaExecutor final : public Executor {
       }
       nvtxRangePop();
     }
-  }
-
-  std::byte* address_of(const plan::Procedure& procedure, const ResolvedCall& resolved, const plan::Operand& operand) const {
-    if (operand.kind == plan::Operand::Kind::temporary) return resolved.frame + procedure.temporaries[operand.index].offset.count;
-    return resolved.slots[operand.index] + shard_place_ * operand.shard.count + operand.offset.count;
   }
 
   // Instructions that follow each other and that one kernel takes together, on the same step scalars: the updates of a block's
@@ -456,13 +385,8 @@ class CudaExecutor final : public Executor {
     }
   }
 
-  const plan::Plan& plan_;
-  const plan::RankClass& class_;
-  std::int64_t shard_place_;  // which shard of a shared buffer is this rank's
-  collectives::Transport* transport_;
   int device_;
   Nvml nvml_{device_};
-  DiskTier disk_;
   storage::DeviceArena arena_;
   storage::PinnedArena host_arena_;
   HostMirror mirror_;

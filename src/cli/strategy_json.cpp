@@ -1,0 +1,54 @@
+#include "cli/strategy_json.h"
+
+#include <array>
+#include <string_view>
+
+namespace plimsoll::cli {
+
+namespace {
+
+base::Json stages_json(const strategy::Strategy& strategy) {
+  if (strategy.partition == strategy::StagePartition::equal) return base::Json("equal");
+  if (strategy.partition == strategy::StagePartition::by_cost) return base::Json("cost");
+  base::Json stages = base::Json::array();
+  for (const strategy::Stage& stage : strategy.stages) {
+    if (stage.data == 0 && stage.tensor == 0) {
+      stages.push(stage.blocks);
+    } else {
+      stages.push(base::Json::object({{"blocks", stage.blocks}, {"data", stage.data}, {"tensor", stage.tensor}}));
+    }
+  }
+  return stages;
+}
+
+}  // namespace
+
+base::Json strategy_json(const planner::Choice& choice) {
+  const strategy::Strategy& strategy = choice.strategy;
+  constexpr std::array<std::string_view, 4> kRecompute{"none", "full", "selective", "optimal"};
+  base::Json json = base::Json::object({{"data", strategy.data},
+                                        {"tensor", strategy.tensor},
+                                        {"pipe", strategy.pipe},
+                                        {"chunks", strategy.chunks},
+                                        {"zero", strategy.zero},
+                                        {"zero_group", strategy.zero_group},
+                                        {"keep_params", strategy.keep_params},
+                                        {"keep_grads", strategy.keep_grads},
+                                        {"sequence_parallel", strategy.sequence_parallel},
+                                        {"schedule", strategy.schedule},
+                                        {"stages", stages_json(strategy)},
+                                        {"recompute", kRecompute.at(static_cast<std::size_t>(strategy.recompute))}});
+  const strategy::Offload& offload = strategy.offload;
+  if (offload == strategy::Offload{}) return json;
+  base::Json tiers = base::Json::object();
+  for (const auto& [name, share] : {std::pair{"optimizer", offload.optimizer},
+                                    {"gradients", offload.gradients},
+                                    {"params", offload.params},
+                                    {"activations", offload.activations}}) {
+    if (share.anything()) tiers.set(name, base::Json(share.disk > 0.0 ? "disk" : "host"));
+  }
+  json.set("offload", std::move(tiers));
+  return json;
+}
+
+}  // namespace plimsoll::cli

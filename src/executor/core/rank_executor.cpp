@@ -1,0 +1,88 @@
+#include "executor/core/rank_executor.h"
+
+#include <fmt/format.h>
+
+#include "base/error.h"
+
+namespace plimsoll::executor {
+
+namespace {
+
+std::string message_of(const std::exception_ptr& error) {
+  try {
+    std::rethrow_exception(error);
+  } catch (const std::exception& caught) {
+    return caught.what();
+  } catch (...) {
+    return "an unknown error";
+  }
+}
+
+}  // namespace
+
+InstructionView::InstructionView(const plan::Instruction& instruction)
+    : compute(std::get_if<plan::Compute>(&instruction)),
+      collective(std::get_if<plan::Collective>(&instruction)),
+      message(std::get_if<plan::Message>(&instruction)),
+      copy(std::get_if<plan::Copy>(&instruction)) {
+  if (collective != nullptr) {
+    name = std::string(ops::name_of(collective->op.kind));
+    detail = fmt::format("{}.{}", name, ops::name_of(collective->op.axis));
+  } else if (message != nullptr) {
+    name = message->op.receive ? "receive" : "send";
+    detail = fmt::format("{}.{}", name, message->op.peer);
+  } else if (copy != nullptr) {
+    name = "move";
+    detail = fmt::format("{} to {}", ops::name_of(copy->op.from), ops::name_of(copy->op.to));
+  } else {
+    PLIMSOLL_CHECK(compute->inputs.size() <= kMaxOperands && compute->outputs.size() <= kMaxOperands, "{} has too many operands",
+                   compute->kernel);
+    name = std::string(ops::name_of(compute->op));
+    detail = compute->kernel;
+  }
+}
+
+std::vector<base::TensorType> types_of(const std::vector<plan::Operand>& operands) {
+  std::vector<base::TensorType> types;
+  for (const plan::Operand& operand : operands) types.push_back(operand.type);
+  return types;
+}
+
+RankExecutor::RankExecutor(const plan::Plan& plan, const ExecutorOptions& options)
+    : plan_(plan),
+      class_(plan::class_of(plan, options.rank)),
+      shard_place_(plan.mesh.place(ops::Axis::data_inner, options.rank)),
+      disk_(class_, options),
+      transport_(options.transport) {}
+
+void RankExecutor::run(std::string_view name, Timeline* timeline) {
+  for (std::size_t index = 0; index < class_.programs.size(); ++index) {
+    if (class_.programs[index].name == name) return run_program(index, timeline);
+  }
+  PLIMSOLL_CHECK(false, "the plan has no program {}", name);
+}
+
+void RankExecutor::read(plan::BufferId id, std::int64_t first, std::span<std::byte> out) {
+  const plan::Buffer& buffer = class_.buffers[id];
+  if (buffer.tier != plan::Tier::disk) return Executor::read(id, first, out);
+  disk_.read(buffer, first, out);
+}
+
+void RankExecutor::write(plan::BufferId id, std::int64_t first, std::span<const std::byte> data) {
+  const plan::Buffer& buffer = class_.buffers[id];
+  if (buffer.tier != plan::Tier::disk) return Executor::write(id, first, data);
+  disk_.write(buffer, first, data);
+}
+
+CallMemory RankExecutor::locate(const plan::Call& call) const {
+  CallMemory memory{&call, {}, call.frame.valid() ? address(call.frame) : nullptr};
+  for (plan::BufferId id : call.bindings) memory.slots.push_back(class_.buffers[id].tier == plan::Tier::disk ? nullptr : address(id));
+  return memory;
+}
+
+void RankExecutor::give_up(Tokens& tokens, const std::exception_ptr& error) {
+  tokens.fail();
+  if (transport_ != nullptr) transport_->abort(message_of(error));
+}
+
+}  // namespace plimsoll::executor
