@@ -192,7 +192,7 @@ class ClassLowering {
     const graph::Graph graph = graphs_.graph_at(source, place_.pipe, seat_, place_.data);
     const Storages storages = share_storage(graph);
     const std::vector<Piece> pieces = pieces_of(graph, inputs_.host_beside);
-    const ProcedureInputs procedure_inputs{graph, storages, inputs_.choose, inputs_.threads};
+    const ProcedureInputs procedure_inputs(graph, storages, pieces, inputs_.choose, inputs_.threads);
     std::map<std::pair<std::size_t, bool>, Made> made;
     instances_.assign(storages.all.size(), {});
     stashes_.clear();
@@ -208,7 +208,7 @@ class ClassLowering {
       if (versions_.ends_before(piece.phase, issue)) keep_old_weights(graph, storages, issue, streams);
       const auto [found, fresh] = made.try_emplace({issue.piece, issue.accumulate});
       if (fresh) {
-        BoundProcedure bound = make_procedure(procedure_inputs, piece, issue.accumulate);
+        BoundProcedure bound = make_procedure(procedure_inputs, issue.piece, issue.accumulate);
         found->second = {procedures_.add(std::move(bound.procedure)), std::move(bound.slots)};
       }
       if (settling.pauses(piece)) streams.add(pause_of(issue), plan::StreamKind::compute);

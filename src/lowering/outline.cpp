@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <map>
 #include <memory>
+#include <optional>
 #include <tuple>
 
 #include "base/error.h"
@@ -35,6 +36,7 @@ struct Template {
   Graph graph;
   Storages storages;
   std::vector<Piece> pieces;
+  std::optional<ProcedureInputs> inputs;
   struct Made {
     ProcedureId procedure;
     std::vector<StorageId> slots;
@@ -237,6 +239,7 @@ class Outlining {
       found->graph = graphs_.graph_at(source_, place, {.members = plan_.mesh.tensor, .place = 0});
       found->storages = share_storage(found->graph);
       found->pieces = pieces_of(found->graph, inputs_.host_beside);
+      found->inputs.emplace(found->graph, found->storages, found->pieces, inputs_.choose, inputs_.threads);
     }
     return *found;
   }
@@ -291,8 +294,7 @@ class Outlining {
   const Template::Made& made_of(Template& shared, const Issue& issue) {
     const auto [found, fresh] = shared.made.try_emplace({issue.piece, issue.accumulate});
     if (fresh) {
-      const ProcedureInputs inputs{shared.graph, shared.storages, inputs_.choose, inputs_.threads};
-      BoundProcedure bound = make_procedure(inputs, shared.pieces[issue.piece], issue.accumulate);
+      BoundProcedure bound = make_procedure(*shared.inputs, issue.piece, issue.accumulate);
       found->second = {plan_.procedures.add(std::move(bound.procedure)), std::move(bound.slots)};
     }
     return found->second;

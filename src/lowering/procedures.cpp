@@ -25,36 +25,14 @@ struct Step {
   std::vector<ValueId> outputs;
 };
 
-// True if some node outside the piece reads or writes the storage, or somebody outside the graph does.
-std::vector<bool> outlives_piece(const Graph& graph, const Storages& storages, const Piece& piece) {
-  std::vector<bool> outlives(storages.all.size(), false);
-  for (std::uint32_t index = 0; index < storages.all.size(); ++index) {
-    const plan::BufferKind kind = storages.all[StorageId{index}].kind;
-    outlives[index] = kind != plan::BufferKind::activation;
-  }
-  std::size_t next = 0;
-  for (std::uint32_t index = 0; index < graph.nodes.size(); ++index) {
-    if (next < piece.nodes.size() && piece.nodes[next].index == index) {
-      ++next;
-      continue;
-    }
-    const Node& node = graph.nodes[NodeId{index}];
-    if (ops::definition_of(node.op).view) continue;
-    for (ValueId id : node.inputs) outlives[storages.of(id).index] = true;
-    for (ValueId id : node.outputs) outlives[storages.of(id).index] = true;
-  }
-  return outlives;
-}
-
 class ProcedureMaker {
  public:
-  ProcedureMaker(const ProcedureInputs& inputs, const Piece& piece)
-      : inputs_(inputs), tier_(piece.tier), outlives_(outlives_piece(inputs.graph, inputs.storages, piece)) {
-    made_.procedure.name = piece.name;
+  ProcedureMaker(const ProcedureInputs& inputs, std::size_t piece) : inputs_(inputs), piece_(piece) {
+    made_.procedure.name = inputs.pieces[piece].name;
   }
 
-  BoundProcedure run(const Piece& piece, bool accumulate) {
-    for (NodeId id : piece.nodes) {
+  BoundProcedure run(bool accumulate) {
+    for (NodeId id : inputs_.pieces[piece_].nodes) {
       const Node& node = inputs_.graph.nodes[id];
       Step step{node.op, node.inputs, node.outputs};
       if (accumulate) make_accumulating(step);
@@ -111,8 +89,8 @@ class ProcedureMaker {
     plan::Compute compute{.op = step.op, .kernel = {}, .inputs = {}, .outputs = {}};
     const std::vector<TensorType> input_types = inputs_.graph.types(step.inputs);
     const std::vector<TensorType> output_types = inputs_.graph.types(step.outputs);
-    const ops::KernelChoice choice =
-        inputs_.choose({.op = step.op, .inputs = input_types, .outputs = output_types, .threads = inputs_.threads, .tier = tier_});
+    const ops::KernelChoice choice = inputs_.choose(
+        {.op = step.op, .inputs = input_types, .outputs = output_types, .threads = inputs_.threads, .tier = inputs_.pieces[piece_].tier});
     compute.kernel = choice.name;
     compute.workspace = Bytes{choice.workspace};
     for (ValueId id : step.inputs) compute.inputs.push_back(operand(id, false));
@@ -125,7 +103,7 @@ class ProcedureMaker {
     const TensorType& type = inputs_.graph.values[value].type;
     const auto moment = static_cast<std::int32_t>(made_.procedure.instructions.size());
     const auto& [shard, offset] = inputs_.storages.starts[value.index];
-    if (outlives_[storage.index]) return {plan::Operand::Kind::slot, slot(storage, written), type, shard, offset};
+    if (inputs_.only_in[storage.index] != piece_) return {plan::Operand::Kind::slot, slot(storage, written), type, shard, offset};
     PLIMSOLL_CHECK((shard + offset).count == 0, "{} is a part of a value inside one call", inputs_.graph.values[value].name);
     const auto [found, fresh] = temporary_of_.try_emplace(storage.index, static_cast<std::uint32_t>(made_.procedure.temporaries.size()));
     if (fresh) {
@@ -173,8 +151,7 @@ class ProcedureMaker {
   }
 
   const ProcedureInputs& inputs_;
-  plan::Tier tier_;
-  std::vector<bool> outlives_;
+  std::size_t piece_;
   BoundProcedure made_;
   std::vector<Lifetime> lifetimes_;  // of the temporaries
   std::unordered_map<std::uint32_t, std::uint32_t> temporary_of_;
@@ -233,8 +210,27 @@ std::vector<Piece> pieces_of(const Graph& graph, bool host_beside) {
   return pieces;
 }
 
-BoundProcedure make_procedure(const ProcedureInputs& inputs, const Piece& piece, bool accumulate) {
-  return ProcedureMaker(inputs, piece).run(piece, accumulate);
+ProcedureInputs::ProcedureInputs(const Graph& its_graph, const Storages& its_storages, const std::vector<Piece>& its_pieces,
+                                 const ops::ChooseKernel& how, int count)
+    : graph(its_graph), storages(its_storages), pieces(its_pieces), choose(how), threads(count) {
+  constexpr auto kOutlives = static_cast<std::size_t>(-1);
+  constexpr std::size_t kUntouched = kOutlives - 1;
+  for (const Storage& storage : storages.all) only_in.push_back(storage.kind == plan::BufferKind::activation ? kUntouched : kOutlives);
+  for (std::size_t piece = 0; piece < pieces.size(); ++piece) {
+    const auto touch = [&](ValueId id) {
+      std::size_t& only = only_in[storages.of(id).index];
+      only = only == kUntouched || only == piece ? piece : kOutlives;
+    };
+    for (NodeId id : pieces[piece].nodes) {
+      const Node& node = graph.nodes[id];
+      std::for_each(node.inputs.begin(), node.inputs.end(), touch);
+      std::for_each(node.outputs.begin(), node.outputs.end(), touch);
+    }
+  }
+}
+
+BoundProcedure make_procedure(const ProcedureInputs& inputs, std::size_t piece, bool accumulate) {
+  return ProcedureMaker(inputs, piece).run(accumulate);
 }
 
 }  // namespace plimsoll::lowering

@@ -32,14 +32,20 @@ struct BoundProcedure {
   std::vector<StorageId> slots;
 };
 
+// What the procedures of a graph's pieces are made from; all of it outlives this.
 struct ProcedureInputs {
+  ProcedureInputs(const graph::Graph& graph, const Storages& storages, const std::vector<Piece>& pieces, const ops::ChooseKernel& choose,
+                  int threads);
+
   const graph::Graph& graph;
   const Storages& storages;
+  const std::vector<Piece>& pieces;
   const ops::ChooseKernel& choose;
-  int threads = 1;
+  int threads;
+  std::vector<std::size_t> only_in;  // by storage: the piece that alone touches it; none where it lives longer than a call
 };
 
 // `accumulate`: parameter gradients are added to what earlier micro-batches left, instead of written.
-BoundProcedure make_procedure(const ProcedureInputs& inputs, const Piece& piece, bool accumulate);
+BoundProcedure make_procedure(const ProcedureInputs& inputs, std::size_t piece, bool accumulate);
 
 }  // namespace plimsoll::lowering
