@@ -28,7 +28,7 @@ using base::Json;
 
 constexpr std::int64_t kRows = 8;
 constexpr std::size_t kSimulated = 3;  // of them, to the instruction
-constexpr std::int64_t kMostBuckets = 2000;
+constexpr std::int64_t kMostBuckets = 20000;
 constexpr std::int64_t kMostPasses = 1500;  // of blocks in a step, for what is lowered more than once
 constexpr std::int64_t kMostNodes = 1 << 20;
 constexpr std::size_t kReasonsInWords = 3;
