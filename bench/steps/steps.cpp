@@ -46,6 +46,7 @@ struct Options {
   std::int64_t bucket = 0;         // bytes; 0: the strategy's own
   std::int64_t prefetch = 0;
   bool delayed = false;
+  strategy::CarryUpdate carry = strategy::CarryUpdate::automatic;
   double device_limit = 0.0;  // GiB
   std::string disk_folder = "/tmp";
   std::int64_t data = 1;    // data ranks, as threads; `samples` are those of all of them
@@ -83,6 +84,10 @@ void add_options(CLI::App& app, Options& options) {
   app.add_option("--bucket", options.bucket, "bytes")->check(CLI::PositiveNumber);
   app.add_option("--prefetch", options.prefetch, "blocks")->check(CLI::PositiveNumber);
   app.add_flag("--delayed", options.delayed, "updates are made beside the next step");
+  std::map<std::string, strategy::CarryUpdate> carries{
+      {"auto", strategy::CarryUpdate::automatic}, {"always", strategy::CarryUpdate::always}, {"never", strategy::CarryUpdate::never}};
+  app.add_option("--carry", options.carry, "updates behind a verdict run under the next forward pass: auto, always or never")
+      ->transform(CLI::CheckedTransformer(carries));
   app.add_option("--device-limit", options.device_limit, "GiB of device memory for the plan");
   app.add_option("--disk-folder", options.disk_folder, "of the disk tier");
   app.add_option("--data", options.data, "data ranks, as threads, each with --threads; --samples are those of all")
@@ -161,6 +166,7 @@ train::SessionOptions session_options(const Options& options) {
   if (options.bucket > 0) strategy.bucket = base::Bytes{options.bucket};
   if (options.prefetch > 0) strategy.prefetch = options.prefetch;
   strategy.delayed_update = options.delayed;
+  strategy.carry_update = options.carry;
   strategy::require_legal(strategy);
   return {.forward = train::forward_of(model_of(options)),
           .name = options.model,

@@ -94,6 +94,12 @@ struct Choices<strategy::Reduce> {
   static constexpr std::array<Choice<strategy::Reduce>, 2> kTable{{{"ring", strategy::Reduce::ring}, {"main", strategy::Reduce::main}}};
 };
 
+template <>
+struct Choices<strategy::CarryUpdate> {
+  static constexpr std::array<Choice<strategy::CarryUpdate>, 3> kTable{
+      {{"auto", strategy::CarryUpdate::automatic}, {"always", strategy::CarryUpdate::always}, {"never", strategy::CarryUpdate::never}}};
+};
+
 template <typename E>
 std::string_view choice_name(E value) {
   for (const auto& choice : Choices<E>::kTable) {

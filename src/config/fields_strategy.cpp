@@ -181,6 +181,9 @@ std::vector<Field> strategy_fields() {
                  "ZeRO-2/3: keep whole gradients across micro-batches and reduce once, instead of reducing each."),
       flag_field("strategy.delayed_update", PLIMSOLL_AT(strategy.delayed_update),
                  "Update with the previous step's gradients, while the device computes the next ones (`offload.optimizer`)."),
+      choice_field(
+          "strategy.carry_update", PLIMSOLL_AT(strategy.carry_update),
+          "Updates of the host that clipping holds back run under the next forward pass (auto: beside a GPU, where memory allows)."),
       choice_field("strategy.reduce", PLIMSOLL_AT(strategy.reduce), "Gradients are added around a ring, or by one rank for all."),
       stages_field(),
       bytes_field("limits.device", PLIMSOLL_AT(limits.device), "Most device memory of a rank; 0 = what is there."),

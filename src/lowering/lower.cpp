@@ -11,6 +11,7 @@
 
 #include "base/error.h"
 #include "base/parallel.h"
+#include "lowering/carry_update.h"
 #include "lowering/fit.h"
 #include "lowering/issue_order.h"
 #include "lowering/memory.h"
@@ -90,6 +91,8 @@ class ClassLowering {
     const std::int32_t first = mesh.first_rank(place_.pipe) + place_.data * mesh.degrees(place_.pipe).tensor + place_.tensor;
     rank_class_.ranks = mesh.even() ? mesh.group(ops::Axis::data, first) : std::vector{first};
     for (const ProgramSource& source : inputs_.programs) add_program(source);
+    if (graphs_.update() == HostUpdate::under_forward)
+      add_program({.name = std::string(kFlush), .graph = inputs_.programs.front().graph, .waiting_update_only = true});
     place_buffers();
     return {std::move(rank_class_), procedures_.take()};
   }
@@ -330,7 +333,6 @@ plan::Plan lower_as(const LoweringInputs& inputs, const RecomputeOrder& again) {
   plan.strategy = strategy::describe(inputs.strategy);
   plan.notes = again.notes;
   plan.threads = inputs.threads;
-  if (const std::string note = update_note(inputs.programs.front().graph, inputs.strategy); !note.empty()) plan.notes.push_back(note);
   plan.mesh = graphs.mesh();
   Procedures procedures;
   for (LoweredClass& lowered : lower_classes(inputs, graphs)) {
@@ -344,13 +346,26 @@ plan::Plan lower_as(const LoweringInputs& inputs, const RecomputeOrder& again) {
     plan.classes.push_back(std::move(lowered.rank_class));
   }
   plan.procedures = procedures.take();
+  const std::string note = update_note(inputs.programs.front().graph, graphs.update(), plan::fullest_class(plan));
+  if (!note.empty()) plan.notes.push_back(note);
   return plan;
 }
 
 }  // namespace
 
 plan::Plan lower(const LoweringInputs& inputs) {
-  return fit_recompute(inputs, [&](const RecomputeOrder& again) { return lower_as(inputs, again); });
+  plan::Plan plan = fit_recompute(inputs, [&](const RecomputeOrder& again) { return lower_as(inputs, again); });
+  const Bytes host = plan::arena_of_all(plan, plan::Tier::host);
+  const bool carries = plan::find_program(plan.classes.front(), kFlush) != nullptr;
+  if (!carries || inputs.strategy.carry_update != strategy::CarryUpdate::automatic || inputs.host_limit.count == 0 ||
+      host <= inputs.host_limit)
+    return plan;
+  LoweringInputs leaner = inputs;
+  leaner.strategy.carry_update = strategy::CarryUpdate::never;
+  plan = fit_recompute(leaner, [&](const RecomputeOrder& again) { return lower_as(leaner, again); });
+  plan.notes.push_back(fmt::format("under the next forward pass it would need {} of the host's memory, and there is {}",
+                                   base::to_string(host), base::to_string(inputs.host_limit)));
+  return plan;
 }
 
 }  // namespace plimsoll::lowering

@@ -18,6 +18,7 @@ struct ProgramSource {
   std::string name;
   const graph::Graph& graph;
   std::int32_t micro_batches = 1;
+  bool waiting_update_only = false;  // of a training graph: the update that a step left to the next (carry_update.h)
 };
 
 struct LoweringInputs {
@@ -30,8 +31,10 @@ struct LoweringInputs {
   double link = 0.1;              // bytes to or from the host's memory in the time of one floating-point operation, about
   bool host_beside = false;       // the host's processor is another than the device: it computes on a stream of its own
   base::Bytes device_limit = {};  // of a rank's arena, where the strategy is fitted to it (optimal recompute); zero: none
+  base::Bytes host_limit = {};    // of all ranks' arenas in the host's memory, where the strategy is fitted to it; zero: none
 };
 
+// Where updates wait for the next step, a program more than are asked for makes the one that waits (kFlush).
 plan::Plan lower(const LoweringInputs& inputs);
 
 }  // namespace plimsoll::lowering

@@ -6,6 +6,7 @@
 #include <set>
 
 #include "base/error.h"
+#include "lowering/carry_update.h"
 #include "lowering/stretches.h"
 #include "ops/step_scalars.h"
 
@@ -24,11 +25,6 @@ using ops::Tier;
 
 // Parts of a tensor begin at multiples of so many elements: in every element type, whole blocks of the disk tier.
 constexpr std::int64_t kPartUnit = std::int64_t{1} << 19;
-
-bool has_copy(const ops::Op& op) {
-  const auto* adam = std::get_if<ops::AdamUpdate>(&op);
-  return adam != nullptr ? adam->copy : std::get<ops::SgdUpdate>(op).copy;
-}
 
 // The update alone: the weight in the model's type is made of the master afterwards.
 ops::Op without_copy(ops::Op op) {
@@ -65,31 +61,12 @@ struct Group {
   std::int64_t bytes = 0;
 };
 
-// By parameter: where its master and states live.
-std::vector<Tier> tiers_of(const Graph& graph, const strategy::TierShare& share) {
-  double all = 0.0;
-  const auto elements = [&](const graph::Parameter& parameter) {
-    return parameter.frozen ? 0.0 : static_cast<double>(graph.values[parameter.master].type.shape.elements());
-  };
-  for (const graph::Parameter& parameter : graph.parameters) all += elements(parameter);
-  const double on_device = all * (1.0 - share.host - share.disk);
-  const double in_memory = on_device + all * share.host;
-  std::vector<Tier> tiers;
-  double at = 0.0;
-  for (const graph::Parameter& parameter : graph.parameters) {
-    const double middle = at + elements(parameter) / 2.0;
-    tiers.push_back(middle < on_device ? Tier::device : middle < in_memory ? Tier::host : Tier::disk);
-    at += elements(parameter);
-  }
-  return tiers;
-}
-
 class Offload {
  public:
   Offload(const Graph& old, const OffloadOptions& options)
       : old_(old), new_(old), options_(options), stretches_(stretches_of(old)), work_(stretches_.size()), scalars_(old.pending) {
     new_.nodes = {};
-    const std::vector<Tier> tiers = tiers_of(old_, options.share);
+    const std::vector<Tier> tiers = optimizer_tiers(old_, options.share);
     for (std::size_t index = 0; index < tiers.size(); ++index) {
       const graph::Parameter& parameter = old_.parameters[index];
       if (parameter.frozen) continue;
@@ -100,15 +77,26 @@ class Offload {
       PLIMSOLL_CHECK(parameter.master != parameter.weight || old_.values[parameter.weight].tier == tiers[index], "{} has no master",
                      parameter.name);
       new_.values[parameter.master].tier = tiers[index];
-      for (ValueId state : parameter.states) new_.values[state].tier = tiers[index];
+      for (ValueId state : parameter.states) {
+        if (new_.values[state].tier == Tier::device) new_.values[state].tier = tiers[index];  // gradients that wait may have one already
+      }
     }
     if (old.pending.valid()) new_.values[old.pending].tier = Tier::host;
-    if (options.under_backward || old.pending.valid()) find_work();
+    if (options.ahead_of_use) {
+      find_waiting_work();
+    } else if (options.under_backward || old.pending.valid()) {
+      find_work();
+    }
   }
 
   Graph run() {
     for (std::size_t index = 0; index < stretches_.size(); ++index) {
       const Stretch& stretch = stretches_[index];
+      for (const auto& [node, block] : work_[index].ahead) {
+        place_ = {.block = block, .phase = stretch.phase, .turn = Turn::first};
+        sort_in(old_.nodes[node]);
+      }
+      issue_groups();
       place_ = {.block = stretch.block};
       for (std::uint32_t node = stretch.begin; node < stretch.end; ++node) {
         if (stretch.phase != Phase::update) {
@@ -159,7 +147,7 @@ class Offload {
       if (std::holds_alternative<ops::Move>(node.op)) keep_at(NodeId{id}, made[node.inputs[0].index]);
       if (!is_update(node.op)) continue;
       std::size_t ready = made[node.inputs[1].index];
-      for (std::size_t input = 2; input < node.inputs.size(); ++input) ready = std::max(ready, read[root_of(node.inputs[input]).index]);
+      for (std::size_t input = 2; input < node.inputs.size(); ++input) ready = std::max(ready, read[root(node.inputs[input]).index]);
       // A tensor rank may have a weight that others read for it.
       while (late() && stretches_[ready].phase == Phase::begin) ++ready;
       if (!graph::runs_per_micro_batch(stretches_[ready].phase)) continue;
@@ -172,6 +160,25 @@ class Offload {
       }
     }
     if (!put_at_.empty()) spread();
+  }
+
+  // What the step before left is done ahead of the weights' first use; what this one leaves goes out behind whoever makes it.
+  void find_waiting_work() {
+    std::vector<std::vector<AheadOfUse>> ahead = lowering::ahead_of_use(old_, stretches_, options_.prefetch, options_.stages);
+    for (std::size_t index = 0; index < stretches_.size(); ++index) {
+      for (const AheadOfUse& each : ahead[index]) early_.insert(each.node.index);
+      work_[index].ahead = std::move(ahead[index]);
+    }
+    std::vector<std::size_t> made(old_.values.size(), 0);  // the stretch that makes it
+    for (std::size_t index = 0; index < stretches_.size(); ++index) {
+      for (std::uint32_t id = stretches_[index].begin; id < stretches_[index].end; ++id) {
+        for (ValueId output : old_.nodes[NodeId{id}].outputs) made[output.index] = index;
+      }
+    }
+    for (std::uint32_t id = 0; id < old_.nodes.size(); ++id) {
+      const Node& node = old_.nodes[NodeId{id}];
+      if (node.phase == Phase::update && std::holds_alternative<ops::Move>(node.op)) keep_at(NodeId{id}, made[root(node.inputs[0]).index]);
+    }
   }
 
   bool late() const { return old_.pending.valid(); }
@@ -215,13 +222,7 @@ class Offload {
     }
   }
 
-  // What a value is a view of.
-  ValueId root_of(ValueId id) const {
-    for (NodeId maker = old_.values[id].producer; maker.valid() && ops::definition_of(old_.nodes[maker].op).view;
-         maker = old_.values[id].producer)
-      id = old_.nodes[maker].inputs[0];
-    return id;
-  }
+  ValueId root(ValueId id) const { return root_of(old_, id); }
 
   // ---- groups
 
@@ -233,7 +234,7 @@ class Offload {
   void sort_in(const Node& node) {
     if (ops::definition_of(node.op).view) return;
     if (!is_update(node.op)) return group_here().after.push_back(node);
-    if (stay_.contains(root_of(node.inputs[2]).index)) return update_in_place(node);
+    if (stay_.contains(root(node.inputs[2]).index)) return update_in_place(node);
     const std::int64_t elements = old_.values[node.inputs[2]].type.shape.elements();
     const std::int64_t in_bucket = options_.bucket.count / base::size_of(base::DType::f32);
     const std::int64_t part = std::max(kPartUnit, in_bucket / kPartUnit * kPartUnit);
@@ -363,11 +364,16 @@ class Offload {
     for (const Part& part : group.parts) made.push_back(update(part));
     for (std::size_t index = 0; index < group.parts.size(); ++index) {
       const Part& part = group.parts[index];
-      for (std::size_t state = 0; state < part.home.size(); ++state) put(made[index][state], part.home[state], {});
+      for (std::size_t state = 0; state < part.home.size(); ++state) made[index][state] = put(made[index][state], part.home[state], {});
     }
     for (std::size_t index = 0; index < group.parts.size(); ++index) {
       const Part& part = group.parts[index];
-      if (has_copy(part.node.op) && !copies_here(part) && !later(part)) put_weight(part, made[index].back());
+      if (has_copy(part.node.op) && !copies_here(part) && !later(part)) made[index].back() = put_weight(part, made[index].back());
+      // Whoever reads the weight afterwards reads what the update made of it.
+      if (options_.ahead_of_use && part.whole) {
+        const bool copy = has_copy(part.node.op);
+        replaced_[(copy ? part.node.inputs.back() : part.node.inputs[2]).index] = copy ? made[index].back() : made[index][0];
+      }
       if (later(part)) work_[*later(part)].puts.emplace_back(part, made[index].back());
     }
     for (const Node& node : group.after) add_here(node);
@@ -388,14 +394,15 @@ class Offload {
     return make(ops::Cast{.dtype = dtype}, {master}, new_.values[master].name + ".cast", Tier::host);
   }
 
-  void put_weight(const Part& part, ValueId weight) {
+  ValueId put_weight(const Part& part, ValueId weight) {
     const ValueId target = part_of(part.node.inputs.back(), part);
     if (!part.whole) replaced_[part.node.outputs.back().index] = part.node.inputs.back();
-    put(weight, target, part.whole ? part.node.outputs.back() : ValueId{});
+    return put(weight, target, part.whole ? part.node.outputs.back() : ValueId{});
   }
 
   // To where it waits for the next step.
   void keep(Node node) {
+    need(node.inputs[0]);
     const Tier tier = new_.values[node.inputs[1]].tier;
     if (tier == Tier::disk) node.inputs[0] = near(node.inputs[0]);
     node.op = ops::Move{.from = tier == Tier::disk ? Tier::host : Tier::device, .to = tier, .into = true};
@@ -419,13 +426,14 @@ class Offload {
   }
 
   // From the host's memory to where it lives; `as` names the result where somebody reads it.
-  void put(ValueId value, ValueId home, ValueId as) {
+  ValueId put(ValueId value, ValueId home, ValueId as) {
     const Tier tier = new_.values[home].tier;
-    if (tier == Tier::host) return;
+    if (tier == Tier::host) return value;
     const ops::Move move{.from = Tier::host, .to = tier, .into = true};
-    if (as.valid()) new_.values[as].tier = tier;
-    if (as.valid()) return add_here({.op = move, .inputs = {value, home}, .outputs = {as}});
-    make(move, {value, home}, new_.values[home].name + ".put", tier);
+    if (!as.valid()) return make(move, {value, home}, new_.values[home].name + ".put", tier);
+    new_.values[as].tier = tier;
+    add_here({.op = move, .inputs = {value, home}, .outputs = {as}});
+    return as;
   }
 
   const Graph& old_;
@@ -433,8 +441,9 @@ class Offload {
   OffloadOptions options_;
   std::vector<Stretch> stretches_;
 
-  // What is done behind a stretch before the update's own phase.
+  // What is done around a stretch outside the update's own phase.
   struct Work {
+    std::vector<AheadOfUse> ahead;               // updates that waited, before the stretch
     std::vector<NodeId> starts;                  // updates whose weights change later, in a step's first micro-batch
     std::vector<NodeId> ready;                   // updates
     std::vector<std::pair<Part, ValueId>> puts;  // weights that may change now, and what they become
@@ -456,6 +465,36 @@ class Offload {
 }  // namespace
 
 bool is_update(const ops::Op& op) { return std::holds_alternative<ops::AdamUpdate>(op) || std::holds_alternative<ops::SgdUpdate>(op); }
+
+bool has_copy(const ops::Op& op) {
+  const auto* adam = std::get_if<ops::AdamUpdate>(&op);
+  return adam != nullptr ? adam->copy : std::get<ops::SgdUpdate>(op).copy;
+}
+
+ValueId root_of(const Graph& graph, ValueId id) {
+  for (NodeId maker = graph.values[id].producer; maker.valid() && ops::definition_of(graph.nodes[maker].op).view;
+       maker = graph.values[id].producer)
+    id = graph.nodes[maker].inputs[0];
+  return id;
+}
+
+std::vector<Tier> optimizer_tiers(const Graph& graph, const strategy::TierShare& share) {
+  double all = 0.0;
+  const auto elements = [&](const graph::Parameter& parameter) {
+    return parameter.frozen ? 0.0 : static_cast<double>(graph.values[parameter.master].type.shape.elements());
+  };
+  for (const graph::Parameter& parameter : graph.parameters) all += elements(parameter);
+  const double on_device = all * (1.0 - share.host - share.disk);
+  const double in_memory = on_device + all * share.host;
+  std::vector<Tier> tiers;
+  double at = 0.0;
+  for (const graph::Parameter& parameter : graph.parameters) {
+    const double middle = at + elements(parameter) / 2.0;
+    tiers.push_back(middle < on_device ? Tier::device : middle < in_memory ? Tier::host : Tier::disk);
+    at += elements(parameter);
+  }
+  return tiers;
+}
 
 Graph offload_optimizer(const Graph& graph, const OffloadOptions& options) {
   for (const Node& node : graph.nodes) {

@@ -13,8 +13,12 @@
 // Updates that are a step late have their gradients when the step begins. The host makes them under the forward and the backward pass; a
 // weight changes when the backward pass has done with it, and the gradient that comes takes the place of the one that was used.
 //
+// Updates that wait for the next step (carry_update.h) have their gradients there too. Each is made ahead of the first use of its weight.
+//
 // It is the last pass over the graph: whatever ranks share out, a rank moves what it updates.
 #pragma once
+
+#include <vector>
 
 #include "base/bytes.h"
 #include "graph/graph.h"
@@ -25,12 +29,23 @@ namespace plimsoll::lowering {
 // Whether it updates a parameter.
 bool is_update(const ops::Op& op);
 
+// Of an update: whether it also writes the weight in the type the model computes with.
+bool has_copy(const ops::Op& op);
+
+// What a value is a view of.
+graph::ValueId root_of(const graph::Graph& graph, graph::ValueId id);
+
+// By parameter: where its master and states live.
+std::vector<ops::Tier> optimizer_tiers(const graph::Graph& graph, const strategy::TierShare& share);
+
 struct OffloadOptions {
   strategy::TierShare share = {.host = 1.0};  // of the bytes of optimizer state; the rest stays on the device and is updated there
   base::Bytes bucket{};
   bool under_backward = false;  // nothing waits for a verdict, and no weights of other versions are wanted later
   bool beside = false;          // the host is another processor than the device
   bool stages = false;          // pipeline stages run in between
+  bool ahead_of_use = false;    // updates of the step before: ahead of the first use of each weight
+  std::int64_t prefetch = 2;    // by so many stretches
 };
 
 // Graphs without an update stay as they are. A trained parameter whose weight is in another tier than its optimizer state must have a

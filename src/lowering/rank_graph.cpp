@@ -23,6 +23,7 @@ constexpr std::int32_t kItemsBeforeSettling = 2;
 }  // namespace
 
 RankGraphs::RankGraphs(const LoweringInputs& inputs, const RecomputeOrder& again) : inputs_(inputs), again_(again) {
+  update_ = host_update(inputs.programs.front().graph, inputs.strategy, inputs.host_beside);
   lay_mesh();
   lay_pipe();
 }
@@ -125,7 +126,11 @@ graph::Graph RankGraphs::graph_at(const ProgramSource& source, std::int32_t pipe
   if (strategy.split_activations && seat.members > 1)
     graph = store_activations(graph, {.prefetch = 0, .stages = strategy.pipe > 1, .blocks = {}, .among = seat});
   graph::verify(graph, "sharing out activations");
-  return to_slower_tiers(std::move(graph), strategy, own_micro_batches, again_, inputs_.host_beside);
+  return to_slower_tiers(std::move(graph), strategy, again_,
+                         {.micro_batches = own_micro_batches,
+                          .update = update_,
+                          .host_beside = inputs_.host_beside,
+                          .waiting_update_only = source.waiting_update_only});
 }
 
 std::vector<std::int32_t> RankGraphs::stages_at(std::int32_t pipe_place) const {
@@ -136,7 +141,9 @@ std::vector<std::int32_t> RankGraphs::stages_at(std::int32_t pipe_place) const {
   return stages;
 }
 
-bool RankGraphs::follows_schedule(const ProgramSource& source) const { return pipe_.places > 1 && has_backward_pass(source.graph); }
+bool RankGraphs::follows_schedule(const ProgramSource& source) const {
+  return pipe_.places > 1 && has_backward_pass(source.graph) && !source.waiting_update_only;
+}
 
 std::int32_t RankGraphs::batches(const ProgramSource& source) const {
   return follows_schedule(source) ? static_cast<std::int32_t>(schedule_.shape.batches) : 1;

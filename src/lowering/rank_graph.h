@@ -29,6 +29,9 @@ class RankGraphs {
   // have degrees of their own.
   graph::Graph graph_at(const ProgramSource& source, std::int32_t pipe_place, const ops::Seat& seat, std::int32_t data_place = 0) const;
 
+  // When the host updates in the train program.
+  HostUpdate update() const { return update_; }
+
   // What a place does, item by item.
   std::vector<strategy::schedules::Item> items_at(const ProgramSource& source, std::int32_t pipe_place, std::int32_t data_place = 0) const;
 
@@ -53,6 +56,7 @@ class RankGraphs {
   strategy::schedules::Schedule schedule_;  // of the train program, where the pipe axis has several places
   std::int32_t together_ = 1;               // micro-batches that an item of the schedule stands for
   bool splits_backward_ = false;            // the schedule has items for the gradients of weights
+  HostUpdate update_ = HostUpdate::none;
 };
 
 // Says when what another stream was given is known to be done with, so that its memory is free again.

@@ -65,6 +65,7 @@ class PipeSplit {
       held_.push_back(index);
       if (!old.parameters[index].gradient.valid()) continue;
       held_gradient_[old.parameters[index].gradient.index] = index;
+      for (ValueId state : old.parameters[index].states) held_states_.insert(state.index);
       if (holders[index].size() > 1) find_own_gradient(index);
     }
     for (const Node& node : old.nodes) {
@@ -86,6 +87,7 @@ class PipeSplit {
     for (std::size_t block = 0; block < old_.blocks.size(); ++block)
       new_.blocks[BlockId{static_cast<std::uint32_t>(block)}].stage = pipe_.stage_of_block[block];
     if (old_.scalars.valid()) new_.scalars = newest_scalars_ = root(old_.scalars);
+    if (old_.pending.valid()) new_.pending = root(old_.pending);
     for (const Node& node : old_.nodes) {
       if (node.phase >= Phase::norm) join_gradients();
       if (node.phase == Phase::verdict) verdict_ = node.op;
@@ -101,7 +103,12 @@ class PipeSplit {
  private:
   // ---- whose is what
 
-  std::int32_t place_of(const Node& node) const { return runs_everywhere(node.phase) ? kEverywhere : pipe_.place_of(node.block); }
+  std::int32_t place_of(const Node& node) const {
+    return runs_everywhere(node.phase) || keeps_scalars(node) ? kEverywhere : pipe_.place_of(node.block);
+  }
+
+  // For updates that are a step late.
+  bool keeps_scalars(const Node& node) const { return std::holds_alternative<ops::Move>(node.op) && node.inputs[1] == old_.pending; }
 
   // Roots, and the step's scalars, are there without being sent.
   std::int32_t maker_of(ValueId id) const {
@@ -116,7 +123,7 @@ class PipeSplit {
     const std::int32_t place = place_of(node);
     if (place == kEverywhere || place == place_) return true;
     // The update of a weight that is on two places runs on both; its square counts on one.
-    return node.phase == Phase::update && held_gradient_.contains(node.inputs[1].index);
+    return node.phase == Phase::update && (held_gradient_.contains(node.inputs[1].index) || held_states_.contains(node.inputs[1].index));
   }
 
   // ---- weights on two places
@@ -198,7 +205,7 @@ class PipeSplit {
     }
     for (ValueId& id : made.inputs) {
       // Who reads what the host wrote before the step does so wherever it runs, also a second time.
-      if (is_scalars(id) && old_.values[id].role != Role::scalars) {
+      if (is_scalars(id) && old_.values[id].role == Role::computed) {
         id = newest_scalars_;
       } else {
         id = old_.values[id].role == Role::computed ? map_[id.index] : root(id);
@@ -210,7 +217,7 @@ class PipeSplit {
       Value value = old_.values[before];
       value.producer = id;
       output = map_[before.index] = new_.add_value(std::move(value));
-      if (is_scalars(before)) newest_scalars_ = output;
+      if (is_scalars(before) && !keeps_scalars(node)) newest_scalars_ = output;
     }
     new_.nodes.add(made);
     if (!graph::runs_per_micro_batch(node.phase)) return;
@@ -265,6 +272,7 @@ class PipeSplit {
   std::map<std::uint32_t, std::int64_t> tag_of_;  // of values that travel
   std::vector<std::size_t> held_;                 // parameters of which this place has the weight
   std::map<std::uint32_t, std::size_t> held_gradient_;
+  std::set<std::uint32_t> held_states_;          // of their optimizer; updates that are a step late read the gradient there
   std::map<std::size_t, ValueId> own_gradient_;  // parameter on two places -> the end of this place's part of its gradient; new once joined
   std::set<std::pair<std::int32_t, Phase>> received_;
   ValueId newest_scalars_;

@@ -35,6 +35,9 @@ class Store {
   Store(const Graph& old, const StoreGradients& options) : old_(old), new_(old), options_(options), stretches_(stretches_of(old)) {
     new_.nodes = {};
     for (const Node& node : old.nodes) {
+      if (node.phase == Phase::update && std::holds_alternative<ops::Move>(node.op)) pending_[node.inputs[0].index] = node.inputs[1];
+    }
+    for (const Node& node : old.nodes) {
       if (graph::runs_per_micro_batch(node.phase) && std::holds_alternative<ops::SquaredNorm>(node.op)) consider(node.inputs[1]);
     }
   }
@@ -75,18 +78,27 @@ class Store {
     }
     leaving.block = maker->block;
     leaving.phase = maker->phase;
-    const graph::Value& value = old_.values[leaving.last];
-    leaving.home = new_.add_value({.name = value.name + ".kept",
-                                   .type = value.type,
-                                   .role = graph::Role::gradient,
-                                   .block = value.block,
-                                   .tier = options_.tier,
-                                   .all_micro_batches = true});
+    leaving.home = home_of(gradient);
     leaving_of_[leaving.last.index] = leaving_.size();
     leaving_.push_back(leaving);
     for (graph::Parameter& parameter : new_.parameters) {
       if (parameter.gradient == leaving.last) parameter.gradient_leaves = true;
     }
+  }
+
+  // Where it would wait for the next step, if it does.
+  ValueId home_of(ValueId gradient) {
+    if (const auto waits = pending_.find(gradient.index); waits != pending_.end()) {
+      new_.values[waits->second].tier = options_.tier;
+      return waits->second;
+    }
+    const graph::Value& value = old_.values[gradient];
+    return new_.add_value({.name = value.name + ".kept",
+                           .type = value.type,
+                           .role = graph::Role::gradient,
+                           .block = value.block,
+                           .tier = options_.tier,
+                           .all_micro_batches = true});
   }
 
   std::vector<ValueId> make(const ops::Op& op, std::vector<ValueId> inputs, BlockId block, Phase phase, Turn turn,
@@ -126,6 +138,7 @@ class Store {
 
   void copy(Node node) {
     if (node.phase == Phase::update) {
+      if (std::holds_alternative<ops::Move>(node.op) && leaving_of_.contains(node.inputs[0].index)) return;  // it has gone there
       for (ValueId& input : node.inputs) {
         if (const auto found = leaving_of_.find(input.index); found != leaving_of_.end()) input = leaving_[found->second].put;
       }
@@ -166,6 +179,7 @@ class Store {
   std::vector<Stretch> stretches_;
   std::vector<Leaving> leaving_;
   std::map<std::uint32_t, std::size_t> leaving_of_;  // old gradient -> which of them
+  std::map<std::uint32_t, ValueId> pending_;         // old gradient -> where it waits for the next step
   std::set<std::pair<std::uint32_t, Phase>> brought_;
   std::vector<std::size_t> ready_;  // gradients that the stretch has completed
 };

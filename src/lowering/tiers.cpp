@@ -2,14 +2,14 @@
 
 #include <algorithm>
 
+#include "lowering/carry_update.h"
 #include "lowering/fetch_weights.h"
 #include "lowering/offload.h"
 #include "lowering/square_early.h"
 #include "lowering/store_activations.h"
 #include "lowering/store_gradients.h"
 #include "lowering/versions.h"
-#include "strategy/schedules/csv.h"
-#include "strategy/schedules/table.h"
+#include "strategy/legality.h"
 
 namespace plimsoll::lowering {
 
@@ -20,11 +20,25 @@ constexpr std::size_t kGroupsUnderWay = 1;
 
 plan::Tier tier_of(const strategy::TierShare& share) { return share.disk > 0.0 ? plan::Tier::disk : plan::Tier::host; }
 
+// Whether it brings operands of an update that follows the backward pass.
+bool brings(const Piece& piece) {
+  return piece.phase == graph::Phase::update && (piece.stream == plan::StreamKind::host_out || piece.stream == plan::StreamKind::disk_in);
+}
+
 // What a copy takes to slower tiers, or an update's results to faster ones, is not waited for by whoever made it; nor is the update.
 bool leaves(const Piece& piece) {
   return piece.stream == plan::StreamKind::host_out || piece.stream == plan::StreamKind::disk_out ||
          (piece.stream == plan::StreamKind::host_compute && piece.turn != graph::Turn::first) ||
          (piece.stream == plan::StreamKind::host_in && (piece.phase == graph::Phase::update || piece.turn == graph::Turn::last));
+}
+
+// Of gradients between two steps.
+base::Bytes waiting_bytes(const plan::RankClass& rank_class) {
+  base::Bytes bytes{0};
+  for (const plan::Buffer& buffer : rank_class.buffers) {
+    if (buffer.persistent() && buffer.name.ends_with(kPendingSuffix)) bytes += buffer.bytes;
+  }
+  return bytes;
 }
 
 bool has_update(const graph::Graph& graph) {
@@ -33,11 +47,24 @@ bool has_update(const graph::Graph& graph) {
 
 }  // namespace
 
-graph::Graph to_slower_tiers(graph::Graph graph, const strategy::Strategy& strategy, std::int32_t micro_batches,
-                             const RecomputeOrder& again, bool host_beside) {
+HostUpdate host_update(const graph::Graph& graph, const strategy::Strategy& strategy, bool host_beside) {
+  using strategy::CarryUpdate;
+  if (!strategy.offload.optimizer.anything() || !has_update(graph)) return HostUpdate::none;
+  if (graph.pending.valid()) return HostUpdate::late;
+  if (!strategy::synchronous(strategy)) return HostUpdate::behind;
+  if (strategy.carry_update == CarryUpdate::always) return HostUpdate::under_forward;
+  if (!needs_verdict(graph)) return HostUpdate::under_backward;
+  // A drive would take the gradients too; a processor that is device and host at once has nothing to do beside the update.
+  const bool pays = host_beside && strategy.offload.optimizer.disk == 0.0 && !strategy::gathers_parts(strategy);
+  return pays && strategy.carry_update == CarryUpdate::automatic ? HostUpdate::under_forward : HostUpdate::behind;
+}
+
+graph::Graph to_slower_tiers(graph::Graph graph, const strategy::Strategy& strategy, const RecomputeOrder& again, const ToTiers& to) {
   const strategy::Offload& offload = strategy.offload;
   const bool stages = strategy.pipe > 1;
-  const bool under_backward = updates_under_backward(graph, strategy);
+  const bool updates = has_update(graph);
+  const bool under_backward = updates && to.update == HostUpdate::under_backward;
+  const bool under_forward = updates && to.update == HostUpdate::under_forward;
   if (offload.activations.anything()) {
     graph = store_activations(graph, {.tier = tier_of(offload.activations),
                                       .prefetch = strategy.prefetch,
@@ -46,33 +73,45 @@ graph::Graph to_slower_tiers(graph::Graph graph, const strategy::Strategy& strat
                                       .blocks = again.leaving});
   }
   graph::verify(graph, "storing activations");
-  if (has_update(graph) && (offload.gradients.anything() || under_backward || graph.pending.valid())) graph = square_early(graph);
-  graph::verify(graph, "squaring early");
+  if (under_forward) graph = carry_update(graph, offload.optimizer);
+  // Until the last pass the update that waits stands where it was, behind what will take the place of the gradients that it reads.
+  const auto check = [&](std::string_view pass) {
+    if (!under_forward) graph::verify(graph, pass);
+  };
+  if (updates && (offload.gradients.anything() || under_backward || graph.pending.valid())) graph = square_early(graph);
+  check("squaring early");
   if (offload.gradients.anything())
-    graph = store_gradients(graph, {.tier = tier_of(offload.gradients), .micro_batches = micro_batches, .stages = stages});
-  graph::verify(graph, "storing gradients");
+    graph = store_gradients(graph, {.tier = tier_of(offload.gradients), .micro_batches = to.micro_batches, .stages = stages});
+  check("storing gradients");
   if (offload.params.anything())
     graph = fetch_weights(graph, {.tier = tier_of(offload.params), .prefetch = strategy.prefetch, .stages = stages});
-  graph::verify(graph, "fetching weights");
+  check("fetching weights");
+  if (to.waiting_update_only) graph = waiting_update(std::move(graph));
   if (offload.optimizer.anything()) {
-    graph = offload_optimizer(
-        graph,
-        {.share = offload.optimizer, .bucket = strategy.bucket, .under_backward = under_backward, .beside = host_beside, .stages = stages});
+    graph = offload_optimizer(graph, {.share = offload.optimizer,
+                                      .bucket = strategy.bucket,
+                                      .under_backward = under_backward,
+                                      .beside = to.host_beside,
+                                      .stages = stages,
+                                      .ahead_of_use = under_forward && !to.waiting_update_only,
+                                      .prefetch = strategy.prefetch});
   }
   graph::verify(graph, "moving the update");
   return graph;
 }
 
-bool updates_under_backward(const graph::Graph& graph, const strategy::Strategy& strategy) {
-  if (!strategy.offload.optimizer.anything() || needs_verdict(graph) || !has_update(graph)) return false;
-  if (strategy.pipe == 1) return true;
-  return !strategy.schedule.ends_with(strategy::schedules::kCsvSuffix) && !strategy::schedules::find_kind(strategy.schedule).asynchronous;
-}
-
-std::string update_note(const graph::Graph& graph, const strategy::Strategy& strategy) {
-  if (!strategy.offload.optimizer.anything() || !has_update(graph)) return "";
-  if (graph.pending.valid()) return "the host updates with the gradients of the step before, while the device computes the next ones";
-  if (updates_under_backward(graph, strategy)) return "the host updates under the backward pass, behind each block";
+std::string update_note(const graph::Graph& graph, HostUpdate update, const plan::RankClass& fullest) {
+  switch (update) {
+    case HostUpdate::none: return "";
+    case HostUpdate::late: return "the host updates with the gradients of the step before, while the device computes the next ones";
+    case HostUpdate::under_backward: return "the host updates under the backward pass, behind each block";
+    case HostUpdate::under_forward:
+      return fmt::format(
+          "the host updates under the next step's forward pass, ahead of each block; gradients wait for it in {} of a rank's slower tiers "
+          "(\"carry_update\": \"never\" needs less memory)",
+          base::to_string(waiting_bytes(fullest)));
+    case HostUpdate::behind: break;
+  }
   if (needs_verdict(graph)) {
     return "the host updates behind the backward pass: clipping and loss scaling wait for all gradients (\"clip\": 0 without fp16 does "
            "not)";
@@ -89,12 +128,13 @@ void LeavingCopies::before(const Piece& piece) {
     }
   }
   if (leaves(piece)) lines_[piece.stream].moments.push_back(streams_.moments());
+  if (brings(piece)) brought_ = true;
+  if (piece.stream == plan::StreamKind::host_compute) brought_ = false;
 }
 
 bool LeavingCopies::must_pause(const Piece& piece) const {
-  const bool brings =
-      piece.phase == graph::Phase::update && (piece.stream == plan::StreamKind::host_out || piece.stream == plan::StreamKind::disk_in);
-  return brings && std::any_of(lines_.begin(), lines_.end(),
+  const bool begins = brings(piece) || (piece.phase == graph::Phase::update && piece.stream == plan::StreamKind::host_compute && !brought_);
+  return begins && std::any_of(lines_.begin(), lines_.end(),
                                [](const auto& line) { return line.second.moments.size() > line.second.since + kGroupsUnderWay; });
 }
 

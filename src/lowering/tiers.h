@@ -14,17 +14,30 @@
 
 namespace plimsoll::lowering {
 
-// The last passes over a rank's graph: whatever ranks share out, a rank moves its own. `host_beside`: the host is another processor than
-// the device.
-graph::Graph to_slower_tiers(graph::Graph graph, const strategy::Strategy& strategy, std::int32_t micro_batches,
-                             const RecomputeOrder& again, bool host_beside);
+// When the host updates.
+enum class HostUpdate {
+  none,            // it does not
+  behind,          // behind the backward pass: clipping and loss scaling wait for all gradients
+  under_backward,  // what is complete while the backward pass goes on: nothing needs to be known of all gradients before
+  under_forward,   // what had to wait, in the next step, ahead of the first use of each weight
+  late,            // a step late, while the device computes the next gradients
+};
 
-// Whether the host updates what is complete while the backward pass goes on: nothing needs to be known of all gradients before, and all
-// micro-batches of the step use the same weights.
-bool updates_under_backward(const graph::Graph& graph, const strategy::Strategy& strategy);
+// Of a program's graph; a decision for all ranks. `host_beside`: the host is another processor than the device.
+HostUpdate host_update(const graph::Graph& graph, const strategy::Strategy& strategy, bool host_beside);
+
+struct ToTiers {
+  std::int32_t micro_batches = 1;
+  HostUpdate update = HostUpdate::none;
+  bool host_beside = false;
+  bool waiting_update_only = false;  // of HostUpdate::under_forward: what makes the update that waits, and nothing else
+};
+
+// The last passes over a rank's graph: whatever ranks share out, a rank moves its own.
+graph::Graph to_slower_tiers(graph::Graph graph, const strategy::Strategy& strategy, const RecomputeOrder& again, const ToTiers& to);
 
 // When the host updates, in a line for people; empty where it does not.
-std::string update_note(const graph::Graph& graph, const strategy::Strategy& strategy);
+std::string update_note(const graph::Graph& graph, HostUpdate update, const plan::RankClass& fullest);
 
 // Computation waits for what left before the newest copies of a stream, so that little is under way at once: those since the computation
 // before it.
@@ -35,7 +48,8 @@ class LeavingCopies {
   // Before a piece's call is added.
   void before(const Piece& piece);
 
-  // Whether the device, which has nothing to compute meanwhile, must wait for what has left before the piece brings more.
+  // Whether the device, which has nothing to compute meanwhile, must wait for what has left before the piece brings more, or computes more
+  // of what is there already.
   bool must_pause(const Piece& piece) const;
   // The wait: before a call without instructions is added.
   void pause();
@@ -48,6 +62,7 @@ class LeavingCopies {
 
   Streams& streams_;
   std::map<plan::StreamKind, Line> lines_;
+  bool brought_ = false;  // something for the update that the host makes next
 };
 
 }  // namespace plimsoll::lowering

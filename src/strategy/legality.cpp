@@ -114,7 +114,28 @@ void add_tier_reasons(const Strategy& strategy, std::vector<std::string>& reason
         strategy.zero));
 }
 
+void add_carry_reasons(const Strategy& strategy, std::vector<std::string>& reasons) {
+  constexpr std::string_view kAlways = "\"carry_update\" is \"always\", but";
+  if (!strategy.offload.optimizer.anything()) {
+    reasons.push_back(
+        fmt::format("{} updates on the device have nothing to run under; use \"offload.optimizer\": \"host\", or \"auto\"", kAlways));
+  }
+  if (strategy.delayed_update)
+    reasons.push_back(fmt::format("{} with \"delayed_update\" updates have a whole step to run under; use \"auto\"", kAlways));
+  if (!synchronous(strategy))
+    reasons.push_back(fmt::format("{} with \"{}\" no step ends before the next begins; use \"auto\"", kAlways, strategy.schedule));
+  if (gathers_parts(strategy))
+    reasons.push_back(
+        fmt::format("{} with \"zero\": {} ranks gather what the device and what the host updated together; use shares of "
+                    "\"offload.optimizer\" whose sum is 1, or \"auto\"",
+                    kAlways, strategy.zero));
+}
+
 }  // namespace
+
+bool gathers_parts(const Strategy& strategy) {
+  return is_part(strategy.offload.optimizer) && strategy.pipelines() * strategy.turn() > 1 && (strategy.zero == 1 || strategy.zero == 2);
+}
 
 std::vector<std::string> reasons_against(const Strategy& strategy) {
   std::vector<std::string> reasons;
@@ -168,10 +189,18 @@ std::vector<std::string> reasons_against(const Strategy& strategy) {
   against(strategy.delayed_update && strategy.offload.gradients.anything(),
           "\"delayed_update\" keeps gradients where the optimizer state is until the next step; use \"offload.gradients\": \"none\"");
   against(
-      strategy.delayed_update && strategy.pipe > 1,
-      "\"delayed_update\" is true, but the stages of a pipeline wait for each other's updates; use \"pipe\": 1, or a schedule without a "
-      "flush such as \"2bw\"");
+      strategy.delayed_update && !synchronous(strategy),
+      fmt::format("\"delayed_update\" is true, but with \"{}\" updates run beside later micro-batches already; use false, or \"schedule\": "
+                  "\"1f1b\"",
+                  strategy.schedule));
+  if (strategy.carry_update == CarryUpdate::always) add_carry_reasons(strategy, reasons);
   return reasons;
+}
+
+bool synchronous(const Strategy& strategy) {
+  if (strategy.pipe == 1) return true;
+  if (strategy.schedule.ends_with(schedules::kCsvSuffix)) return strategy.flush_every == 1;
+  return !schedules::find_kind(strategy.schedule).asynchronous;
 }
 
 void require_legal(const Strategy& strategy) {

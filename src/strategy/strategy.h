@@ -47,6 +47,9 @@ enum class StagePartition { equal, by_cost, listed };
 
 enum class Reduce { ring, main };
 
+// Whether updates that the host makes behind a verdict wait for the next step, to run under its forward pass.
+enum class CarryUpdate { automatic, always, never };
+
 struct Strategy {
   // where
   std::int64_t data = 1;
@@ -76,6 +79,7 @@ struct Strategy {
   bool keep_params = false;
   bool keep_grads = true;
   bool delayed_update = false;
+  CarryUpdate carry_update = CarryUpdate::automatic;
 
   // Some stage has other degrees than data x tensor.
   bool own_degrees() const;

@@ -5,6 +5,7 @@
 #include "executor/cpu/cpu_backend.h"
 #include "graph/models/models.h"
 #include "io/posix_file_system.h"
+#include "lowering/carry_update.h"
 #include "lowering/lower.h"
 #include "lowering/outline.h"
 #include "plan/verify.h"
@@ -86,7 +87,8 @@ lowering::LoweringInputs lowering_inputs(const SessionOptions& options, const Gr
                                   .threads = thread_count(options),
                                   .link = options.link > 0.0 ? options.link : link_of(backend_of(options)),
                                   .host_beside = backend_of(options).name() != executor::cpu_backend().name(),
-                                  .device_limit = options.device_limit};
+                                  .device_limit = options.device_limit,
+                                  .host_limit = options.host_limit};
   if (graphs.train) inputs.programs.push_back({"train", *graphs.train, options.micro_batches});
   if (graphs.evaluate) inputs.programs.push_back({"evaluate", *graphs.evaluate, static_cast<std::int32_t>(options.strategy.turn())});
   if (graphs.infer) inputs.programs.push_back({"infer", *graphs.infer, 1});
@@ -114,9 +116,10 @@ SessionOptions settle(SessionOptions options) {
 }
 
 // Ranks that measured their machines by themselves must still make the same plan: what the first rank found holds for all.
-void agree_on_limit(SessionOptions& options) {
+void agree_on_limits(SessionOptions& options) {
   const std::unique_ptr<collectives::Group> world = options.transport->make_world("limit");
   world->broadcast(std::as_writable_bytes(std::span(&options.device_limit.count, 1)), base::DType::u8, 0);
+  world->broadcast(std::as_writable_bytes(std::span(&options.host_limit.count, 1)), base::DType::u8, 0);
   world->broadcast(std::as_writable_bytes(std::span(&options.link, 1)), base::DType::u8, 0);
 }
 
@@ -128,7 +131,8 @@ SessionOptions checked(SessionOptions options) {
                     options.strategy.ranks(), strategy::describe(options.strategy), ranks == 1 ? "one was" : fmt::format("{} were", ranks),
                     options.strategy.ranks());
   }
-  if (options.strategy.recompute == strategy::Recompute::optimal && ranks > 1) agree_on_limit(options);
+  const bool fitted = options.strategy.recompute == strategy::Recompute::optimal || options.strategy.offload.optimizer.anything();
+  if (fitted && ranks > 1) agree_on_limits(options);
   return settle(std::move(options));
 }
 
@@ -164,6 +168,15 @@ struct Session::State {
       scalars.loss_scale = static_cast<float>(options.training.loss_scaling.initial);
       scalars.hysteresis = static_cast<std::int32_t>(options.training.loss_scaling.hysteresis - 1);
     }
+    carries = plan::find_program(executor->rank_class(), lowering::kFlush) != nullptr;
+    settled();
+  }
+
+  // No update waits.
+  void settled() {
+    update_waits = false;
+    const std::string name(lowering::kPendingScalars);
+    if (carries && buffers.has(name)) reinterpret_cast<ops::StepScalars*>(buffers.bytes(name))->skip = 1;
   }
 
   io::PosixFileSystem files;
@@ -177,6 +190,8 @@ struct Session::State {
   std::unique_ptr<collectives::Group> tensor_group;
   std::unique_ptr<executor::Executor> executor;
   Buffers buffers;
+  bool carries = false;       // steps leave their update to the next
+  bool update_waits = false;  // one has
 };
 
 graph::WriteForward forward_of(const model::Model& model) {
@@ -247,6 +262,7 @@ std::vector<StepResult> Session::steps(std::span<const StepInputs> inputs, execu
     numbers.updates = start.updates + static_cast<std::int64_t>(step);
   }
   state_->executor->run("train", timeline);
+  state_->update_waits = state_->carries;
   std::vector<StepResult> results;
   for (std::size_t step = 0; step < inputs.size(); ++step) {
     const ops::StepScalars& after = scalars_now(step);
@@ -259,7 +275,19 @@ std::vector<StepResult> Session::steps(std::span<const StepInputs> inputs, execu
   return results;
 }
 
+void Session::settle() {
+  if (!state_->update_waits) return;
+  state_->executor->run(lowering::kFlush);
+  state_->settled();
+}
+
+// An update that has been made is skipped: it writes nothing to the host's memory, but may write what a drive has once more.
+bool Session::changes_state() const {
+  return !state_->carries || state_->update_waits || state_->options.strategy.offload.optimizer != strategy::TierShare{.host = 1.0};
+}
+
 double Session::evaluate() {
+  settle();
   const ops::StepScalars before = scalars();
   state_->executor->run("evaluate");
   const double loss = scalars_now().loss.value();
@@ -267,8 +295,19 @@ double Session::evaluate() {
   return loss;
 }
 
-void Session::infer() { state_->executor->run("infer"); }
-void Session::prefill() { state_->executor->run("prefill"); }
-void Session::decode() { state_->executor->run("decode"); }
+void Session::infer() {
+  settle();
+  state_->executor->run("infer");
+}
+
+void Session::prefill() {
+  settle();
+  state_->executor->run("prefill");
+}
+
+void Session::decode() {
+  settle();
+  state_->executor->run("decode");
+}
 
 }  // namespace plimsoll::train

@@ -43,6 +43,7 @@ struct SessionOptions {
   bool deterministic = true;                                   // same run, same bits; false allows kernels that add in any order
   int threads = 0;                                             // of each rank; 0: the cores of the machine, dealt out evenly
   base::Bytes device_limit = {};                               // of a rank's arena, where the strategy is fitted to it; zero: none
+  base::Bytes host_limit = {};                                 // of all ranks' in the host's memory, likewise
   double link = 0.0;  // bytes to or from the tier of activations in the time of one floating-point operation; zero: a guess
   std::uint64_t seed = 1;
   bool draw_parameters = true;  // false: whoever makes the session writes every parameter before it runs
@@ -107,6 +108,11 @@ class Session {
   StepResult step(const StepInputs& inputs, executor::Timeline* timeline = nullptr);
   // As many steps as the strategy has until a flush; the micro-batches of all of them have been filled.
   std::vector<StepResult> steps(std::span<const StepInputs> inputs, executor::Timeline* timeline = nullptr);
+  // Makes the update that the last step left to the next one, if it did: whoever looks at weights or optimizer state between steps asks for
+  // this first. All ranks together. The other programs do it themselves.
+  void settle();
+  // Whether a program that runs now changes weights or optimizer state; a step behind a settled one may leave them as they are.
+  bool changes_state() const;
   // Sum of the losses of the evaluation program's micro-batches; nothing that training keeps is changed.
   double evaluate();
   // Runs the inference program; logits (rows, vocab) in the compute type.

@@ -153,6 +153,13 @@ const executor::Backend& backend_of(const config::Run& run) {
 
 namespace {
 
+// Of all ranks' arenas in the host's memory; zero: none. Beside a GPU they are pinned: what the machine does not have would not be refused
+// but end the process.
+base::Bytes host_limit(const config::Run& run) {
+  if (run.limits.host.count > 0 || backend_of(run).name() == executor::cpu_backend().name()) return run.limits.host;
+  return executor::cpu_backend().memory(0).total - (memory_so_far() + kStillToCome + disk_buffers(run.strategy.offload));
+}
+
 // Between flushes ranks are at different steps: nothing can be saved, evaluated or ended there.
 void require_whole_rounds(const config::Run& run) {
   const std::int64_t round = run.strategy.flush_every;
@@ -205,6 +212,7 @@ SessionOptions session_options(const config::Run& run, const Programs& programs)
           .deterministic = run.deterministic,
           .threads = static_cast<int>(run.threads),
           .device_limit = arena_limit(run),
+          .host_limit = host_limit(run),
           .link = link_here(run),
           .seed = static_cast<std::uint64_t>(run.seed),
           .draw_parameters = programs.draw_parameters,
@@ -260,16 +268,11 @@ data::BatchView batch_view(Session& session, std::string_view program, std::int3
 
 Capacity capacity_of(const config::Run& run) {
   const base::Bytes reserve = memory_so_far() + kStillToCome + disk_buffers(run.strategy.offload);
-  base::Bytes host = run.limits.host;
-  std::string host_origin = "\"limits.host\"";
+  const base::Bytes host = host_limit(run);
+  std::string host_origin = run.limits.host.count > 0 ? "\"limits.host\"" : "what this machine has beside the program";
   const base::Bytes disk = run.limits.disk;
   const executor::Backend& backend = backend_of(run);
   const bool processor = backend.name() == executor::cpu_backend().name();
-  // Beside a GPU the host's arena is pinned: what the machine does not have would not be refused but end the process.
-  if (!processor && host.count == 0) {
-    host = executor::cpu_backend().memory(0).total - reserve;
-    host_origin = "what this machine has beside the program";
-  }
   if (run.limits.device.count > 0) {
     return {run.limits.device,     processor ? reserve : kBesideADevicesArena, run.where("limits.device"), true, host, disk,
             std::move(host_origin)};

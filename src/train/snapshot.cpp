@@ -6,6 +6,7 @@
 #include <map>
 
 #include "collectives/group.h"
+#include "lowering/carry_update.h"
 
 namespace plimsoll::train {
 
@@ -43,19 +44,12 @@ std::vector<Stored> stored_buffers(const Session& session) {
 
 std::vector<std::int64_t> dims_of(const base::Shape& shape) { return {shape.dims().begin(), shape.dims().end()}; }
 
-const plan::Program* train_program(const plan::RankClass& rank_class) {
-  for (const plan::Program& program : rank_class.programs) {
-    if (program.name == "train") return &program;
-  }
-  return nullptr;
-}
-
-// visit(call, buffer's name) for everything that the train program writes.
+// visit(call, buffer's name) for everything that a program writes, where there is such a program.
 template <typename Visit>
-void for_each_write(Session& session, Visit&& visit) {
+void for_each_write(Session& session, std::string_view name, Visit&& visit) {
   const plan::Plan& plan = session.plan();
   const plan::RankClass& rank_class = session.executor().rank_class();
-  const plan::Program* program = train_program(rank_class);
+  const plan::Program* program = plan::find_program(rank_class, name);
   if (program == nullptr) return;
   for (const plan::Stream& stream : program->streams) {
     for (const plan::Call& call : stream.calls) {
@@ -69,7 +63,7 @@ void for_each_write(Session& session, Visit&& visit) {
 
 void order_by_first_write(Session& session, std::vector<HeldPiece>& pieces) {
   Moments first_write;
-  for_each_write(session, [&](const plan::Call& call, const std::string& buffer) {
+  for_each_write(session, "train", [&](const plan::Call& call, const std::string& buffer) {
     std::int32_t& first = first_write.try_emplace(buffer, call.moment).first->second;
     first = std::min(first, call.moment);
   });
@@ -118,7 +112,8 @@ std::int32_t first_holder(const Session& session, const std::string& buffer) {
   PLIMSOLL_CHECK(false, "no rank has {}", buffer);
 }
 
-std::vector<HeldPiece> held_pieces(const Session& session, plan::Access access) {
+std::vector<HeldPiece> held_pieces(Session& session, plan::Access access) {
+  session.settle();
   const Buffers& buffers = session.buffers();
   std::vector<HeldPiece> pieces;
   for (const Stored& stored : stored_buffers(session)) {
@@ -142,7 +137,7 @@ std::vector<HeldPiece> held_pieces(const Session& session, plan::Access access) 
   return pieces;
 }
 
-std::vector<HeldPiece> own_pieces(const Session& session) {
+std::vector<HeldPiece> own_pieces(Session& session) {
   std::vector<HeldPiece> pieces = held_pieces(session, plan::Access::read);
   const plan::Mesh& mesh = session.plan().mesh;
   const auto elsewhere = [&](const HeldPiece& piece) {
@@ -189,7 +184,8 @@ std::vector<checkpoint::TensorSource> sources_of(const Session& session, const s
   return sources;
 }
 
-void look_again(const Session& session, const Snapshot& snapshot) {
+void look_again(Session& session, const Snapshot& snapshot) {
+  session.settle();
   for (const std::vector<HeldPiece>* pieces : {&snapshot.pieces, &snapshot.scalars}) {
     for (const HeldPiece& piece : *pieces) {
       if (!piece.data.empty()) session.buffers().bytes(piece.buffer, plan::Access::read);
@@ -207,12 +203,14 @@ Snapshot snapshot_of(Session& session) {
 
   Index end;  // after the last piece in a buffer
   for (std::size_t index = 0; index < snapshot.pieces.size(); ++index) end[snapshot.pieces[index].buffer] = index + 1;
-  for_each_write(session, [&](const plan::Call& call, const std::string& buffer) {
-    const auto found = end.find(buffer);
-    if (found == end.end()) return;
-    std::size_t& needed = snapshot.needed_before[&call];
-    needed = std::max(needed, found->second);
-  });
+  for (const std::string_view program : {std::string_view("train"), lowering::kFlush}) {
+    for_each_write(session, program, [&](const plan::Call& call, const std::string& buffer) {
+      const auto found = end.find(buffer);
+      if (found == end.end()) return;
+      std::size_t& needed = snapshot.needed_before[&call];
+      needed = std::max(needed, found->second);
+    });
+  }
   return snapshot;
 }
 

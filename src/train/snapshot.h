@@ -30,10 +30,10 @@ struct HeldPiece {
 // The first rank that has the buffer.
 std::int32_t first_holder(const Session& session, const std::string& buffer);
 
-// Everything that outlives a step and cannot be made again, as this rank holds it.
-std::vector<HeldPiece> held_pieces(const Session& session, plan::Access access = plan::Access::update);
+// Everything that outlives a step and cannot be made again, as this rank holds it. Settles the session first, here and below.
+std::vector<HeldPiece> held_pieces(Session& session, plan::Access access = plan::Access::update);
 // What this rank writes, to be read: of a shard all, of what several ranks hold alike one share each.
-std::vector<HeldPiece> own_pieces(const Session& session);
+std::vector<HeldPiece> own_pieces(Session& session);
 
 // The session must outlive what they give.
 std::vector<checkpoint::TensorTarget> targets_of(const Session& session, const std::vector<HeldPiece>& pieces);
@@ -42,13 +42,13 @@ std::vector<checkpoint::TensorSource> sources_of(const Session& session, const s
 struct Snapshot {
   std::vector<HeldPiece> pieces;   // this rank's own, but for the step scalars
   std::vector<HeldPiece> scalars;  // this rank's share of them; every step begins by changing them
-  // For the calls of the train program that write some of the pieces: how many must have been read before.
+  // For the calls of programs that write some of the pieces: how many must have been read before.
   std::unordered_map<const plan::Call*, std::size_t> needed_before;
 };
 
 Snapshot snapshot_of(Session& session);
 
 // Before a snapshot made earlier is read: where memory is a device's, what the host sees of it is brought up to date.
-void look_again(const Session& session, const Snapshot& snapshot);
+void look_again(Session& session, const Snapshot& snapshot);
 
 }  // namespace plimsoll::train

@@ -55,6 +55,7 @@ std::vector<ParameterInfo> parameters_of(const Session& session) {
 }
 
 void write_parameters(Session& session, const std::function<void(const ParameterInfo&, std::span<float>)>& fill) {
+  session.settle();
   const graph::Graph& graph = session.graph();
   const Buffers& buffers = session.buffers();
   std::vector<float> staged;
@@ -144,6 +145,7 @@ std::vector<float> read_held(Session& session, const std::string& buffer) {
 
 // From the first rank that has it to all others.
 std::vector<float> read_parameter(Session& session, const std::string& name) {
+  session.settle();
   const graph::Value& master = session.graph().values[find_parameter(session, name).master];
   std::vector<float> values;
   if (session.buffers().has(master.name)) values = read_held(session, master.name);

@@ -102,6 +102,7 @@ constexpr Sample kSamples[] = {
     {"strategy.keep_params", "true"},
     {"strategy.keep_grads", "false"},
     {"strategy.delayed_update", "true"},
+    {"strategy.carry_update", "never"},
     {"strategy.reduce", "main"},
     {"strategy.stages", "[4, 8]", "gpt2", "[4,8]"},
     {"limits.device", "4GiB"},

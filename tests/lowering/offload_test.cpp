@@ -9,6 +9,7 @@
 #include "base/json.h"
 #include "graph/training.h"
 #include "lowering/lower.h"
+#include "ops/step_scalars.h"
 #include "plan/file.h"
 #include "plan/verify.h"
 
@@ -36,9 +37,11 @@ graph::Graph graph_of(model::Precision precision, std::int64_t layers, double cl
 }
 
 plan::Plan plan_of(model::Precision precision, std::int64_t layers = 3, strategy::TierShare optimizer = {.host = 1.0},
-                   bool host_beside = false, double clip = 1.0, bool delayed = false) {
+                   bool host_beside = false, double clip = 1.0, bool delayed = false,
+                   strategy::CarryUpdate carry = strategy::CarryUpdate::never, base::Bytes host_limit = {}) {
   const graph::Graph graph = graph_of(precision, layers, clip, delayed);
   strategy::Strategy strategy;
+  strategy.carry_update = carry;
   strategy.delayed_update = delayed;
   strategy.offload.optimizer = optimizer;
   return lower({.model = "small",
@@ -46,7 +49,8 @@ plan::Plan plan_of(model::Precision precision, std::int64_t layers = 3, strategy
                 .strategy = strategy,
                 .choose = stand_in,
                 .threads = 1,
-                .host_beside = host_beside});
+                .host_beside = host_beside,
+                .host_limit = host_limit});
 }
 
 std::int64_t host_arena(const plan::Plan& plan) { return plan.classes.at(0).arena[static_cast<std::size_t>(plan::Tier::host)].count; }
@@ -149,6 +153,78 @@ TEST(Offload, UpdatesThatWaitForTheNormComeInTheOrderOfTheNextForwardPass) {
   }
   EXPECT_EQ(order, (std::vector<std::string>{"embed.update", "blocks.0.update", "blocks.1.update", "blocks.2.update", "blocks.3.update",
                                              "head.update"}));
+}
+
+plan::Plan carrying(model::Precision precision, std::int64_t layers, strategy::CarryUpdate carry = strategy::CarryUpdate::automatic,
+                    base::Bytes host_limit = {}) {
+  return plan_of(precision, layers, {.host = 1.0}, true, 1.0, false, carry, host_limit);
+}
+
+// What clipping held back in the step before is made in the order of the forward pass, a few blocks ahead of it: a block waits for its own
+// weights, and not for those of blocks behind it.
+TEST(Offload, UpdatesThatWaitedRunUnderTheForwardPass) {
+  const plan::Plan plan = carrying(model::Precision::bf16, 8);
+  const std::vector<std::string> found = plan::problems(plan);
+  ASSERT_TRUE(found.empty()) << found.front();
+  std::map<std::uint32_t, const plan::Call*> given;  // by token
+  for (const plan::Stream& stream : plan.classes.at(0).programs.at(0).streams) {
+    for (const plan::Call& call : stream.calls) {
+      if (call.signals.valid()) given[call.signals.index] = &call;
+    }
+  }
+  const std::vector<plan::Call>& updates = stream_of(plan, plan::StreamKind::host_compute).calls;
+  std::vector<std::string> order;
+  for (const plan::Call& call : updates) order.push_back(call.label);
+  EXPECT_EQ(order, (std::vector<std::string>{"embed.update", "blocks.0.update", "blocks.1.update", "blocks.2.update", "blocks.3.update",
+                                             "blocks.4.update", "blocks.5.update", "blocks.6.update", "blocks.7.update", "head.update"}));
+  for (const plan::Call& call : stream_of(plan, plan::StreamKind::compute).calls) {
+    if (!call.label.starts_with("blocks.") || !call.label.ends_with(".forward")) continue;
+    const int block = call.label[7] - '0';
+    const std::int32_t own = moment_of(plan, plan::StreamKind::host_in, fmt::format("blocks.{}.host-in", block));
+    bool waits = false;
+    for (plan::TokenId token : call.waits) {
+      waits = waits || given.at(token.index)->moment == own;
+      EXPECT_LE(given.at(token.index)->moment, own) << call.label;
+    }
+    EXPECT_TRUE(waits) << call.label;
+    // Two blocks ahead, and no more, so that what is under way does not grow with the model.
+    if (block + 3 >= 8) continue;
+    EXPECT_LT(moment_of(plan, plan::StreamKind::host_compute, fmt::format("blocks.{}.update", block + 2)), call.moment);
+    EXPECT_GT(moment_of(plan, plan::StreamKind::host_compute, fmt::format("blocks.{}.update", block + 3)), call.moment);
+  }
+}
+
+// Gradients wait in the host's memory, once and in their own type, and nothing else does.
+TEST(Offload, WhatWaitsIsTheGradients) {
+  for (const model::Precision precision : {model::Precision::f32, model::Precision::bf16}) {
+    const plan::Plan behind = carrying(precision, 4, strategy::CarryUpdate::never);
+    const plan::Plan under = carrying(precision, 4);
+    std::int64_t waiting = 0;
+    for (const plan::Buffer& buffer : under.classes.at(0).buffers) {
+      if (buffer.persistent() && buffer.name.ends_with(".pending")) waiting += base::round_up(buffer.bytes, plan::kAlignment).count;
+    }
+    std::int64_t gradients = 0;
+    const graph::Graph graph = graph_of(precision, 4);
+    for (const graph::Parameter& parameter : graph.parameters)
+      gradients += base::round_up(base::Bytes{graph.values[parameter.gradient].type.bytes()}, plan::kAlignment).count;
+    const std::int64_t scalars = base::round_up(base::Bytes{ops::step_scalars_type().bytes()}, plan::kAlignment).count;
+    EXPECT_EQ(waiting, gradients + scalars);
+    EXPECT_LE(host_arena(under), host_arena(behind) + waiting);
+    const auto device = static_cast<std::size_t>(plan::Tier::device);
+    EXPECT_LE(under.classes.at(0).arena[device], behind.classes.at(0).arena[device]);
+  }
+}
+
+TEST(Offload, UpdatesWaitWhereTheHostsMemoryAllowsIt) {
+  const auto carries = [](const plan::Plan& plan) { return plan::find_program(plan.classes.at(0), "flush") != nullptr; };
+  const plan::Plan under = carrying(model::Precision::bf16, 4);
+  EXPECT_TRUE(carries(under));
+  EXPECT_TRUE(carries(carrying(model::Precision::bf16, 4, strategy::CarryUpdate::automatic, base::Bytes{host_arena(under)})));
+  const plan::Plan behind = carrying(model::Precision::bf16, 4, strategy::CarryUpdate::automatic, base::Bytes{host_arena(under) - 1});
+  EXPECT_FALSE(carries(behind));
+  EXPECT_NE(behind.notes.back().find("would need"), std::string::npos) << behind.notes.back();
+  EXPECT_FALSE(carries(plan_of(model::Precision::bf16, 4, {.host = 1.0}, false, 1.0, false, strategy::CarryUpdate::automatic)));
+  EXPECT_FALSE(carries(plan_of(model::Precision::bf16, 4, {.disk = 1.0}, true, 1.0, false, strategy::CarryUpdate::automatic)));
 }
 
 // Updates that are a step late run under both passes: some have been issued when the loss is known, the last before the backward pass is

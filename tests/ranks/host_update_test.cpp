@@ -95,13 +95,14 @@ INSTANTIATE_TEST_SUITE_P(
 // 12 bytes for each parameter and what is under way, wherever the host computes and whether or not it waits for a verdict.
 TEST(HostUpdateMemory, HasNoHiddenCopiesBesideADevice) {
   const DeviceBeside beside;
-  const auto bytes_per_parameter = [&](double clip) {
+  const auto bytes_per_parameter = [&](double clip, strategy::CarryUpdate carry = strategy::CarryUpdate::never) {
     Task task{.model = small_model(Family::gpt2), .precision = Precision::bf16, .clip = clip, .samples = 1, .steps = 1};
     task.model.layers = 16;
     task.backend = &beside;
     Layout layout{.strategy = {}, .micro = 1};
     layout.strategy.bucket = base::Bytes{100'000};
     layout.strategy.offload.optimizer = {.host = 1.0};
+    layout.strategy.carry_update = carry;
     const Outcome outcome = train(task, layout);
     std::int64_t parameters = 0;
     for (const auto& [name, values] : outcome.parameters) parameters += static_cast<std::int64_t>(values.size());
@@ -111,6 +112,9 @@ TEST(HostUpdateMemory, HasNoHiddenCopiesBesideADevice) {
     EXPECT_GE(bytes_per_parameter(clip), 12.0) << "clip " << clip;
     EXPECT_LE(bytes_per_parameter(clip), 13.5) << "clip " << clip;
   }
+  // Where updates wait for the next step, so do gradients: 2 bytes more of each.
+  EXPECT_GE(bytes_per_parameter(1.0, strategy::CarryUpdate::automatic), 14.0);
+  EXPECT_LE(bytes_per_parameter(1.0, strategy::CarryUpdate::automatic), 15.5);
 }
 
 }  // namespace
