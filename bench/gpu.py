@@ -1,14 +1,16 @@
 #!/usr/bin/env python3
 """Training steps on one GPU: ours, and PyTorch's where it is installed.
 
-    ./dev bench gpu                        # the table, written to bench/results/gpu.md
-    ./dev bench gpu --only "124M" --peers  # one row, with eager PyTorch and torch.compile run beside it
+    ./dev bench gpu                          # the table, written to bench/results/gpu_steps.md
+    ./dev bench gpu --only "124M" --no-peers # one row, without eager PyTorch and torch.compile, which take minutes
 
 Times are of whole steps on the host's clock: inputs up, the step, the loss and the gradient's norm down. The table is measured
 with "deterministic": false; the cost of true is a row of its own.
 """
 
 import argparse
+import datetime
+import importlib.util
 import json
 import os
 import pathlib
@@ -32,6 +34,8 @@ class Work:
 
 WORKS = [
     Work("GPT-2 124M, 32 x 1024, bf16", "gpt2", 32, [], "torch.compile 63.4 ms (eager 93.0), 15.1 GiB; llm.c 68.9 ms", "50 ms, 12 GiB"),
+    Work("GPT-2 124M, 32 x 1024, bf16, dropout 0.1", "gpt2", 32, ["--dropout", 0.1], "", ""),
+    Work("GPT-2 124M, 32 x 1024, fp8 linear layers", "gpt2", 32, ["--fp8-history", 16], "", "", "fp8"),
     Work("GPT-2 1.5B, 16 x 1024, bf16", "gpt2-xl", 16, [], "torch.compile 344 ms, 64.6 GiB; llm.c 338 ms", "285 ms, 50 GiB"),
     Work("GPT-2 1.5B, 16 x 1024, bf16, norms and GELU made again", "gpt2-xl", 16, ["--recompute", "selective"], "", "285 ms, 50 GiB"),
     Work("GPT-2 1.5B, 16 x 1024, fp8 linear layers", "gpt2-xl", 16, ["--fp8-history", 16], "", "215 ms", "fp8"),
@@ -46,7 +50,7 @@ def parse():
     parser.add_argument("--program", type=pathlib.Path, default=ROOT / "build/cuda/bench/bench_steps")
     parser.add_argument("--only", default="", help="work whose name contains this")
     parser.add_argument("--steps", type=int, default=20)
-    parser.add_argument("--peers", action="store_true", help="run PyTorch too (minutes: torch.compile)")
+    parser.add_argument("--no-peers", action="store_true", help="do not run PyTorch, where it is installed")
     parser.add_argument("--profile", action="store_true", help="also print one step's time by kernel")
     parser.add_argument("--out", type=pathlib.Path, help="write the table here")
     return parser.parse_args()
@@ -79,9 +83,22 @@ def peers(work):
         yield f"| {work.name}, PyTorch {mode} here | {done.stdout.strip() or done.stderr.strip()[-200:]} | | | |"
 
 
+def heading():
+    def output_of(*command):
+        try:
+            return subprocess.run(command, capture_output=True, text=True, cwd=ROOT).stdout.strip()
+        except OSError:
+            return ""
+    gpu = output_of("nvidia-smi", "--query-gpu=name,driver_version", "--format=csv,noheader").splitlines()
+    return ["# Step times on one GPU", "", f"- machine: {gpu[0] if gpu else 'no GPU'}, {os.cpu_count()} cores",
+            f"- commit: {output_of('git', 'rev-parse', '--short', 'HEAD') or 'the one that adds this file'}", f"- date: {datetime.date.today()}",
+            "- command: `./dev bench gpu`", "", "Measured with `\"deterministic\": false`; rows that say so are with true. What bounds them: [gpu.md](gpu.md).", ""]
+
+
 def main():
     arguments = parse()
-    lines = ["| work | step, median | arena | measured peer | to reach |", "|---|---|---|---|---|"]
+    has_torch = not arguments.no_peers and importlib.util.find_spec("torch") is not None
+    lines = [*heading(), "| work | step, median | arena | measured peer | to reach |", "|---|---|---|---|---|"]
     print("\n".join(lines))
 
     def tell(line):
@@ -94,7 +111,7 @@ def main():
         tell(row(arguments, work, "", "--any-order"))
         if not work.options:
             tell(row(arguments, work, ", deterministic"))
-        if arguments.peers:
+        if has_torch and not work.options:
             for line in peers(work):
                 tell(line)
         if arguments.profile:

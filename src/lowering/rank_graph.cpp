@@ -4,6 +4,7 @@
 
 #include "base/error.h"
 #include "lowering/block_chain.h"
+#include "lowering/share_amaxes.h"
 #include "lowering/split_data.h"
 #include "lowering/split_tensor.h"
 #include "lowering/store_activations.h"
@@ -122,6 +123,7 @@ graph::Graph RankGraphs::graph_at(const ProgramSource& source, std::int32_t pipe
   graph::verify(graph, "recompute");
   if (splits_backward_) graph = split_backward(graph);
   graph = split_over_data(graph, strategy, own_micro_batches);
+  graph = share_amaxes(std::move(graph), {.data = degrees.data, .tensor = seat.members, .in_turn = !mesh_.even()});
   graph::verify(graph, "splitting over the data axis");
   if (strategy.split_activations && seat.members > 1)
     graph = store_activations(graph, {.prefetch = 0, .stages = strategy.pipe > 1, .blocks = {}, .among = seat});

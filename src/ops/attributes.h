@@ -156,7 +156,7 @@ struct Quantize {
   bool operator==(const Quantize&) const = default;
 };
 
-// (history (H) f32, amax (1) f32) -> the history without its oldest entry, and amax behind the others; in place.
+// (history (H) f32, amax (n) f32) -> the history without its oldest entry, and the largest amax behind the others; in place.
 struct NoteAmax {
   PLIMSOLL_OP("note_amax") {}
   bool operator==(const NoteAmax&) const = default;

@@ -1,5 +1,6 @@
 // 8-bit operands and their products. Matrix units take both operands with the sum's dim last, so a tensor is quantized once and
 // kept both ways: as it is for one product, transposed for the other.
+#include "base/error.h"
 #include "ops/families.h"
 
 namespace plimsoll::ops {
@@ -33,8 +34,9 @@ std::vector<TensorType> infer_quantize(const Op& op, Types inputs) {
 }
 
 std::vector<TensorType> infer_note_amax(const Op& op, Types inputs) {
-  expect(inputs.size() == 2 && inputs[0].dtype == DType::f32 && inputs[0].shape.rank() == 1 && inputs[1] == kOne, op, inputs,
-         "a history and an amax");
+  expect(inputs.size() == 2 && inputs[0].dtype == DType::f32 && inputs[0].shape.rank() == 1 && inputs[1].dtype == DType::f32 &&
+             inputs[1].shape.rank() == 1,
+         op, inputs, "a history and largest values");
   return {inputs[0]};
 }
 
@@ -58,6 +60,61 @@ Work scaled_linear_work(const Op&, Types inputs, Types outputs) {
   return {2.0 * static_cast<double>(inputs[0].shape.rows()) * static_cast<double>(inputs[1].shape.elements()), bytes_of(inputs, outputs)};
 }
 
+int last(const TensorType& type) { return type.shape.rank() - 1; }
+
+// Columns may be shared out, and of a matrix rows: each rank finds the largest of its own and scales by that. Scales are powers of two, so
+// what all ranks have together is what one would have, but for values too small for its scale.
+PlacedOp place_quantize(const PlacementQuery& query) {
+  const auto& op = std::get<Quantize>(query.op);
+  PlacedOp placed = place_whole(query, op.sums ? 5 : 4);
+  const Placement& given = query.inputs[0];
+  const Shape& x = query.types[0].shape;
+  const bool columns = last_is_split(query, 0);
+  if (given.spread != Spread::split || !(columns || (x.rank() == 2 && !op.sums))) return placed;
+  const Dealt here = dealt(given, query.seat, x[given.dim]);
+  if ((here.count + here.tail) % kUnit != 0) {
+    base::not_legal(
+        "\"precision\" is \"fp8\" and \"tensor\" is {}, which leaves a rank {} of {} {} of a linear layer; {} must divide them: use a "
+        "smaller "
+        "\"tensor\", or \"bf16\"",
+        query.seat.members, here.count + here.tail, x[given.dim], columns ? "columns" : "rows", kUnit);
+  }
+  placed.inputs[0] = placed.outputs[0] = given;
+  if (op.slopes) placed.inputs[1] = given;
+  placed.outputs[1] = on_dim(given, columns ? 0 : 1);
+  if (op.sums) placed.outputs[4] = on_dim(given, 0);
+  if (op.accumulate) placed.inputs.back() = placed.outputs[4];
+  return placed;
+}
+
+// Rows of either operand may be shared out: each rank makes some of the result. Where the dim that is summed over is, each makes a summand
+// of all of it, and the bias is one rank's to add.
+PlacedOp place_scaled_linear(const PlacementQuery& query) {
+  auto op = std::get<ScaledLinear>(query.op);
+  PlacedOp placed = place_whole(query, 1);
+  const Placement& a = query.inputs[0];
+  const Placement& b = query.inputs[1];
+  if (last_is_split(query, 0) || (b.spread == Spread::split && b.dim == 1)) {
+    const Placement summed = last_is_split(query, 0) ? a : b;
+    placed.inputs[0] = on_dim(summed, last(query.types[0]));
+    placed.inputs[1] = on_dim(summed, 1);
+    placed.outputs[0] = partial();
+    if (op.bias && query.seat.place > 0) {
+      op.bias = false;
+      placed.left_out = {false, false, false, false, true};
+    }
+    placed.op = op;
+  } else if (b.spread == Spread::split) {
+    placed.inputs[1] = b;
+    placed.outputs[0] = on_dim(b, last(query.types[0]));
+    if (op.bias) placed.inputs[4] = on_dim(b, 0);
+  } else if (a.spread == Spread::split) {
+    placed.inputs[0] = placed.outputs[0] = a;
+  }
+  if (op.accumulate) placed.inputs.back() = placed.outputs[0];
+  return placed;
+}
+
 }  // namespace
 
 Definition define(const Quantize&) {
@@ -69,7 +126,8 @@ Definition define(const Quantize&) {
                 return accumulator_aliases(quantize.accumulate, 4, 1, static_cast<int>(plain_inputs(quantize)));
               },
           .accumulating = [](const Op& op) { return std::get<Quantize>(op).sums ? accumulate_by_attribute<Quantize>(op) : std::nullopt; },
-          .accumulated_outputs = [](const Op& op) { return std::get<Quantize>(op).sums ? std::vector<int>{4} : std::vector<int>{}; }};
+          .accumulated_outputs = [](const Op& op) { return std::get<Quantize>(op).sums ? std::vector<int>{4} : std::vector<int>{}; },
+          .place = place_quantize};
 }
 
 Definition define(const NoteAmax&) {
@@ -87,7 +145,8 @@ Definition define(const ScaledLinear&) {
                 return accumulator_aliases(linear.accumulate, 0, 1, linear.bias ? 5 : 4);
               },
           .accumulating = accumulate_by_attribute<ScaledLinear>,
-          .accumulated_outputs = [](const Op&) { return std::vector<int>{0}; }};
+          .accumulated_outputs = [](const Op&) { return std::vector<int>{0}; },
+          .place = place_scaled_linear};
 }
 
 }  // namespace plimsoll::ops

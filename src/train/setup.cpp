@@ -192,10 +192,6 @@ double link_here(const config::Run& run) {
 }  // namespace
 
 SessionOptions session_options(const config::Run& run, const Programs& programs) {
-  if (run.precision == model::Precision::fp8 && run.strategy.tensor > 1) {
-    base::not_legal("{}: \"precision\" is \"fp8\", which cannot be split over the tensor axis; use \"bf16\", or data ranks and pipelines",
-                    run.where("precision"));
-  }
   if (!run.strategy_auto) strategy::require_legal(run.strategy);
   if (programs.train) require_whole_rounds(run);
   model::Training training = run.training();

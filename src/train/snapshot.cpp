@@ -4,6 +4,7 @@
 #include <iterator>
 #include <limits>
 #include <map>
+#include <set>
 
 #include "collectives/group.h"
 #include "lowering/carry_update.h"
@@ -27,11 +28,18 @@ struct Stored {
 std::vector<Stored> stored_buffers(const Session& session) {
   const graph::Graph& graph = session.graph();
   std::vector<Stored> stored;
+  std::set<std::string_view> of_parameters;
   for (const graph::Parameter& parameter : graph.parameters) {
     const graph::Value& master = graph.values[parameter.master];
     stored.push_back({parameter.name, master.name, master.type});
-    for (graph::ValueId state : parameter.states)
+    for (graph::ValueId state : parameter.states) {
       stored.push_back({graph.values[state].name, graph.values[state].name, graph.values[state].type});
+      of_parameters.insert(graph.values[state].name);
+    }
+  }
+  for (const graph::Value& value : graph.values) {
+    // Histories of largest values, which scale 8-bit operands.
+    if (value.role == graph::Role::state && !of_parameters.contains(value.name)) stored.push_back({value.name, value.name, value.type});
   }
   const graph::Value& scalars = graph.values[graph.scalars];
   stored.push_back({std::string(kScalars), scalars.name, scalars.type});

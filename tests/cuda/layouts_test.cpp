@@ -109,6 +109,22 @@ TEST(EightBits, AreTheProcessors) {
   }
 }
 
+
+TEST(EightBits, EveryLayoutIsOneRank) {
+  for (const std::int64_t history : {0, 3}) {
+    const Task task{.model = small_model(Family::gpt2),
+                    .precision = Precision::fp8,
+                    .amax_history = history,
+                    .steps = 4,
+                    .backend = &executor::cuda_backend()};
+    const Outcome alone = train(task, layout_of(1, 1, 0, 4));
+    for (const Layout& layout : {layout_of(2, 1, 0, 4), layout_of(2, 1, 2, 4), layout_of(1, 2, 0, 4), layout_of(2, 2, 1, 4)}) {
+      SCOPED_TRACE(strategy::describe(layout.strategy));
+      expect_close(train(task, layout), alone, tolerance(Precision::bf16));
+    }
+  }
+}
+
 INSTANTIATE_TEST_SUITE_P(Models, OnGpu,
                          testing::Values(Mix{"gpt2_f32", Family::gpt2, Precision::f32}, Mix{"gpt2_bf16", Family::gpt2, Precision::bf16},
                                          Mix{"gpt2_fp16", Family::gpt2, Precision::fp16}, Mix{"llama_f32", Family::llama, Precision::f32},

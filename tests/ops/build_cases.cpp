@@ -106,8 +106,9 @@ Case scaled_linear_case(const ops::ScaledLinear& op, const Shape& a, std::int64_
   return test;
 }
 
-Case note_amax_case(std::int64_t entries) {
-  return {ops::NoteAmax{}, {{{DType::f32, Shape{entries}}, Reals{.positive = true}}, {{DType::f32, Shape{1}}, Reals{.positive = true}}}};
+Case note_amax_case(std::int64_t entries, std::int64_t ranks) {
+  return {ops::NoteAmax{},
+          {{{DType::f32, Shape{entries}}, Reals{.positive = true}}, {{DType::f32, Shape{ranks}}, Reals{.positive = true}}}};
 }
 
 Case activation_case(ops::ActivationKind kind, const Shape& x, DType dtype) {

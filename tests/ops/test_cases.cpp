@@ -124,8 +124,8 @@ void add_quantized(std::vector<Case>& cases) {
       cases.push_back(scaled_linear_case({.dtype = DType::f32}, a, 160, to));
     }
   }
-  cases.push_back(note_amax_case(1));
-  cases.push_back(note_amax_case(16));
+  cases.push_back(note_amax_case(1, 1));
+  cases.push_back(note_amax_case(16, 6));
 }
 
 void add_elementwise(std::vector<Case>& cases) {
@@ -210,8 +210,8 @@ void add_attention(std::vector<Case>& cases) {
     std::int64_t batch;
     std::int64_t length;
   };
-  const std::vector<Size> sizes{{{1, 1, 4}, 1, 1},    {{2, 2, 7}, 2, 5},   {{4, 2, 16}, 2, 33}, {{6, 1, pick(3, 30)}, 2, pick(40, 90)},
-                                {{2, 2, 64}, 1, 150}, {{4, 2, 128}, 2, 64}};
+  const std::vector<Size> sizes{{{1, 1, 4}, 1, 1},    {{2, 2, 7}, 2, 5},    {{4, 2, 16}, 2, 33}, {{6, 1, pick(3, 30)}, 2, pick(40, 90)},
+                                {{2, 2, 64}, 1, 150}, {{4, 2, 128}, 2, 64}, {{3, 3, 64}, 2, 136}};
   for (const DType dtype : kTypes) {
     for (const Size& size : sizes) {
       const std::vector<ops::Attention> forms{

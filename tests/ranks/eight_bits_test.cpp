@@ -36,5 +36,43 @@ TEST(EightBitRanks, PipelinesAreOneRank) {
   }
 }
 
+// Parts of a tensor have scales of their own, but those are powers of two: what is rounded is the same, unless it is tiny. Sums of parts
+// are rounded to bf16 before they meet, and a value that lies differently then is rounded differently to 8 bits.
+TEST(EightBitRanks, DataAndTensorRanksAreOneRank) {
+  for (const Family family : {Family::gpt2, Family::llama}) {
+    for (const std::int64_t history : {0, 3}) {
+      const Task task{.model = small_model(family), .precision = Precision::fp8, .amax_history = history, .samples = 8, .steps = 3};
+      const Outcome alone = train(task, layout_of(1, 1, 4));
+      for (const auto& [data, tensor, zero, by_rows] : {std::tuple(2, 1, 0, false), std::tuple(2, 1, 3, false), std::tuple(1, 2, 0, false),
+                                                        std::tuple(1, 2, 0, true), std::tuple(2, 2, 1, true)}) {
+        Layout layout = layout_of(data, 1, 4);
+        layout.strategy.tensor = tensor;
+        layout.strategy.zero = zero;
+        layout.strategy.sequence_parallel = by_rows;
+        SCOPED_TRACE(strategy::describe(layout.strategy));
+        const double limit = tensor == 1 && history == 0 ? tolerance(Precision::f32) : tolerance(Precision::bf16);
+        expect_close(train(task, layout), alone, limit);
+      }
+    }
+  }
+}
+
+// A rank's part of a layer must still be something that the products take.
+TEST(EightBitRanks, PartsThatNoProductTakesAreRefused) {
+  const Task task{.model = small_model(Family::gpt2), .precision = Precision::fp8, .samples = 8, .steps = 1};
+  Layout layout = layout_of(1, 1, 4);
+  layout.strategy.tensor = 4;  // 24 of 96 columns of queries, keys and values
+  EXPECT_THROW(
+      {
+        try {
+          train(task, layout);
+        } catch (const base::Error& error) {
+          EXPECT_NE(std::string(error.what()).find("16 must divide them"), std::string::npos) << error.what();
+          throw;
+        }
+      },
+      base::Error);
+}
+
 }  // namespace
 }  // namespace plimsoll::ranks

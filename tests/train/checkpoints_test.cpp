@@ -9,6 +9,8 @@
 #include <functional>
 #include <thread>
 
+#include <fmt/ranges.h>
+
 #include "checkpoint/folder.h"
 #include "checkpoint/load.h"
 #include "collectives/local/threads.h"
@@ -95,10 +97,11 @@ class CheckpointsTest : public testing::Test {
             .settle = [&](Trainer& at) { checkpoints.settle(at, context); }};
   }
 
-  // Trains a run, and returns the bytes of its checkpoints.
+  // Trains a run, from where it was left, and returns the bytes of its checkpoints.
   std::vector<std::string> train(const config::Run& run, const std::string& name) {
     Trainer trainer(run, {.file_system = disk_, .observer = recorder_, .clock = clock_, .stop_wanted = stop_});
     Checkpoints checkpoints(files_, run, (folder_ / name).string());
+    checkpoints.resume(trainer);
     const SaveContext context{.observer = recorder_, .stop_wanted = stop_, .make_durable = {}};
     trainer.run(hooks_of(checkpoints, context));
     std::vector<std::string> bytes;
@@ -116,6 +119,7 @@ class CheckpointsTest : public testing::Test {
       Recorder& recorder = transport.rank() == 0 ? recorder_ : silent;
       Trainer trainer(run, {.file_system = disk_, .observer = recorder, .clock = clock_, .stop_wanted = stop_, .transport = &transport});
       Checkpoints checkpoints(files_, run, (folder_ / name).string());
+      checkpoints.resume(trainer);
       const SaveContext context{.observer = recorder, .stop_wanted = stop_, .make_durable = {}};
       trainer.run(hooks_of(checkpoints, context));
     });
@@ -184,6 +188,32 @@ TEST_F(CheckpointsTest, StateOnDiskIsSavedAndResumed) {
   train_two(run({"strategy.data=2", "strategy.zero=1"}), "two");
   train_two(run(two), "two-disk");
   EXPECT_EQ(tensors_in("two-disk"), tensors_in("two"));
+}
+
+// With delayed scaling, what was seen before scales what comes next: a run that is interrupted must not forget it.
+TEST_F(CheckpointsTest, EightBitRunsGoOnWithTheirHistories) {
+  const std::vector<std::vector<std::string>> layouts{
+      {}, {"strategy.data=2"}, {"strategy.tensor=2"}, {"strategy.data=2", "strategy.zero=2"}};
+  for (const std::vector<std::string>& layout : layouts) {
+    const std::string name = fmt::format("{}", fmt::join(layout, " "));
+    SCOPED_TRACE(name);
+    const auto train_to = [&](const char* steps, const std::string& folder) {
+      std::vector<std::string> overrides{"model.width=32", "precision=fp8", "fp8.history=3", "checkpoint.keep=1", steps};
+      overrides.insert(overrides.end(), layout.begin(), layout.end());
+      if (layout.empty()) {
+        train(run(overrides), folder);
+      } else {
+        train_two(run(overrides), folder);
+      }
+    };
+    train_to("steps=6", name + "whole");
+    train_to("steps=3", name + "broken");
+    train_to("steps=6", name + "broken");
+    const std::vector<std::string> whole = tensors_in(name + "whole");
+    ASSERT_EQ(whole.size(), 1u);
+    EXPECT_NE(whole[0].find(".8bit.history"), std::string::npos);
+    EXPECT_EQ(tensors_in(name + "broken"), whole);
+  }
 }
 
 TEST_F(CheckpointsTest, EveryStoredTensorIsGuarded) {

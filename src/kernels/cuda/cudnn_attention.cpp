@@ -1,6 +1,7 @@
-// Attention by cuDNN's fused form, for 16-bit elements without dropout, windows or segments. Heads stay packed as they are: a
-// tensor is a base address and strides. Where several query heads share a key (grouped queries) they lie side by side and the
-// groups do not, so each group is one run of the same graph at its own addresses.
+// Attention by cuDNN's fused form, for 16-bit elements. Heads stay packed as they are: a tensor is a base address and strides. Where
+// several query heads share a key (grouped queries) they lie side by side and the groups do not, so each group is one run of the same
+// graph at its own addresses. Windows are the library's own; segments are a bias on scores, and dropout with our counters a mask of what
+// is kept, both made before each run in the workspace (attention_masks.h).
 //
 // cuDNN is found at run time: without it, or where it does not take a shape, the plain kernel is next in the table. What it
 // asks for as workspace depends on the GPU, so plans that use it are made where the GPU is.
@@ -8,13 +9,16 @@
 #define CUDNN_FRONTEND_SKIP_JSON_LIB
 #include <cudnn_frontend.h>
 
+#include <algorithm>
 #include <cmath>
 #include <map>
 #include <mutex>
 
 #include "base/error.h"
+#include "kernels/cuda/attention_masks.h"
 #include "kernels/cuda/checks.h"
 #include "kernels/cuda/table.h"
+#include "kernels/cuda/workspace.h"
 
 namespace plimsoll::kernels::cuda {
 
@@ -23,7 +27,10 @@ namespace {
 namespace fe = cudnn_frontend;
 using base::DType;
 
-enum Uid : std::int64_t { kQuery = 1, kKey, kValue, kOut, kStats, kDout, kDquery, kDkey, kDvalue };
+enum Uid : std::int64_t { kQuery = 1, kKey, kValue, kOut, kStats, kDout, kDquery, kDkey, kDvalue, kBias, kKept };
+
+// Larger masks are not worth their memory.
+constexpr std::int64_t kMostMaskBytes = std::int64_t{4} << 30;
 
 // One run of a graph: all heads where each has its own key, else one group.
 struct Problem {
@@ -32,14 +39,22 @@ struct Problem {
   std::int64_t runs;
   std::int64_t packed_width, out_width, all_heads;
   bool causal;
+  std::int64_t window;
+  bool segmented;
+  double rate;  // of dropout
   DType dtype;
   bool backward;
   bool deterministic;
 
   std::string text() const {
-    return fmt::format("{} x {} x {} x {} of {} in {} runs {} {} {} {}", batch, length, query_heads, dim, packed_width, runs, causal,
-                       base::name_of(dtype), backward, deterministic);
+    return fmt::format("{} x {} x {} x {} of {} in {} runs {} {} {} {} {} {} {}", batch, length, query_heads, dim, packed_width, runs,
+                       causal, window, segmented, rate, base::name_of(dtype), backward, deterministic);
   }
+  bool drops() const { return rate > 0.0; }
+  // Windows go with neither a bias nor dropout in some of the library's versions, so they are part of the bias then.
+  bool has_bias() const { return segmented || (window > 0 && drops()); }
+  std::int64_t bias_elements() const { return has_bias() ? batch * length * length : 0; }
+  std::int64_t kept_elements() const { return drops() ? batch * all_heads * length * length : 0; }
   bool grouped() const { return query_heads > kv_heads; }
   // Elements between heads of a tensor within a run.
   std::int64_t query_step() const { return grouped() ? dim : 3 * dim; }
@@ -62,6 +77,9 @@ Problem problem_of(const ops::KernelQuery& query, bool deterministic) {
           .out_width = op.heads.query * op.heads.dim,
           .all_heads = op.heads.query,
           .causal = op.causal,
+          .window = op.window,
+          .segmented = op.segmented,
+          .rate = op.rate,
           .dtype = packed.dtype,
           .backward = backward != nullptr,
           .deterministic = deterministic};
@@ -98,9 +116,11 @@ class GraphBuilder {
   }
 
   std::shared_ptr<fe::graph::Graph> forward() {
-    auto [out, stats] = graph_->sdpa(
-        query(kQuery), key_or_value(kKey), key_or_value(kValue),
-        fe::graph::SDPA_attributes().set_name("attention").set_generate_stats(true).set_attn_scale(scale()).set_causal_mask(p_.causal));
+    auto attributes =
+        fe::graph::SDPA_attributes().set_name("attention").set_generate_stats(true).set_attn_scale(scale()).set_causal_mask(p_.causal);
+    set_masks(attributes);
+    if (p_.drops()) attributes.set_dropout(kept(), number(1.0 / (1.0 - p_.rate)));
+    auto [out, stats] = graph_->sdpa(query(kQuery), key_or_value(kKey), key_or_value(kValue), attributes);
     shape_out(out).set_output(true).set_uid(kOut);
     shape_stats(stats).set_output(true).set_uid(kStats);
     return graph_;
@@ -110,12 +130,15 @@ class GraphBuilder {
     auto out = graph_->tensor(shape_of_out().set_uid(kOut));
     auto dout = graph_->tensor(shape_of_out().set_uid(kDout));
     auto stats = graph_->tensor(shape_of_stats().set_uid(kStats));
-    auto [dquery, dkey, dvalue] = graph_->sdpa_backward(query(kQuery), key_or_value(kKey), key_or_value(kValue), out, dout, stats,
-                                                        fe::graph::SDPA_backward_attributes()
-                                                            .set_name("attention_grad")
-                                                            .set_attn_scale(scale())
-                                                            .set_causal_mask(p_.causal)
-                                                            .set_deterministic_algorithm(p_.deterministic));
+    auto attributes = fe::graph::SDPA_backward_attributes()
+                          .set_name("attention_grad")
+                          .set_attn_scale(scale())
+                          .set_causal_mask(p_.causal)
+                          .set_deterministic_algorithm(p_.deterministic);
+    set_masks(attributes);
+    if (p_.drops()) attributes.set_dropout(kept(), number(1.0 / (1.0 - p_.rate)), number(1.0 - p_.rate));
+    auto [dquery, dkey, dvalue] =
+        graph_->sdpa_backward(query(kQuery), key_or_value(kKey), key_or_value(kValue), out, dout, stats, attributes);
     dquery->set_output(true).set_uid(kDquery).set_dim(query_dims()).set_stride(query_strides());
     dkey->set_output(true).set_uid(kDkey).set_dim(kv_dims()).set_stride(kv_strides());
     dvalue->set_output(true).set_uid(kDvalue).set_dim(kv_dims()).set_stride(kv_strides());
@@ -132,6 +155,28 @@ class GraphBuilder {
   Dims out_strides() const { return {p_.length * p_.out_width, p_.dim, p_.out_width, 1}; }
   Dims stats_dims() const { return {p_.batch, p_.query_heads, p_.length, 1}; }
   Dims stats_strides() const { return {p_.all_heads * p_.length, p_.length, 1, 1}; }
+
+  template <typename Attributes>
+  void set_masks(Attributes& attributes) {
+    if (p_.window > 0 && !p_.has_bias())
+      attributes.set_diagonal_alignment(fe::DiagonalAlignment_t::TOP_LEFT).set_diagonal_band_left_bound(static_cast<int>(p_.window));
+    if (!p_.has_bias()) return;
+    const std::int64_t square = p_.length * p_.length;
+    attributes.set_bias(graph_->tensor(fe::graph::Tensor_attributes()
+                                           .set_uid(kBias)
+                                           .set_dim({p_.batch, 1, p_.length, p_.length})
+                                           .set_stride({square, square, p_.length, 1})));
+  }
+  std::shared_ptr<fe::graph::Tensor_attributes> kept() {
+    const std::int64_t square = p_.length * p_.length;
+    return graph_->tensor(fe::graph::Tensor_attributes()
+                              .set_uid(kKept)
+                              .set_dim({p_.batch, p_.query_heads, p_.length, p_.length})
+                              .set_stride({p_.all_heads * square, square, p_.length, 1}));
+  }
+  static std::shared_ptr<fe::graph::Tensor_attributes> number(double value) {
+    return std::make_shared<fe::graph::Tensor_attributes>(static_cast<float>(value));
+  }
 
   std::shared_ptr<fe::graph::Tensor_attributes> query(Uid uid) {
     return graph_->tensor(fe::graph::Tensor_attributes().set_uid(uid).set_dim(query_dims()).set_stride(query_strides()));
@@ -205,11 +250,12 @@ std::optional<std::string> refuse(const ops::KernelQuery& query, bool determinis
   const ops::Attention& op = backward != nullptr ? backward->forward : std::get<ops::Attention>(query.op);
   const DType dtype = query.inputs[backward != nullptr ? 1 : 0].dtype;
   if (dtype != DType::bf16 && dtype != DType::f16) return "operands are not 16-bit floats";
-  if (op.rate > 0.0) return "it would drop other elements than one rank does";
-  if (op.segmented) return "it has no segments";
-  if (op.window > 0) return "it has no windows";
   if (op.heads.dim % 8 != 0) return "heads are not a multiple of 16 bytes";
-  const std::shared_ptr<const Built> built = built_for(problem_of(query, deterministic));
+  const Problem problem = problem_of(query, deterministic);
+  if ((problem.has_bias() || problem.drops()) && problem.length % 8 != 0) return "8 does not divide the length, and masks are tensors";
+  if (2 * std::max(problem.bias_elements(), problem.kept_elements()) > kMostMaskBytes)
+    return fmt::format("a mask would have more than {} bytes", kMostMaskBytes);
+  const std::shared_ptr<const Built> built = built_for(problem);
   if (!built->refusal.empty()) return built->refusal;
   return std::nullopt;
 }
@@ -220,9 +266,26 @@ std::optional<std::string> refusal(const ops::KernelQuery& query) {
   return refuse(query, kDeterministic);
 }
 
+struct Scratch {
+  std::byte* library;
+  std::byte* bias;
+  std::byte* kept;
+  float* stats;  // of the backward pass, where queries without a segment have others
+
+  Scratch(const Built& built, Workspace& pieces)
+      : library(pieces.take<std::byte>(built.workspace)),
+        bias(pieces.take<std::byte>(2 * built.problem.bias_elements())),
+        kept(pieces.take<std::byte>(2 * built.problem.kept_elements())),
+        stats(pieces.take<float>(
+            built.problem.backward && built.problem.segmented ? built.problem.batch * built.problem.all_heads * built.problem.length : 0)) {
+  }
+};
+
 template <bool kDeterministic>
 std::int64_t workspace(const ops::KernelQuery& query) {
-  return built_for(problem_of(query, kDeterministic))->workspace;
+  Workspace pieces;
+  Scratch(*built_for(problem_of(query, kDeterministic)), pieces);
+  return pieces.bytes();
 }
 
 template <bool kDeterministic>
@@ -230,9 +293,29 @@ Prepared prepare(const ops::KernelQuery& query) {
   return built_for(problem_of(query, kDeterministic));
 }
 
+// What the graphs read beside the operands of the call; gives the rows.
+MaskedRows fill_masks(const Call& call, const Problem& p, const Scratch& scratch, cudaStream_t stream) {
+  const auto* backward = std::get_if<ops::AttentionGrad>(&call.op);
+  const ops::Attention& op = backward != nullptr ? backward->forward : std::get<ops::Attention>(call.op);
+  const std::span<const Tensor> masks = call.inputs.subspan(backward != nullptr ? 4 : 1);
+  const MaskedRows rows{.batch = p.batch,
+                        .length = p.length,
+                        .causal = p.causal,
+                        .window = p.window,
+                        .segments = p.segmented ? masks[0].as<const std::int32_t>() : nullptr};
+  if (p.has_bias()) launch_score_bias(rows, p.dtype, scratch.bias, stream);
+  const std::size_t at = p.segmented ? 1 : 0;
+  if (p.drops()) launch_kept(rows, op, masks[at], masks[at + 1], p.dtype, scratch.kept, stream);
+  if (p.segmented && p.backward) launch_blank_stats(rows, p.all_heads, call.inputs[3].as<const float>(), scratch.stats, stream);
+  return rows;
+}
+
 void launch(const Call& call, cudaStream_t stream) {
   const auto& built = *static_cast<const Built*>(call.prepared);
   const Problem& p = built.problem;
+  Workspace pieces(call.workspace);
+  const Scratch scratch(built, pieces);
+  const MaskedRows rows = fill_masks(call, p, scratch, stream);
   PLIMSOLL_CHECK(fe::detail::set_stream(handle(), stream) == CUDNN_STATUS_SUCCESS, "cuDNN does not take a stream");
   const std::int64_t size = base::size_of(p.dtype);
   for (std::int64_t run = 0; run < p.runs; ++run) {
@@ -249,7 +332,7 @@ void launch(const Call& call, cudaStream_t stream) {
     if (p.backward) {
       addresses[kDout] = at(call.inputs[0], out_at);
       addresses[kOut] = at(call.inputs[2], out_at);
-      addresses[kStats] = at(call.inputs[3], stats_at);
+      addresses[kStats] = p.segmented ? scratch.stats + run * p.query_heads * p.length : at(call.inputs[3], stats_at);
       addresses[kDquery] = at(call.outputs[0], packed_at);
       addresses[kDkey] = at(call.outputs[0], key_at);
       addresses[kDvalue] = at(call.outputs[0], key_at + p.dim * size);
@@ -257,8 +340,11 @@ void launch(const Call& call, cudaStream_t stream) {
       addresses[kOut] = at(call.outputs[0], out_at);
       addresses[kStats] = at(call.outputs[1], stats_at);
     }
-    check_fe(built.graph->execute(handle(), addresses, call.workspace), p);
+    if (p.has_bias()) addresses[kBias] = scratch.bias;
+    if (p.drops()) addresses[kKept] = scratch.kept + run * p.query_heads * p.length * p.length * size;
+    check_fe(built.graph->execute(handle(), addresses, scratch.library), p);
   }
+  if (p.segmented && !p.backward) launch_blank_rows(rows, p.all_heads, call.outputs[0], call.outputs[1].as<float>(), stream);
 }
 
 constexpr Kernel kKernels[] = {

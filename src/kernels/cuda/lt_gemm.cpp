@@ -172,8 +172,12 @@ struct LtGemm::State {
     set(CUBLASLT_MATMUL_DESC_TRANSB, problem.a_transposed ? CUBLAS_OP_T : CUBLAS_OP_N);
     set(CUBLASLT_MATMUL_DESC_EPILOGUE, epilogue_of(problem.epilogue));
     if (has_pre()) set(CUBLASLT_MATMUL_DESC_EPILOGUE_AUX_LD, problem.c_stride);
-    // Sums in the matrix units' own precision are good enough for results of the forward pass, and twice as fast on some.
-    if (problem.scaled()) set(CUBLASLT_MATMUL_DESC_FAST_ACCUM, std::int8_t{problem.operands == DType::f8e4m3});
+    // Sums in the matrix units' own precision (13 bits below the largest addend) are good enough for bf16 results of the forward pass, and
+    // twice as fast on some; gradients and f32 results come together in f32 every 128 addends.
+    if (problem.scaled()) {
+      const bool fast = problem.operands == DType::f8e4m3 && problem.result == DType::bf16;
+      set(CUBLASLT_MATMUL_DESC_FAST_ACCUM, std::int8_t{fast});
+    }
     first = layout(problem.second.value_or(problem.operands), problem.n, problem.k, problem.b_transposed, problem.b_stride);
     second = layout(problem.operands, problem.k, problem.m, problem.a_transposed, problem.a_stride);
     result = layout(problem.result, problem.n, problem.m, false, problem.c_stride);

@@ -28,36 +28,46 @@ constexpr int kTile = 128;
 constexpr int kThreads = 256;
 constexpr int kVector = 8;         // elements that a thread reads at once
 constexpr int kWords = kTile / 4;  // of a row of the tile in shared memory
+constexpr int kAtOnce = 4;         // vectors of a thread that are under way together
 constexpr int kAmaxBlocks = 1056;  // eight for each multiprocessor of a large GPU
+constexpr int kRareBlocks = 132;   // where there is a history, and only its first micro-batch needs more
 
 struct Vector {
   float values[kVector];
 };
 
+// A vector as it lies in memory: loads that are under way together are made before any of them is used.
 template <typename T>
-__device__ __forceinline__ Vector read(const T* from) {
-  Vector vector;
-  if constexpr (sizeof(T) == 4) {
-    const float4 low = reinterpret_cast<const float4*>(from)[0];
-    const float4 high = reinterpret_cast<const float4*>(from)[1];
-    vector = {{low.x, low.y, low.z, low.w, high.x, high.y, high.z, high.w}};
-  } else {
-    const uint4 raw = *reinterpret_cast<const uint4*>(from);
-    T elements[kVector];
-    memcpy(elements, &raw, sizeof raw);
+struct Raw {
+  uint4 words[kVector * sizeof(T) / sizeof(uint4)];
+};
+
+template <typename T>
+__device__ __forceinline__ Raw<T> load_raw(const T* from) {
+  Raw<T> raw;
 #pragma unroll
-    for (int i = 0; i < kVector; ++i) vector.values[i] = to_f32(elements[i]);
-  }
+  for (std::size_t word = 0; word < sizeof raw.words / sizeof(uint4); ++word)
+    raw.words[word] = __ldg(reinterpret_cast<const uint4*>(from) + word);
+  return raw;
+}
+
+template <typename T>
+__device__ __forceinline__ Vector widened(const Raw<T>& raw) {
+  T elements[kVector];
+  memcpy(elements, &raw, sizeof raw);
+  Vector vector;
+#pragma unroll
+  for (int i = 0; i < kVector; ++i) vector.values[i] = to_f32(elements[i]);
   return vector;
 }
 
-// z of vector `index`: activation(x), or x times the slopes at `pre`.
+// z of a vector: activation(x), or x times the slopes at `pre`.
 template <ActivationKind kind, typename T>
-__device__ __forceinline__ Vector read(const T* x, const T* pre, std::int64_t first) {
-  Vector vector = read(x + first);
+__device__ __forceinline__ Vector made_of(const Raw<T>& x, const Raw<T>& pre, bool slopes) {
+  Vector vector = widened(x);
   if constexpr (kind != ActivationKind::none) {
-    if (pre != nullptr) {
-      const Vector before = read(pre + first);
+    if (slopes) {
+      const Vector before = widened(pre);
 #pragma unroll
       for (int i = 0; i < kVector; ++i) vector.values[i] *= activation_slope<kind>(before.values[i]);
     } else {
@@ -67,6 +77,21 @@ __device__ __forceinline__ Vector read(const T* x, const T* pre, std::int64_t fi
   }
   return vector;
 }
+
+// kAtOnce vectors of x, and of `pre` where there are slopes; zeros where there is none.
+template <ActivationKind kind, typename T>
+struct Vectors {
+  Raw<T> x[kAtOnce];
+  Raw<T> pre[kind == ActivationKind::none ? 1 : kAtOnce];
+
+  __device__ __forceinline__ void load(int n, const T* from, const T* from_pre, std::int64_t first, bool inside) {
+    x[n] = inside ? load_raw(from + first) : Raw<T>{};
+    if constexpr (kind != ActivationKind::none) pre[n] = inside && from_pre != nullptr ? load_raw(from_pre + first) : Raw<T>{};
+  }
+  __device__ __forceinline__ Vector made(int n, bool slopes) const {
+    return made_of<kind>(x[n], pre[kind == ActivationKind::none ? 0 : n], slopes);
+  }
+};
 
 // Magnitudes as the bits of their f32, which are in the same order; NaN is beyond infinity, so it is not lost.
 __device__ __forceinline__ unsigned magnitude(const Vector& vector) {
@@ -93,15 +118,26 @@ __device__ __forceinline__ float largest_of(const float* history, int entries) {
   return __uint_as_float(largest);
 }
 
+// By a whole warp: one load a thread, where one thread alone would wait for them in turn.
+__device__ __forceinline__ float warp_largest_of(const float* history, int entries) {
+  unsigned largest = 0;
+  for (int i = static_cast<int>(threadIdx.x) % 32; i < entries; i += 32) largest = max(largest, __float_as_uint(history[i]));
+  return __uint_as_float(__reduce_max_sync(0xFFFFFFFFu, largest));
+}
+
 // `history`: where it holds anything there is nothing to find out.
 template <typename T, ActivationKind kind>
 __global__ void __launch_bounds__(kThreads)
     find_amax(const T* x, const T* pre, std::int64_t vectors, const float* history, int entries, unsigned* amax) {
-  if (entries > 0 && largest_of(history, entries) > 0.0f) return;
+  if (entries > 0 && warp_largest_of(history, entries) > 0.0f) return;
   unsigned largest = 0;
-  for (std::int64_t index = static_cast<std::int64_t>(blockIdx.x) * kThreads + threadIdx.x; index < vectors;
-       index += static_cast<std::int64_t>(gridDim.x) * kThreads) {
-    largest = max(largest, magnitude(read<kind>(x, pre, index * kVector)));
+  const std::int64_t step = static_cast<std::int64_t>(gridDim.x) * kThreads;
+  for (std::int64_t index = static_cast<std::int64_t>(blockIdx.x) * kThreads + threadIdx.x; index < vectors; index += kAtOnce * step) {
+    Vectors<kind, T> some;
+#pragma unroll
+    for (int n = 0; n < kAtOnce; ++n) some.load(n, x, pre, (index + n * step) * kVector, index + n * step < vectors);
+#pragma unroll
+    for (int n = 0; n < kAtOnce; ++n) largest = max(largest, magnitude(some.made(n, pre != nullptr)));
   }
   note_largest(largest, amax);
 }
@@ -110,11 +146,10 @@ struct Quantization {
   std::int64_t rows, columns;
   const float* history;
   int entries;
-  const unsigned* found;  // by find_amax
   unsigned char* q;
   unsigned char* transposed;
   float* scale;
-  unsigned* amax;   // null: `found` is it
+  unsigned* amax;   // found by find_amax where there is no history: what is noted then is no larger
   float* partials;  // (tiles of rows, columns): sums of columns; null: nobody wants them
 };
 
@@ -163,28 +198,44 @@ __device__ void write_partials(const Vector& own, const Quantization& with, std:
 template <typename T, ActivationKind kind, DType to>
 __global__ void __launch_bounds__(kThreads) quantize_tiles(const T* x, const T* pre, Quantization with) {
   __shared__ __align__(16) unsigned tile[kTile * kWords];
-  const float before = largest_of(with.history, with.entries);
-  const float scale = ops::scale_for(before > 0.0f ? before : __uint_as_float(*with.found), to);
-  const float inverse = 1.0f / scale;
-  if (blockIdx.x == 0 && blockIdx.y == 0 && threadIdx.x == 0) *with.scale = scale;
+  constexpr int kLines = kThreads / (kTile / kVector);  // of the tile in one pass
+  const int place = static_cast<int>(threadIdx.x) % (kTile / kVector);
+  const int first_line = static_cast<int>(threadIdx.x) / (kTile / kVector);
   const std::int64_t first_row = static_cast<std::int64_t>(blockIdx.y) * kTile;
   const std::int64_t first_column = static_cast<std::int64_t>(blockIdx.x) * kTile;
+  const std::int64_t column = first_column + place * kVector;
+  const auto inside = [&](int line) { return first_row + line < with.rows && column < with.columns; };
+  const auto load = [&](int pass) {
+    Vectors<kind, T> some;
+#pragma unroll
+    for (int n = 0; n < kAtOnce; ++n) {
+      const int line = first_line + (pass + n) * kLines;
+      some.load(n, x, pre, (first_row + line) * with.columns + column, inside(line));
+    }
+    return some;
+  };
+  Vectors<kind, T> some = load(0);
+  const float before = warp_largest_of(with.history, with.entries);
+  const float scale = ops::scale_for(before > 0.0f ? before : __uint_as_float(*with.amax), to);
+  const float inverse = 1.0f / scale;
+  if (blockIdx.x == 0 && blockIdx.y == 0 && threadIdx.x == 0) *with.scale = scale;
   unsigned largest = 0;
   Vector sums{};
-  const int place = static_cast<int>(threadIdx.x) % (kTile / kVector);
-  const std::int64_t column = first_column + place * kVector;
 #pragma unroll
-  for (int pass = 0; pass < kTile * kTile / kVector / kThreads; ++pass) {
-    const int line = static_cast<int>(threadIdx.x) / (kTile / kVector) + pass * (kThreads / (kTile / kVector));
-    const std::int64_t row = first_row + line;
-    if (row >= with.rows || column >= with.columns) continue;
-    const Vector vector = read<kind>(x, pre, row * with.columns + column);
-    largest = max(largest, magnitude(vector));
+  for (int pass = 0; pass < kTile / kLines; pass += kAtOnce) {
+    if (pass > 0) some = load(pass);
 #pragma unroll
-    for (int i = 0; i < kVector; ++i) sums.values[i] += vector.values[i];
-    const uint2 bytes = convert<to>(vector, inverse);
-    *reinterpret_cast<uint2*>(with.q + row * with.columns + column) = bytes;
-    *reinterpret_cast<uint2*>(tile + word_at(line, 2 * place)) = bytes;
+    for (int n = 0; n < kAtOnce; ++n) {
+      const int line = first_line + (pass + n) * kLines;
+      if (!inside(line)) continue;
+      const Vector vector = some.made(n, pre != nullptr);
+      largest = max(largest, magnitude(vector));
+#pragma unroll
+      for (int i = 0; i < kVector; ++i) sums.values[i] += vector.values[i];
+      const uint2 bytes = convert<to>(vector, inverse);
+      *reinterpret_cast<uint2*>(with.q + (first_row + line) * with.columns + column) = bytes;
+      *reinterpret_cast<uint2*>(tile + word_at(line, 2 * place)) = bytes;
+    }
   }
   __syncthreads();
   // Eight threads make the column; each has sixteen rows of four columns.
@@ -208,17 +259,15 @@ __global__ void __launch_bounds__(kThreads) quantize_tiles(const T* x, const T* 
       *reinterpret_cast<uint4*>(to_column) = make_uint4(columns[i][0], columns[i][1], columns[i][2], columns[i][3]);
     }
   }
-  if (with.amax != nullptr) note_largest(largest, with.amax);
+  if (with.entries > 0) note_largest(largest, with.amax);
   if (with.partials != nullptr) write_partials(sums, with, first_column);
 }
 
 struct Scratch {
-  unsigned* found;  // with a history, which may make it needless
   float* partials;
 
   Scratch(const ops::Quantize& op, const base::Shape& x, Workspace& pieces)
-      : found(pieces.take<unsigned>(op.history > 0 ? 1 : 0)),
-        partials(pieces.take<float>(op.sums ? (x.rows() + kTile - 1) / kTile * x[-1] : 0)) {}
+      : partials(pieces.take<float>(op.sums ? (x.rows() + kTile - 1) / kTile * x[-1] : 0)) {}
 };
 
 template <typename T, ActivationKind kind, DType to>
@@ -233,24 +282,19 @@ void launch_quantize(const Call& call, cudaStream_t stream) {
   auto* amax = call.outputs[3].as<unsigned>();
   // The first pass finds it where a scale depends on it; the second does everywhere else, into the same word: it is a maximum.
   check(cudaMemsetAsync(amax, 0, sizeof(unsigned), stream), "quantize");
-  auto* found = amax;
-  if (entries > 0) {
-    found = scratch.found;
-    check(cudaMemsetAsync(found, 0, sizeof(unsigned), stream), "quantize");
-  }
   const std::int64_t vectors = x.type.shape.elements() / kVector;
-  const auto blocks = static_cast<unsigned>(std::min<std::int64_t>(kAmaxBlocks, (vectors + kThreads - 1) / kThreads));
-  find_amax<T, kind><<<blocks, kThreads, 0, stream>>>(x.as<const T>(), pre, vectors, history, entries, found);
+  const std::int64_t most = entries > 0 ? kRareBlocks : kAmaxBlocks;
+  const auto blocks = static_cast<unsigned>(std::min<std::int64_t>(most, (vectors + kThreads - 1) / kThreads));
+  find_amax<T, kind><<<blocks, kThreads, 0, stream>>>(x.as<const T>(), pre, vectors, history, entries, amax);
   check_launch("quantize");
   const Quantization with{.rows = x.type.shape.rows(),
                           .columns = x.type.shape[-1],
                           .history = history,
                           .entries = entries,
-                          .found = found,
                           .q = call.outputs[0].as<unsigned char>(),
                           .transposed = call.outputs[1].as<unsigned char>(),
                           .scale = call.outputs[2].as<float>(),
-                          .amax = entries > 0 ? amax : nullptr,
+                          .amax = amax,
                           .partials = op.sums ? scratch.partials : nullptr};
   const dim3 grid(blocks_for(with.columns, kTile), blocks_for(with.rows, kTile));
   quantize_tiles<T, kind, to><<<grid, kThreads, 0, stream>>>(x.as<const T>(), pre, with);
@@ -293,15 +337,16 @@ std::optional<std::string> refuse_quantize(const ops::KernelQuery& query) {
   return std::nullopt;
 }
 
-// One thread: entries move one place, in order.
-__global__ void shift_history(float* history, int entries, const float* amax) {
+// One thread: entries move one place, in order. The new one is the largest of all ranks'.
+__global__ void shift_history(float* history, int entries, const float* amaxes, int ranks) {
   for (int i = 0; i + 1 < entries; ++i) history[i] = history[i + 1];
-  history[entries - 1] = *amax;
+  history[entries - 1] = largest_of(amaxes, ranks);
 }
 
 void note_amax(const Call& call, cudaStream_t stream) {
-  shift_history<<<1, 1, 0, stream>>>(call.outputs[0].as<float>(), static_cast<int>(call.outputs[0].type.shape.elements()),
-                                     call.inputs[1].as<const float>());
+  const auto elements = [](const Tensor& tensor) { return static_cast<int>(tensor.type.shape.elements()); };
+  shift_history<<<1, 1, 0, stream>>>(call.outputs[0].as<float>(), elements(call.outputs[0]), call.inputs[1].as<const float>(),
+                                     elements(call.inputs[1]));
   check_launch("note_amax");
 }
 

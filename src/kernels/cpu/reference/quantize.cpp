@@ -56,7 +56,7 @@ Results compute(const ops::Quantize& op, Operands operands) {
 Results compute(const ops::NoteAmax&, Operands operands) {
   RefTensor history = tensor(operands[0]);
   std::rotate(history.values.begin(), history.values.begin() + 1, history.values.end());
-  history.values.back() = tensor(operands[1])[0];
+  history.values.back() = largest_magnitude(tensor(operands[1]));
   return {std::move(history)};
 }
 

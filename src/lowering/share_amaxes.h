@@ -1,0 +1,18 @@
+// 8-bit operands whose scales come from a history of largest values (fp8 with delayed scaling): ranks that share out a tensor, or the
+// samples of a step, tell each other the largest they saw, so that all have one history. It is what a checkpoint holds, whatever the
+// layout that reads it.
+#pragma once
+
+#include "graph/graph.h"
+
+namespace plimsoll::lowering {
+
+struct AmaxRanks {
+  std::int64_t data = 1;
+  std::int64_t tensor = 1;
+  bool in_turn = false;  // data ranks take micro-batches in turn, and do not meet in each
+};
+
+graph::Graph share_amaxes(graph::Graph graph, const AmaxRanks& ranks);
+
+}  // namespace plimsoll::lowering
