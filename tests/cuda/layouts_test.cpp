@@ -109,7 +109,6 @@ TEST(EightBits, AreTheProcessors) {
   }
 }
 
-
 TEST(EightBits, EveryLayoutIsOneRank) {
   for (const std::int64_t history : {0, 3}) {
     const Task task{.model = small_model(Family::gpt2),

@@ -210,8 +210,9 @@ void add_attention(std::vector<Case>& cases) {
     std::int64_t batch;
     std::int64_t length;
   };
-  const std::vector<Size> sizes{{{1, 1, 4}, 1, 1},    {{2, 2, 7}, 2, 5},    {{4, 2, 16}, 2, 33}, {{6, 1, pick(3, 30)}, 2, pick(40, 90)},
-                                {{2, 2, 64}, 1, 150}, {{4, 2, 128}, 2, 64}, {{3, 3, 64}, 2, 136}};
+  const std::vector<Size> sizes{{{1, 1, 4}, 1, 1},    {{2, 2, 7}, 2, 5},    {{4, 2, 16}, 2, 33},  {{6, 1, pick(3, 30)}, 2, pick(40, 90)},
+                                {{2, 2, 64}, 1, 150}, {{4, 2, 128}, 2, 64}, {{3, 3, 64}, 2, 136}, {{2, 2, 64}, 1, 256},
+                                {{4, 2, 32}, 2, 128}};
   for (const DType dtype : kTypes) {
     for (const Size& size : sizes) {
       const std::vector<ops::Attention> forms{

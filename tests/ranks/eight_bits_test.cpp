@@ -41,7 +41,8 @@ TEST(EightBitRanks, PipelinesAreOneRank) {
 TEST(EightBitRanks, DataAndTensorRanksAreOneRank) {
   for (const Family family : {Family::gpt2, Family::llama}) {
     for (const std::int64_t history : {0, 3}) {
-      const Task task{.model = small_model(family), .precision = Precision::fp8, .amax_history = history, .samples = 8, .steps = 3};
+      Task task{.model = small_model(family), .precision = Precision::fp8, .amax_history = history, .samples = 8, .steps = 3};
+      task.model.ffn = 96;  // half of it is still a multiple of 16
       const Outcome alone = train(task, layout_of(1, 1, 4));
       for (const auto& [data, tensor, zero, by_rows] : {std::tuple(2, 1, 0, false), std::tuple(2, 1, 3, false), std::tuple(1, 2, 0, false),
                                                         std::tuple(1, 2, 0, true), std::tuple(2, 2, 1, true)}) {
@@ -50,8 +51,7 @@ TEST(EightBitRanks, DataAndTensorRanksAreOneRank) {
         layout.strategy.zero = zero;
         layout.strategy.sequence_parallel = by_rows;
         SCOPED_TRACE(strategy::describe(layout.strategy));
-        const double limit = tensor == 1 && history == 0 ? tolerance(Precision::f32) : tolerance(Precision::bf16);
-        expect_close(train(task, layout), alone, limit);
+        expect_close(train(task, layout), alone, tolerance(Precision::bf16));
       }
     }
   }
@@ -59,9 +59,9 @@ TEST(EightBitRanks, DataAndTensorRanksAreOneRank) {
 
 // A rank's part of a layer must still be something that the products take.
 TEST(EightBitRanks, PartsThatNoProductTakesAreRefused) {
-  const Task task{.model = small_model(Family::gpt2), .precision = Precision::fp8, .samples = 8, .steps = 1};
+  const Task task{.model = small_model(Family::llama), .precision = Precision::fp8, .samples = 8, .steps = 1};
   Layout layout = layout_of(1, 1, 4);
-  layout.strategy.tensor = 4;  // 24 of 96 columns of queries, keys and values
+  layout.strategy.tensor = 2;  // 104 of 208 rows of gates and ups
   EXPECT_THROW(
       {
         try {

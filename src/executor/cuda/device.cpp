@@ -2,8 +2,13 @@
 
 #include <cuda_runtime.h>
 
+#include <vector>
+
+#include <fmt/ranges.h>
+
 #include "base/error.h"
 #include "kernels/cuda/checks.h"
+#include "kernels/cuda/machine_code.h"
 
 namespace plimsoll::executor {
 
@@ -26,15 +31,24 @@ std::string why_none(cudaError_t code) {
   return fmt::format("the GPUs cannot be used: {} ({})", cudaGetErrorString(code), cudaGetErrorName(code));
 }
 
-// The kernels are machine code for 8.0 (which every 8.x runs) and 9.0.
+std::string names_of(const std::vector<int>& capabilities) {
+  std::vector<std::string> names;
+  for (const int capability : capabilities) names.push_back(fmt::format("{}.{}", capability / 100, capability % 100 / 10));
+  return fmt::format("{}", fmt::join(names, " and "));
+}
+
+// Uses the device.
 std::optional<std::string> why_not(int device) {
   cudaDeviceProp properties{};
   check(cudaGetDeviceProperties(&properties, device), "cudaGetDeviceProperties");
-  if (properties.major == 8 || (properties.major == 9 && properties.minor == 0)) return std::nullopt;
+  check(cudaSetDevice(device), "cudaSetDevice");
+  if (kernels::cuda::has_machine_code()) return std::nullopt;
   return fmt::format(
-      "GPU {} ({}) has compute capability {}.{}, and this plimsoll has kernels for 8.x and 9.0; build it with "
-      "-DPLIMSOLL_CUDA_ARCHITECTURES, or use \"device\": \"cpu\"",
-      device, properties.name, properties.major, properties.minor);
+      "GPU {} ({}) has compute capability {}.{}, and this plimsoll has kernels for {}; build it with -DPLIMSOLL_CUDA_ARCHITECTURES={}{}, "
+      "or "
+      "use \"device\": \"cpu\"",
+      device, properties.name, properties.major, properties.minor, names_of(kernels::cuda::built_for()), properties.major,
+      properties.minor);
 }
 
 }  // namespace
@@ -55,7 +69,6 @@ int use_gpu(std::int32_t rank) {
   check(cudaGetDeviceCount(&count), "cudaGetDeviceCount");
   const int device = rank % count;
   if (const std::optional<std::string> reason = why_not(device)) base::bad_input("{}", *reason);
-  check(cudaSetDevice(device), "cudaSetDevice");
   return device;
 }
 

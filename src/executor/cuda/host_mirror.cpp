@@ -33,10 +33,14 @@ bool HostMirror::write(plan::BufferId buffer, std::int64_t first, std::span<cons
   if (written_[buffer.index]) return false;
   check(cudaMemcpy(arena_.at(class_.buffers[buffer].offset) + first, data.data(), data.size(), cudaMemcpyHostToDevice), "writing a buffer");
   current_[buffer.index] = false;
+  in_flight_ = true;
   return true;
 }
 
 void HostMirror::upload(cudaStream_t stream) {
+  // Such a copy returns when the data have left their place, which is before they arrive, and streams of ours do not wait for it.
+  if (in_flight_) check(cudaStreamSynchronize(nullptr), "writing a buffer");
+  in_flight_ = false;
   for (const plan::BufferId buffer : to_upload_) {
     const plan::Buffer& known = class_.buffers[buffer];
     check(cudaMemcpyAsync(arena_.at(known.offset), memory_.at(known.offset), static_cast<std::size_t>(known.bytes.count),

@@ -34,6 +34,7 @@ class HostMirror {
   std::vector<bool> current_;  // by buffer: the view is what the device holds, or newer
   std::vector<bool> written_;
   std::vector<plan::BufferId> to_upload_;
+  bool in_flight_ = false;  // something that write() began may not have arrived
 };
 
 }  // namespace plimsoll::executor

@@ -28,18 +28,18 @@ __global__ void __launch_bounds__(kThreads) fill_bias(MaskedRows rows, float uns
   }
 }
 
-// A thread has four keys of a query, whose words one call makes.
+// A thread has four keys of a query, whose words one call makes; a block some queries of one head.
 template <typename T>
 __global__ void __launch_bounds__(kThreads)
-    fill_kept(MaskedRows rows, std::int64_t heads, std::int64_t first_head, DropoutSite site, std::int64_t fours, T* kept) {
-  const std::int64_t four = static_cast<std::int64_t>(blockIdx.x) * kThreads + threadIdx.x;
-  if (four >= fours) return;
-  const std::int64_t per_head = rows.length * rows.length / 4;
-  const std::int64_t in_head = four % per_head;
-  const std::int64_t head = four / per_head % heads;
-  const std::int64_t sample = four / per_head / heads;
-  const std::int64_t i = in_head / (rows.length / 4);
-  const std::int64_t j = in_head % (rows.length / 4) * 4;
+    fill_kept(MaskedRows rows, std::uint32_t heads, std::uint32_t per_run, std::int64_t first_head, DropoutSite site, T* kept) {
+  const auto fours = static_cast<std::uint32_t>(rows.length / 4);  // of a query
+  const std::uint32_t in_head = blockIdx.x * kThreads + threadIdx.x;
+  const std::uint32_t i = in_head / fours;
+  const std::uint32_t j = in_head % fours * 4;
+  if (i >= static_cast<std::uint32_t>(rows.length)) return;
+  const std::uint32_t sample = blockIdx.y / heads;
+  const std::uint32_t head = blockIdx.y % heads;
+  const std::int64_t per_head = rows.length * fours;
   T values[4];
   if (rows.causal && j > i) {
 #pragma unroll
@@ -53,7 +53,8 @@ __global__ void __launch_bounds__(kThreads)
   uint2 raw;
   static_assert(sizeof values == sizeof raw);
   memcpy(&raw, values, sizeof raw);
-  reinterpret_cast<uint2*>(kept)[four] = raw;
+  const std::int64_t to = (head / per_run * rows.batch + sample) * per_run + head % per_run;
+  reinterpret_cast<uint2*>(kept)[to * per_head + in_head] = raw;
 }
 
 // One block a query; those with a segment have nothing to do.
@@ -67,11 +68,15 @@ __global__ void __launch_bounds__(kThreads) blank_rows(MaskedRows rows, std::int
   for (std::int64_t h = threadIdx.x; h < heads; h += kThreads) stats[(b * heads + h) * rows.length + i] = -INFINITY;
 }
 
-__global__ void __launch_bounds__(kThreads) blank_stats(MaskedRows rows, std::int64_t heads, const float* stats, float* blank) {
-  const std::int64_t at = static_cast<std::int64_t>(blockIdx.x) * kThreads + threadIdx.x;
-  if (at >= rows.batch * heads * rows.length) return;
-  const std::int64_t row = at / (heads * rows.length) * rows.length + at % rows.length;
-  blank[at] = rows.segments[row] < 0 ? kBlankStat : stats[at];
+__global__ void __launch_bounds__(kThreads)
+    stats_of_runs(MaskedRows rows, std::int64_t heads, std::int64_t per_run, const float* stats, float* of_runs) {
+  const std::int64_t t = static_cast<std::int64_t>(blockIdx.x) * kThreads + threadIdx.x;
+  if (t >= rows.length) return;
+  const std::int64_t b = blockIdx.y / heads;
+  const std::int64_t h = blockIdx.y % heads;
+  const bool blank = rows.segments != nullptr && rows.segments[b * rows.length + t] < 0;
+  const std::int64_t to = (h / per_run * rows.batch + b) * per_run + h % per_run;
+  of_runs[to * rows.length + t] = blank ? kBlankStat : stats[blockIdx.y * rows.length + t];
 }
 
 }  // namespace
@@ -85,14 +90,15 @@ void launch_score_bias(const MaskedRows& rows, base::DType dtype, void* bias, cu
   check_launch("attention: segments");
 }
 
-void launch_kept(const MaskedRows& rows, const ops::Attention& op, const Tensor& samples, const Tensor& scalars, base::DType dtype,
-                 void* kept, cudaStream_t stream) {
+void launch_kept(const MaskedRows& rows, const ops::Attention& op, std::int64_t runs, const Tensor& samples, const Tensor& scalars,
+                 base::DType dtype, void* kept, cudaStream_t stream) {
+  const auto heads = static_cast<std::uint32_t>(op.heads.query);
   const DropoutSite site = dropout_site(op.rate, op.site, samples, scalars);
-  const std::int64_t fours = rows.batch * op.heads.query * rows.length * rows.length / 4;
+  const dim3 grid(blocks_for(rows.length * rows.length / 4, kThreads), static_cast<unsigned>(rows.batch * op.heads.query));
   const auto fill = [&](auto zero) {
     using T = decltype(zero);
     fill_kept<T>
-        <<<blocks_for(fours, kThreads), kThreads, 0, stream>>>(rows, op.heads.query, op.first_head, site, fours, static_cast<T*>(kept));
+        <<<grid, kThreads, 0, stream>>>(rows, heads, heads / static_cast<std::uint32_t>(runs), op.first_head, site, static_cast<T*>(kept));
   };
   if (dtype == base::DType::bf16) {
     fill(__nv_bfloat16{});
@@ -111,9 +117,11 @@ void launch_blank_rows(const MaskedRows& rows, std::int64_t heads, const Tensor&
   check_launch("attention: rows without a segment");
 }
 
-void launch_blank_stats(const MaskedRows& rows, std::int64_t heads, const float* stats, float* blank, cudaStream_t stream) {
-  blank_stats<<<blocks_for(rows.batch * heads * rows.length, kThreads), kThreads, 0, stream>>>(rows, heads, stats, blank);
-  check_launch("attention: rows without a segment");
+void launch_stats_of_runs(const MaskedRows& rows, std::int64_t heads, std::int64_t runs, const float* stats, float* of_runs,
+                          cudaStream_t stream) {
+  const dim3 grid(blocks_for(rows.length, kThreads), static_cast<unsigned>(rows.batch * heads));
+  stats_of_runs<<<grid, kThreads, 0, stream>>>(rows, heads, heads / runs, stats, of_runs);
+  check_launch("attention_grad: statistics");
 }
 
 }  // namespace plimsoll::kernels::cuda

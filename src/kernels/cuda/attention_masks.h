@@ -21,14 +21,16 @@ struct MaskedRows {
 // (batch, 1, length, length): 0 where a query sees a key. Keys after a causal query are left to the library's own mask, but have a number.
 void launch_score_bias(const MaskedRows& rows, base::DType dtype, void* bias, cudaStream_t stream);
 
-// (batch, heads, length, length), in the type of two bytes: 1 for probabilities that are kept. 4 divides the length.
-void launch_kept(const MaskedRows& rows, const ops::Attention& op, const Tensor& samples, const Tensor& scalars, base::DType dtype,
-                 void* kept, cudaStream_t stream);
+// (runs, batch, heads / runs, length, length), in the type of two bytes: 1 for probabilities that are kept. 4 divides the length.
+void launch_kept(const MaskedRows& rows, const ops::Attention& op, std::int64_t runs, const Tensor& samples, const Tensor& scalars,
+                 base::DType dtype, void* kept, cudaStream_t stream);
 
 // Queries without a segment see nothing: zeros in out (batch, length, width), -infinity in stats (batch, heads, length).
 void launch_blank_rows(const MaskedRows& rows, std::int64_t heads, const Tensor& out, float* stats, cudaStream_t stream);
 
-// Stats with which such queries have no probabilities in the backward pass either.
-void launch_blank_stats(const MaskedRows& rows, std::int64_t heads, const float* stats, float* blank, cudaStream_t stream);
+// Stats (batch, heads, length) for the backward pass, those of each run of heads together: (runs, batch, heads / runs, length). Queries
+// without a segment have such that they have no probabilities.
+void launch_stats_of_runs(const MaskedRows& rows, std::int64_t heads, std::int64_t runs, const float* stats, float* of_runs,
+                          cudaStream_t stream);
 
 }  // namespace plimsoll::kernels::cuda

@@ -1,7 +1,7 @@
 // Attention by cuDNN's fused form, for 16-bit elements. Heads stay packed as they are: a tensor is a base address and strides. Where
 // several query heads share a key (grouped queries) they lie side by side and the groups do not, so each group is one run of the same
 // graph at its own addresses. Windows are the library's own; segments are a bias on scores, and dropout with our counters a mask of what
-// is kept, both made before each run in the workspace (attention_masks.h).
+// is kept, both made before each run in the workspace (attention_masks.h); gradients with dropout are the plain kernel's.
 //
 // cuDNN is found at run time: without it, or where it does not take a shape, the plain kernel is next in the table. What it
 // asks for as workspace depends on the GPU, so plans that use it are made where the GPU is.
@@ -31,6 +31,7 @@ enum Uid : std::int64_t { kQuery = 1, kKey, kValue, kOut, kStats, kDout, kDquery
 
 // Larger masks are not worth their memory.
 constexpr std::int64_t kMostMaskBytes = std::int64_t{4} << 30;
+constexpr std::int64_t kMostHeads = 65535;  // that one launch reaches
 
 // One run of a graph: all heads where each has its own key, else one group.
 struct Problem {
@@ -54,6 +55,8 @@ struct Problem {
   // Windows go with neither a bias nor dropout in some of the library's versions, so they are part of the bias then.
   bool has_bias() const { return segmented || (window > 0 && drops()); }
   std::int64_t bias_elements() const { return has_bias() ? batch * length * length : 0; }
+  // Before version 9.26 the library reads the backward pass's statistics right only where a run's lie together.
+  bool copies_stats() const { return backward && (segmented || runs > 1); }
   std::int64_t kept_elements() const { return drops() ? batch * all_heads * length * length : 0; }
   bool grouped() const { return query_heads > kv_heads; }
   // Elements between heads of a tensor within a run.
@@ -136,7 +139,6 @@ class GraphBuilder {
                           .set_causal_mask(p_.causal)
                           .set_deterministic_algorithm(p_.deterministic);
     set_masks(attributes);
-    if (p_.drops()) attributes.set_dropout(kept(), number(1.0 / (1.0 - p_.rate)), number(1.0 - p_.rate));
     auto [dquery, dkey, dvalue] =
         graph_->sdpa_backward(query(kQuery), key_or_value(kKey), key_or_value(kValue), out, dout, stats, attributes);
     dquery->set_output(true).set_uid(kDquery).set_dim(query_dims()).set_stride(query_strides());
@@ -154,7 +156,7 @@ class GraphBuilder {
   Dims kv_strides() const { return {p_.length * p_.packed_width, p_.kv_step(), p_.packed_width, 1}; }
   Dims out_strides() const { return {p_.length * p_.out_width, p_.dim, p_.out_width, 1}; }
   Dims stats_dims() const { return {p_.batch, p_.query_heads, p_.length, 1}; }
-  Dims stats_strides() const { return {p_.all_heads * p_.length, p_.length, 1, 1}; }
+  Dims stats_strides() const { return {(p_.backward ? p_.query_heads : p_.all_heads) * p_.length, p_.length, 1, 1}; }
 
   template <typename Attributes>
   void set_masks(Attributes& attributes) {
@@ -172,7 +174,7 @@ class GraphBuilder {
     return graph_->tensor(fe::graph::Tensor_attributes()
                               .set_uid(kKept)
                               .set_dim({p_.batch, p_.query_heads, p_.length, p_.length})
-                              .set_stride({p_.all_heads * square, square, p_.length, 1}));
+                              .set_stride({p_.query_heads * square, square, p_.length, 1}));
   }
   static std::shared_ptr<fe::graph::Tensor_attributes> number(double value) {
     return std::make_shared<fe::graph::Tensor_attributes>(static_cast<float>(value));
@@ -253,6 +255,9 @@ std::optional<std::string> refuse(const ops::KernelQuery& query, bool determinis
   if (op.heads.dim % 8 != 0) return "heads are not a multiple of 16 bytes";
   const Problem problem = problem_of(query, deterministic);
   if ((problem.has_bias() || problem.drops()) && problem.length % 8 != 0) return "8 does not divide the length, and masks are tensors";
+  if (problem.drops() && problem.backward) return "its gradients are wrong where a mask says what is dropped (seen with 9.14)";
+
+  if (problem.batch * problem.all_heads > kMostHeads) return fmt::format("the samples have more than {} heads together", kMostHeads);
   if (2 * std::max(problem.bias_elements(), problem.kept_elements()) > kMostMaskBytes)
     return fmt::format("a mask would have more than {} bytes", kMostMaskBytes);
   const std::shared_ptr<const Built> built = built_for(problem);
@@ -270,14 +275,13 @@ struct Scratch {
   std::byte* library;
   std::byte* bias;
   std::byte* kept;
-  float* stats;  // of the backward pass, where queries without a segment have others
+  float* stats;
 
   Scratch(const Built& built, Workspace& pieces)
       : library(pieces.take<std::byte>(built.workspace)),
         bias(pieces.take<std::byte>(2 * built.problem.bias_elements())),
         kept(pieces.take<std::byte>(2 * built.problem.kept_elements())),
-        stats(pieces.take<float>(
-            built.problem.backward && built.problem.segmented ? built.problem.batch * built.problem.all_heads * built.problem.length : 0)) {
+        stats(pieces.take<float>(built.problem.copies_stats() ? built.problem.batch * built.problem.all_heads * built.problem.length : 0)) {
   }
 };
 
@@ -305,8 +309,8 @@ MaskedRows fill_masks(const Call& call, const Problem& p, const Scratch& scratch
                         .segments = p.segmented ? masks[0].as<const std::int32_t>() : nullptr};
   if (p.has_bias()) launch_score_bias(rows, p.dtype, scratch.bias, stream);
   const std::size_t at = p.segmented ? 1 : 0;
-  if (p.drops()) launch_kept(rows, op, masks[at], masks[at + 1], p.dtype, scratch.kept, stream);
-  if (p.segmented && p.backward) launch_blank_stats(rows, p.all_heads, call.inputs[3].as<const float>(), scratch.stats, stream);
+  if (p.drops()) launch_kept(rows, op, p.runs, masks[at], masks[at + 1], p.dtype, scratch.kept, stream);
+  if (p.copies_stats()) launch_stats_of_runs(rows, p.all_heads, p.runs, call.inputs[3].as<const float>(), scratch.stats, stream);
   return rows;
 }
 
@@ -332,7 +336,7 @@ void launch(const Call& call, cudaStream_t stream) {
     if (p.backward) {
       addresses[kDout] = at(call.inputs[0], out_at);
       addresses[kOut] = at(call.inputs[2], out_at);
-      addresses[kStats] = p.segmented ? scratch.stats + run * p.query_heads * p.length : at(call.inputs[3], stats_at);
+      addresses[kStats] = p.copies_stats() ? scratch.stats + run * p.batch * p.query_heads * p.length : at(call.inputs[3], 0);
       addresses[kDquery] = at(call.outputs[0], packed_at);
       addresses[kDkey] = at(call.outputs[0], key_at);
       addresses[kDvalue] = at(call.outputs[0], key_at + p.dim * size);
@@ -341,7 +345,7 @@ void launch(const Call& call, cudaStream_t stream) {
       addresses[kStats] = at(call.outputs[1], stats_at);
     }
     if (p.has_bias()) addresses[kBias] = scratch.bias;
-    if (p.drops()) addresses[kKept] = scratch.kept + run * p.query_heads * p.length * p.length * size;
+    if (p.drops()) addresses[kKept] = scratch.kept + run * p.batch * p.query_heads * p.length * p.length * size;
     check_fe(built.graph->execute(handle(), addresses, scratch.library), p);
   }
   if (p.segmented && !p.backward) launch_blank_rows(rows, p.all_heads, call.outputs[0], call.outputs[1].as<float>(), stream);
