@@ -1,10 +1,12 @@
 #include "lowering/fit.h"
 
 #include <algorithm>
+#include <map>
 
 #include <fmt/format.h>
 
 #include "lowering/block_chain.h"
+#include "lowering/rank_graph.h"
 #include "lowering/split_tensor.h"
 #include "plan/waterline.h"
 
@@ -24,84 +26,161 @@ const ProgramSource* training(const LoweringInputs& inputs) {
   return nullptr;
 }
 
-Bytes arena(const plan::Plan& plan) { return plan::fullest_class(plan).arena[static_cast<std::size_t>(plan::Tier::device)]; }
+Bytes most_activations(const plan::RankClass& rank_class) {
+  return plan::most_of_kind(rank_class, 0, plan::Tier::device, plan::BufferKind::activation);
+}
+
+// What a class has of a plan's device memory.
+struct Need {
+  Bytes arena;
+  Bytes activations;
+};
+
+// By place of the pipe axis: what its fullest class needs.
+std::vector<Need> needs_of(const plan::Plan& plan) {
+  std::vector<Need> needs(static_cast<std::size_t>(plan.mesh.pipe));
+  for (const plan::RankClass& rank_class : plan.classes) {
+    Need& need = needs[static_cast<std::size_t>(plan.mesh.place(ops::Axis::pipe, rank_class.ranks.front()))];
+    need.arena = std::max(need.arena, rank_class.arena[static_cast<std::size_t>(plan::Tier::device)]);
+    need.activations = std::max(need.activations, most_activations(rank_class));
+  }
+  return needs;
+}
 
 // What a plan may take.
 struct Limit {
-  Bytes arena;        // zero: no limit
-  Bytes activations;  // zero: no limit
+  Bytes arena;                     // of a rank; zero: no limit
+  std::vector<Bytes> activations;  // by place of the pipe axis; empty: no limit
 
+  bool holds(const Need& need, std::size_t place) const {
+    return (arena.count == 0 || need.arena <= arena) && (activations.empty() || need.activations <= activations[place]);
+  }
   bool holds(const plan::Plan& plan) const {
-    return (arena.count == 0 || lowering::arena(plan) <= arena) && (activations.count == 0 || most_activations(plan) <= activations);
+    const std::vector<Need> needs = needs_of(plan);
+    for (std::size_t place = 0; place < needs.size(); ++place) {
+      if (!holds(needs[place], place)) return false;
+    }
+    return true;
   }
 };
 
-// The fastest order whose plan keeps the limit. `accumulates`: weight gradients are left out of the chain's count.
+// The fastest order whose plan keeps the limit. Places of a pipeline have memory, and micro-batches under way, of their own: each is
+// searched for what a micro-batch may keep there, all of them with the same plans; not one that has room for everything, as `kept` says.
 class Search {
  public:
-  Search(const graph::Graph& graph, bool accumulates, double link, const Limit& limit, const LowerWith& lower_with)
-      : graph_(graph),
-        accumulates_(accumulates),
-        link_(link),
-        limit_(limit),
-        lower_with_(lower_with),
-        range_(memory_range(graph, accumulates)) {}
+  Search(const graph::Graph& graph, const Pipe& pipe, RecomputeChoice choice, const Limit& limit, const std::vector<Need>& kept,
+         const LowerWith& lower_with)
+      : graph_(graph), pipe_(pipe), choice_(std::move(choice)), limit_(limit), lower_with_(lower_with) {
+    const std::vector<MemoryRange> ranges = memory_ranges(graph, choice_);
+    between_.resize(static_cast<std::size_t>(pipe.places));
+    for (std::size_t stage = 0; stage < ranges.size(); ++stage) {
+      if (ranges[stage].most == 0) continue;
+      Between& between = between_[static_cast<std::size_t>(pipe.place_of_stage[stage])];
+      between.fits = between.exceeds == 0 ? ranges[stage].least : std::min(between.fits, ranges[stage].least);
+      between.exceeds = std::max(between.exceeds, ranges[stage].most + 1);
+    }
+    for (std::size_t place = 0; place < between_.size(); ++place) {
+      Between& between = between_[place];
+      between.step = std::max<std::int64_t>(1, (between.exceeds - 1 - between.fits) / kFineness);
+      if (limit.holds(kept[place], place)) between.fits = between.exceeds *= 2;
+    }
+  }
 
   // Where none keeps the limit: the plan that needs least.
-  plan::Plan run() const {
-    plan::Plan best = proposed(range_.least);
+  plan::Plan run() {
+    plan::Plan best = proposed(fitting());
     if (!limit_.holds(best)) return best;
-    std::int64_t fits = range_.least;
-    std::int64_t exceeds = range_.most + 1;
-    while (exceeds - fits > std::max<std::int64_t>(1, (range_.most - range_.least) / kFineness)) {
-      const std::int64_t middle = fits + (exceeds - fits) / 2;
-      plan::Plan plan = proposed(middle);
-      if (limit_.holds(plan)) {
-        best = std::move(plan);
-        fits = middle;
-      } else {
-        exceeds = middle;
+    std::vector<std::int64_t> chosen = fitting();
+    while (std::any_of(between_.begin(), between_.end(), [](const Between& between) { return between.open(); })) {
+      std::vector<std::int64_t> tried;
+      for (const Between& between : between_) tried.push_back(between.open() ? between.middle() : between.fits);
+      plan::Plan plan = proposed(tried);
+      const std::vector<Need> needs = needs_of(plan);
+      for (std::size_t place = 0; place < between_.size(); ++place) {
+        if (between_[place].open()) (limit_.holds(needs[place], place) ? between_[place].fits : between_[place].exceeds) = tried[place];
       }
+      if (tried != fitting()) continue;
+      best = std::move(plan);
+      chosen = std::move(tried);
     }
-    return best;
+    return chosen == fitting() ? best : proposed(fitting());
   }
 
  private:
-  plan::Plan proposed(std::int64_t memory) const {
-    return lower_with_(
-        order_of_recompute(graph_, {.kind = strategy::Recompute::optimal, .memory = memory, .accumulates = accumulates_, .link = link_}));
+  // What a micro-batch may keep at a place.
+  struct Between {
+    std::int64_t fits = 0;
+    std::int64_t exceeds = 0;
+    std::int64_t step = 1;
+
+    bool open() const { return exceeds - fits > step; }
+    std::int64_t middle() const { return fits + (exceeds - fits) / 2; }
+  };
+
+  std::vector<std::int64_t> fitting() const {
+    std::vector<std::int64_t> memory;
+    for (const Between& between : between_) memory.push_back(between.fits);
+    return memory;
+  }
+
+  plan::Plan proposed(const std::vector<std::int64_t>& of_place) const {
+    RecomputeChoice choice = choice_;
+    for (std::int32_t place : pipe_.place_of_stage) choice.memory.push_back(of_place[static_cast<std::size_t>(place)]);
+    return lower_with_(order_of_recompute(graph_, choice));
   }
 
   const graph::Graph& graph_;
-  bool accumulates_;
-  double link_;
-  Limit limit_;
+  const Pipe& pipe_;
+  RecomputeChoice choice_;  // but for the memory
+  const Limit& limit_;
   const LowerWith& lower_with_;
-  MemoryRange range_;
+  std::vector<Between> between_;  // by place
 };
 
 [[noreturn]] void refuse(const plan::Plan& least, const Limit& limit) {
-  if (limit.activations.count > 0 && most_activations(least) > limit.activations) {
+  const std::vector<Need> needs = needs_of(least);
+  for (std::size_t place = 0; place < needs.size() && !limit.activations.empty(); ++place) {
+    if (needs[place].activations <= limit.activations[place]) continue;
     base::not_legal(
         "\"recompute\" is \"optimal\" with {} for activations, but no order was found that needs less than {}; use a larger "
         "\"recompute_memory\"",
-        base::to_string(limit.activations), base::to_string(most_activations(least)));
+        base::to_string(limit.activations[place]), base::to_string(needs[place].activations));
   }
+  const Bytes arena = plan::fullest_class(least).arena[static_cast<std::size_t>(plan::Tier::device)];
   base::not_legal(
       "\"recompute\" is \"optimal\", but with everything made again that can be, a rank needs {} ({} B) and may have {}; use a larger "
       "\"limits.device\", a smaller \"batch.micro\", or more ranks with \"zero\"",
-      base::to_string(arena(least)), arena(least).count, base::to_string(limit.arena));
+      base::to_string(arena), arena.count, base::to_string(limit.arena));
 }
 
-plan::Plan fit_optimal(const LoweringInputs& inputs, const graph::Graph& graph, bool accumulates, const LowerWith& lower_with) {
-  const double link = inputs.strategy.offload.activations.anything() ? inputs.link : 0.0;
+// By stage: the most micro-batches that have gone forward and not back.
+std::vector<std::int32_t> under_way(const RankGraphs& graphs, const ProgramSource& source) {
+  using strategy::schedules::Work;
+  std::vector<std::int32_t> most(graphs.pipe().place_of_stage.size(), 0);
+  for (std::int32_t place = 0; place < graphs.pipe().places; ++place) {
+    std::map<std::int32_t, std::int32_t> now;  // by stage
+    for (const strategy::schedules::Item& item : graphs.items_at(source, place)) {
+      if (item.work == Work::forward) ++now[item.stage];
+      if (strategy::schedules::is_backward(item.work)) --now[item.stage];
+      if (item.stage >= 0)
+        most[static_cast<std::size_t>(item.stage)] = std::max(most[static_cast<std::size_t>(item.stage)], now[item.stage]);
+    }
+  }
+  return most;
+}
+
+plan::Plan fit_optimal(const LoweringInputs& inputs, const graph::Graph& graph, const Pipe& pipe, RecomputeChoice choice,
+                       const LowerWith& lower_with) {
+  choice.link = inputs.strategy.offload.activations.anything() ? inputs.link : 0.0;
   RecomputeOrder everything;
-  if (link > 0.0) everything.leaving.emplace();
+  if (choice.link > 0.0) everything.leaving.emplace();
   plan::Plan kept = lower_with(everything);
   Limit limit{.arena = inputs.device_limit, .activations = {}};
   if (inputs.strategy.recompute_memory > 0.0) {
-    const double share = inputs.strategy.recompute_memory * static_cast<double>(most_activations(kept).count);
-    limit.activations = Bytes{std::max<std::int64_t>(1, static_cast<std::int64_t>(share))};
+    for (const Need& need : needs_of(kept)) {
+      const double share = inputs.strategy.recompute_memory * static_cast<double>(need.activations.count);
+      limit.activations.push_back(Bytes{std::max<std::int64_t>(1, static_cast<std::int64_t>(share))});
+    }
   }
   if (limit.holds(kept)) {
     kept.notes.push_back("recompute optimal: everything fits, so nothing is made again");
@@ -110,12 +189,14 @@ plan::Plan fit_optimal(const LoweringInputs& inputs, const graph::Graph& graph, 
   // Weight gradients fill the arena towards the end of the step, when activations have gone: an order that counts them can keep
   // more. Where only activations are limited, or that order exceeds the arena after all, they are left out of the count.
   plan::Plan best;
-  if (!accumulates && limit.activations.count == 0) {
-    best = Search(graph, false, link, limit, lower_with).run();
+  if (!choice.accumulates && limit.activations.empty()) {
+    best = Search(graph, pipe, choice, limit, needs_of(kept), lower_with).run();
     if (limit.holds(best)) return best;
   }
-  plan::Plan leaner = Search(graph, true, link, limit, lower_with).run();
+  choice.accumulates = true;
+  plan::Plan leaner = Search(graph, pipe, choice, limit, needs_of(kept), lower_with).run();
   if (limit.holds(leaner)) return leaner;
+  const auto arena = [](const plan::Plan& plan) { return plan::fullest_class(plan).arena[static_cast<std::size_t>(plan::Tier::device)]; };
   refuse(best.classes.empty() || arena(leaner) < arena(best) ? leaner : best, limit);
 }
 
@@ -123,8 +204,7 @@ plan::Plan fit_optimal(const LoweringInputs& inputs, const graph::Graph& graph, 
 
 Bytes most_activations(const plan::Plan& plan) {
   Bytes most{0};
-  for (const plan::RankClass& rank_class : plan.classes)
-    most = std::max(most, plan::most_of_kind(rank_class, 0, plan::Tier::device, plan::BufferKind::activation));
+  for (const plan::RankClass& rank_class : plan.classes) most = std::max(most, most_activations(rank_class));
   return most;
 }
 
@@ -133,9 +213,15 @@ plan::Plan fit_recompute(const LoweringInputs& inputs, const LowerWith& lower_wi
   if (source == nullptr || inputs.strategy.recompute == strategy::Recompute::none) return lower_with({});
   // The first place of the tensor axis has the largest part.
   const graph::Graph slice = split_over_tensor(source->graph, {.members = inputs.strategy.tensor, .place = 0}, inputs.strategy);
-  const bool accumulates = source->micro_batches > 1;
-  if (inputs.strategy.recompute == strategy::Recompute::optimal) return fit_optimal(inputs, slice, accumulates, lower_with);
-  return lower_with(order_of_recompute(slice, {.kind = inputs.strategy.recompute, .every = inputs.strategy.recompute_every}));
+  const RecomputeOrder everything_kept;
+  const RankGraphs graphs(inputs, everything_kept);
+  const RecomputeChoice choice{.kind = inputs.strategy.recompute,
+                               .every = inputs.strategy.recompute_every,
+                               .accumulates = source->micro_batches > 1,
+                               .stage_of_block = graphs.pipe().stage_of_block,
+                               .under_way = under_way(graphs, *source)};
+  if (choice.kind == strategy::Recompute::optimal) return fit_optimal(inputs, slice, graphs.pipe(), choice, lower_with);
+  return lower_with(order_of_recompute(slice, choice));
 }
 
 }  // namespace plimsoll::lowering

@@ -114,13 +114,43 @@ std::vector<RecomputeStep> forwards(const std::vector<BlockPasses>& passes, std:
   return steps;
 }
 
+// A run of blocks that a rank goes through in one piece: all of them, or those of a pipeline's stage.
+struct Run {
+  std::size_t first = 0;  // in the passes
+  std::size_t end = 0;
+  std::size_t stage = 0;
+};
+
+std::vector<Run> runs_of(const std::vector<BlockPasses>& passes, const std::vector<std::int32_t>& stage_of_block) {
+  const auto stage = [&](std::size_t index) { return stage_of_block.empty() ? 0 : stage_of_block[passes[index].block.index]; };
+  std::vector<Run> runs;
+  for (std::size_t index = 0; index < passes.size(); ++index) {
+    if (index == 0 || stage(index) != stage(index - 1)) runs.push_back({index, index, static_cast<std::size_t>(stage(index))});
+    runs.back().end = index + 1;
+  }
+  return runs;
+}
+
+// Steps of runs of blocks, each forward once and then back with what is made again: all go forward before the last goes back.
+std::vector<RecomputeStep> joined(const std::vector<std::vector<RecomputeStep>>& runs) {
+  const auto turn = [](const std::vector<RecomputeStep>& steps) {
+    std::set<std::uint32_t> seen;
+    return std::find_if(steps.begin(), steps.end(),
+                        [&](const RecomputeStep& step) { return step.work != Work::forward || !seen.insert(step.block.index).second; });
+  };
+  std::vector<RecomputeStep> all;
+  for (const std::vector<RecomputeStep>& steps : runs) all.insert(all.end(), steps.begin(), turn(steps));
+  for (auto steps = runs.rbegin(); steps != runs.rend(); ++steps) all.insert(all.end(), turn(*steps), steps->end());
+  return all;
+}
+
 // Groups of `every` blocks between what comes before and after the repeated ones; the last block, with the loss, is never one.
-std::vector<RecomputeStep> full(const std::vector<BlockPasses>& passes, std::size_t every) {
-  std::vector<RecomputeStep> steps = forwards(passes, 0, passes.size());
-  std::size_t end = passes.size() - 1;
-  steps.push_back({Work::backward, passes[end].block});
-  while (end > 0) {
-    const std::size_t begin = (end - 1) / every * every;
+std::vector<RecomputeStep> full(const std::vector<BlockPasses>& passes, const Run& run, std::size_t every) {
+  std::vector<RecomputeStep> steps = forwards(passes, run.first, run.end);
+  std::size_t end = run.end;
+  if (end == passes.size()) steps.push_back({Work::backward, passes[--end].block});
+  while (end > run.first) {
+    const std::size_t begin = run.first + (end - run.first - 1) / every * every;
     const std::vector<RecomputeStep> again = forwards(passes, begin, end);
     steps.insert(steps.end(), again.begin(), again.end());
     for (std::size_t index = end; index-- > begin;) steps.push_back({Work::backward, passes[index].block});
@@ -138,10 +168,12 @@ std::vector<RecomputeStep> selective(const std::vector<BlockPasses>& passes) {
   return steps;
 }
 
-std::vector<RecomputeStep> steps_of(const std::vector<BlockPasses>& passes, const strategy::ChainOrder& order) {
+std::vector<RecomputeStep> steps_of(const std::vector<BlockPasses>& passes, const Run& run, const strategy::ChainOrder& order) {
   std::vector<RecomputeStep> steps;
   for (const strategy::ChainStep& step : order) {
-    const BlockId block = passes[static_cast<std::size_t>(step.stage)].block;
+    const std::size_t index = run.first + static_cast<std::size_t>(step.stage);
+    if (index == run.end) continue;  // the stages behind this one
+    const BlockId block = passes[index].block;
     const bool backward = step.work == strategy::ChainStep::Work::backward;
     if (backward && step.form > 0) steps.push_back({Work::rebuild, block});
     steps.push_back({backward ? Work::backward : Work::forward, block});
@@ -225,41 +257,81 @@ class Description {
   const Graph& after_;
 };
 
-// What runs again and what leaves the device, chosen together.
-std::optional<RecomputeOrder> joint_order(const strategy::Chain& chain, const std::vector<BlockPasses>& passes,
-                                          const RecomputeChoice& choice) {
-  const strategy::JointProgramme programme(chain, choice.memory, {.out = choice.link, .in = choice.link});
+// The part of the chain that a run is. What comes back from the stages behind it comes after a while, in which nothing but what is kept is
+// there: they are one more link, which takes no time. Where several micro-batches are under way, what each keeps between its passes
+// counts so many times, and what a pass needs for itself once: then as much as the least that any order needs must be free beside what
+// is kept, so that less memory is less kept.
+strategy::Chain chain_of(const strategy::Chain& whole, const Run& run, const RecomputeChoice& choice) {
+  strategy::Chain chain;
+  if (run.first > 0) chain.input = whole.stages[run.first - 1].output;
+  chain.stages.assign(whole.stages.begin() + static_cast<std::ptrdiff_t>(run.first),
+                      whole.stages.begin() + static_cast<std::ptrdiff_t>(run.end));
+  if (run.end < whole.stages.size()) chain.stages.push_back({.forms = {strategy::ChainForm{}}});
+  if (run.stage < choice.under_way.size() && choice.under_way[run.stage] > 1) chain.stages.back().temporary += least_memory(chain);
+  return chain;
+}
+
+// What runs again, of one run of blocks, and what leaves the device.
+struct RunOrder {
+  std::vector<RecomputeStep> steps;
+  std::set<BlockId> leaving;
+};
+
+// Both chosen together.
+std::optional<RunOrder> joint_order(const strategy::Chain& chain, const std::vector<BlockPasses>& passes, const Run& run,
+                                    std::int64_t memory, double link) {
+  const strategy::JointProgramme programme(chain, memory, {.out = link, .in = link});
   const std::optional<strategy::JointOrder> joint = programme.fastest();
   if (!joint) return std::nullopt;
-  RecomputeOrder order{.steps = steps_of(passes, programme.order_of(*joint)), .notes = {}};
-  order.leaving.emplace();
+  RunOrder order{.steps = steps_of(passes, run, programme.order_of(*joint)), .leaving = {}};
+  const auto leaves = [&](std::int32_t stage) {
+    const std::size_t index = run.first + static_cast<std::size_t>(stage);
+    if (index < run.end) order.leaving.insert(passes[index].block);
+  };
   bool again = false;  // the segment before keeps nothing but its input
   for (const strategy::ChainSegment& segment : joint->segments) {
-    const auto first = static_cast<std::size_t>(segment.first);
     const bool runs_again = segment.form == strategy::ChainStep::kOutputOnly;
-    if (segment.leaves && !runs_again) order.leaving->insert(passes[first].block);
-    if (segment.leaves && again) order.leaving->insert(passes[first - 1].block);
+    if (segment.leaves && !runs_again) leaves(segment.first);
+    if (segment.leaves && again) leaves(segment.first - 1);
     again = runs_again;
   }
   return order;
 }
 
-RecomputeOrder optimal(const Graph& graph, const std::vector<BlockPasses>& passes, const RecomputeChoice& choice) {
-  const strategy::Chain chain = chain_of(graph, passes, choice.accumulates);
-  if (choice.link > 0.0) {
-    if (std::optional<RecomputeOrder> joint = joint_order(chain, passes, choice)) return std::move(*joint);
+RunOrder optimal(const strategy::Chain& chain, const std::vector<BlockPasses>& passes, const Run& run, std::int64_t memory, double link) {
+  if (link > 0.0) {
+    if (std::optional<RunOrder> joint = joint_order(chain, passes, run, memory, link)) return std::move(*joint);
   }
-  const std::optional<strategy::ChainOrder> order = fastest_order(chain, choice.memory);
-  if (!order) base::not_legal("no order of forward and backward passes does with {}", base::to_string(base::Bytes{choice.memory}));
-  RecomputeOrder found{.steps = steps_of(passes, *order), .notes = {}};
-  if (choice.link > 0.0) found.leaving.emplace();
-  return found;
+  std::optional<strategy::ChainOrder> order = fastest_order(chain, memory);
+  if (!order) order = fastest_order(chain, least_memory(chain));
+  PLIMSOLL_CHECK(order.has_value(), "no order of forward and backward passes does with the least memory");
+  return {.steps = steps_of(passes, run, *order), .leaving = {}};
+}
+
+RecomputeOrder optimal(const Graph& graph, const std::vector<BlockPasses>& passes, const RecomputeChoice& choice) {
+  const strategy::Chain whole = chain_of(graph, passes, choice.accumulates);
+  std::vector<std::vector<RecomputeStep>> steps;
+  RecomputeOrder order;
+  if (choice.link > 0.0) order.leaving.emplace();
+  for (const Run& run : runs_of(passes, choice.stage_of_block)) {
+    RunOrder found = optimal(chain_of(whole, run, choice), passes, run, choice.memory.at(run.stage), choice.link);
+    steps.push_back(std::move(found.steps));
+    if (order.leaving) order.leaving->merge(found.leaving);
+  }
+  order.steps = joined(steps);
+  return order;
+}
+
+RecomputeOrder full(const std::vector<BlockPasses>& passes, const RecomputeChoice& choice) {
+  std::vector<std::vector<RecomputeStep>> steps;
+  for (const Run& run : runs_of(passes, choice.stage_of_block)) steps.push_back(full(passes, run, static_cast<std::size_t>(choice.every)));
+  return {.steps = joined(steps), .notes = {}};
 }
 
 RecomputeOrder steps_for(const Graph& graph, const std::vector<BlockPasses>& passes, const RecomputeChoice& choice) {
   switch (choice.kind) {
     case Recompute::none: return {};
-    case Recompute::full: return {.steps = full(passes, static_cast<std::size_t>(choice.every)), .notes = {}};
+    case Recompute::full: return full(passes, choice);
     case Recompute::selective: return {.steps = selective(passes), .notes = {}};
     case Recompute::optimal: return optimal(graph, passes, choice);
   }
@@ -300,9 +372,16 @@ RecomputeOrder order_of_recompute(const Graph& graph, const RecomputeChoice& cho
   return order;
 }
 
-MemoryRange memory_range(const Graph& graph, bool accumulates) {
-  const strategy::Chain chain = chain_of(graph, passes_of(graph), accumulates);
-  return {.least = least_memory(chain), .most = replay(chain, keep_all(chain)).peak};
+std::vector<MemoryRange> memory_ranges(const Graph& graph, const RecomputeChoice& choice) {
+  const std::vector<BlockPasses> passes = passes_of(graph);
+  const strategy::Chain whole = chain_of(graph, passes, choice.accumulates);
+  std::vector<MemoryRange> ranges;
+  for (const Run& run : runs_of(passes, choice.stage_of_block)) {
+    const strategy::Chain chain = chain_of(whole, run, choice);
+    ranges.resize(run.stage + 1);
+    ranges.back() = {.least = least_memory(chain), .most = replay(chain, keep_all(chain)).peak};
+  }
+  return ranges;
 }
 
 Graph recompute(const Graph& graph, const RecomputeOrder& order) {

@@ -33,10 +33,13 @@ struct RecomputeOrder {
 
 struct RecomputeChoice {
   strategy::Recompute kind = strategy::Recompute::none;
-  std::int64_t every = 1;    // full: the inputs of every so many blocks are kept
-  std::int64_t memory = 0;   // optimal: bytes for what a micro-batch keeps and makes, as strategy/chain counts them
-  bool accumulates = false;  // weight gradients are there from the beginning
-  double link = 0.0;         // optimal: bytes that can leave, or come back, in the time of one floating-point operation; zero: none
+  std::int64_t every = 1;                 // full: the inputs of every so many blocks are kept
+  std::vector<std::int64_t> memory = {};  // optimal, by stage: bytes for what a micro-batch keeps and makes, as strategy/chain counts them;
+                                          // less than a stage needs is what it needs
+  bool accumulates = false;               // weight gradients are there from the beginning
+  double link = 0.0;  // optimal: bytes that can leave, or come back, in the time of one floating-point operation; zero: none
+  std::vector<std::int32_t> stage_of_block = {};  // of a pipeline: what runs again does so inside a stage; empty: there is one
+  std::vector<std::int32_t> under_way = {};       // by stage: the most micro-batches that have gone forward and not back; empty: one
 };
 
 // `graph` is that of the rank with the largest part.
@@ -47,7 +50,8 @@ struct MemoryRange {
   std::int64_t least = 0;
   std::int64_t most = 0;
 };
-MemoryRange memory_range(const graph::Graph& graph, bool accumulates);
+// By stage, zeros where one has no blocks; of `choice` the memory does not count.
+std::vector<MemoryRange> memory_ranges(const graph::Graph& graph, const RecomputeChoice& choice);
 
 graph::Graph recompute(const graph::Graph& graph, const RecomputeOrder& order);
 

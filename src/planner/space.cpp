@@ -103,7 +103,7 @@ void Space::visit_shapes(const Problem& problem, const See& see) const {
       next(answered);
     }
   };
-  // What runs several blocks again together would cross the borders of stages.
+  // What a stage makes again within its memory is fitted for a given strategy; estimates of a pipeline do not know it.
   const Question again = [&](const Choice& choice, const See& next) {
     Choice answered = choice;
     for (const Recompute kind : recompute) {
@@ -283,9 +283,11 @@ std::vector<std::string> contradictions(const Problem& problem, const Pins& pins
   against(pins.schedule && *pins.schedule != "interleaved" && pins.chunks.value_or(1) > 1,
           fmt::format("\"schedule\": \"{}\" and \"chunks\": {}: only \"interleaved\" has several", pins.schedule.value_or(""),
                       pins.chunks.value_or(1)));
-  against(pins.recompute == Recompute::optimal && pins.pipe.value_or(1) > 1,
-          fmt::format("\"recompute\": \"optimal\" and \"pipe\": {}: blocks that run again together would cross the borders of stages",
-                      pins.pipe.value_or(1)));
+  against(
+      pins.recompute == Recompute::optimal && pins.pipe.value_or(1) > 1,
+      fmt::format(
+          "\"recompute\": \"optimal\" and \"pipe\": {}: the search does not fit it to stages; it can be run with a strategy that is given",
+          pins.pipe.value_or(1)));
   constexpr std::array<std::string_view, 3> kTiers{"none", "host", "disk"};
   const auto tier = [&](const std::optional<Tier>& pin) { return kTiers.at(static_cast<std::size_t>(pin.value_or(Tier::device))); };
   for (const auto& [name, pin] : {std::pair{"params", pins.params}, {"gradients", pins.gradients}}) {

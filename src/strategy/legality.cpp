@@ -170,9 +170,6 @@ std::vector<std::string> reasons_against(const Strategy& strategy) {
   against(strategy.recompute_memory > 0.0 && strategy.recompute != Recompute::optimal,
           fmt::format("\"recompute_memory\" is {}, which belongs to \"recompute\": \"optimal\", but \"recompute\" is \"{}\"; use 0",
                       strategy.recompute_memory, name_of(strategy.recompute)));
-  against(strategy.pipe > 1 && (strategy.recompute == Recompute::optimal || strategy.recompute_every > 1),
-          "\"recompute\" over several blocks at once cannot be cut into pipeline stages; use \"full\" with \"recompute_every\": 1, or "
-          "\"selective\"");
   against(strategy.split_activations && strategy.tensor == 1,
           "\"split_activations\" is true, but the tensor axis has one rank; use false, or a larger \"tensor\"");
   against(strategy.split_activations && strategy.sequence_parallel,

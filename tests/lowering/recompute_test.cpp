@@ -36,10 +36,15 @@ graph::Graph graph_of(const model::Model& model, std::int32_t micro_batches = 1)
   return graph::training_graph(model, training);
 }
 
-plan::Plan plan_of(const model::Model& model, const strategy::Strategy& strategy, std::int32_t micro_batches = 1) {
+plan::Plan plan_of(const model::Model& model, const strategy::Strategy& strategy, std::int32_t micro_batches = 1,
+                   base::Bytes device_limit = {}) {
   const graph::Graph graph = graph_of(model, micro_batches);
-  plan::Plan plan =
-      lower({.model = "small", .programs = {{"train", graph, micro_batches}}, .strategy = strategy, .choose = stand_in, .threads = 1});
+  plan::Plan plan = lower({.model = "small",
+                           .programs = {{"train", graph, micro_batches}},
+                           .strategy = strategy,
+                           .choose = stand_in,
+                           .threads = 1,
+                           .device_limit = device_limit});
   const std::vector<std::string> found = plan::problems(plan);
   EXPECT_TRUE(found.empty()) << found.front();
   return plan;
@@ -122,9 +127,9 @@ TEST(Recompute, OptimalFollowsTheChain) {
   const graph::Graph graph = graph_of(model, 2);
   const std::vector<BlockPasses> passes = passes_of(graph);
   const strategy::Chain chain = chain_of(graph, passes, true);
-  const MemoryRange range = memory_range(graph, true);
+  const MemoryRange range = memory_ranges(graph, {.accumulates = true}).front();
   for (const std::int64_t memory : {range.least, (range.least + range.most) / 2, range.most}) {
-    const RecomputeOrder order = order_of_recompute(graph, {.kind = Recompute::optimal, .memory = memory, .accumulates = true});
+    const RecomputeOrder order = order_of_recompute(graph, {.kind = Recompute::optimal, .memory = {memory}, .accumulates = true});
     graph::verify(recompute(graph, order), "recompute");
     const strategy::ChainCost cost = replay(chain, *fastest_order(chain, memory));
     std::map<std::uint32_t, int> forwards;
@@ -164,6 +169,35 @@ TEST(Recompute, GroupsOfBlocksKeepOneInputEach) {
   // Embedding and seven blocks in groups of four: the inputs of one group and of the head, not of seven blocks and of the head.
   EXPECT_EQ(activations_at(one, "head.forward") - activations_at(four, "head.forward"), 6 * wide);
   EXPECT_EQ(runs(four, "recompute")["embed"], 1);
+}
+
+// The first stage of a pipeline has most micro-batches under way, and so makes most again; each rank is within the limit by itself.
+TEST(Recompute, EveryPlaceOfAPipelineIsFittedByItself) {
+  const model::Model model = small(model::Family::gpt2, 16);
+  strategy::Strategy strategy;
+  strategy.pipe = 4;
+  const plan::Plan kept = plan_of(model, strategy, 8);
+  const auto device = static_cast<std::size_t>(plan::Tier::device);
+  strategy.recompute = Recompute::full;
+  const plan::Plan full = plan_of(model, strategy, 8);
+  strategy.recompute = Recompute::optimal;
+  const base::Bytes limit{(plan::fullest_class(kept).arena[device] + plan::fullest_class(full).arena[device]).count / 2};
+  const plan::Plan fitted = plan_of(model, strategy, 8, limit);
+  const auto run_again = [](const plan::Plan& plan, std::size_t place) {
+    std::int64_t instructions = 0;
+    for (const plan::Call& call : plan.classes.at(place).programs.at(0).streams.at(0).calls) {
+      if (call.label.ends_with(".recompute")) instructions += std::ssize(plan.procedures[call.procedure].instructions);
+    }
+    return instructions;
+  };
+  for (std::size_t place = 0; place < 4; ++place) {
+    EXPECT_LE(fitted.classes.at(place).arena[device], limit);
+    // What fits without is not made again.
+    EXPECT_EQ(run_again(fitted, place) > 0, kept.classes.at(place).arena[device] > limit) << place;
+    EXPECT_LE(run_again(fitted, place), run_again(fitted, place == 0 ? 0 : place - 1)) << place;
+  }
+  EXPECT_LT(run_again(fitted, 0), run_again(full, 0));
+  EXPECT_EQ(run_again(fitted, 3), 0);
 }
 
 TEST(Recompute, EvaluationIsAsItWas) {
