@@ -206,7 +206,7 @@ void Checkpoints::start(Trainer& trainer, const SaveContext& context, bool& full
   }
   guarded_ = &session.executor();
   guarded_->set_before_call([this, &session, &stop_wanted = context.stop_wanted](const plan::Call& call) {
-    if (!session.changes_state()) return;
+    if (!session.update_waits() && snapshot_->of_waiting_update.contains(&call)) return;
     const auto needed = snapshot_->needed_before.find(&call);
     if (needed == snapshot_->needed_before.end()) return;
     const double wait = seconds_now();

@@ -281,10 +281,7 @@ void Session::settle() {
   state_->settled();
 }
 
-// An update that has been made is skipped: it writes nothing to the host's memory, but may write what a drive has once more.
-bool Session::changes_state() const {
-  return !state_->carries || state_->update_waits || state_->options.strategy.offload.optimizer != strategy::TierShare{.host = 1.0};
-}
+bool Session::update_waits() const { return state_->update_waits; }
 
 double Session::evaluate() {
   settle();

@@ -111,8 +111,8 @@ class Session {
   // Makes the update that the last step left to the next one, if it did: whoever looks at weights or optimizer state between steps asks for
   // this first. All ranks together. The other programs do it themselves.
   void settle();
-  // Whether a program that runs now changes weights or optimizer state; a step behind a settled one may leave them as they are.
-  bool changes_state() const;
+  // Whether the last step left its update to the next one. Where it did not, or it is settled, the next step's calls for it change nothing.
+  bool update_waits() const;
   // Sum of the losses of the evaluation program's micro-batches; nothing that training keeps is changed.
   double evaluate();
   // Runs the inference program; logits (rows, vocab) in the compute type.

@@ -39,7 +39,9 @@ std::vector<Stored> stored_buffers(const Session& session) {
   }
   for (const graph::Value& value : graph.values) {
     // Histories of largest values, which scale 8-bit operands.
-    if (value.role == graph::Role::state && !of_parameters.contains(value.name)) stored.push_back({value.name, value.name, value.type});
+    const bool scalars = value.type == ops::step_scalars_type();
+    if (value.role == graph::Role::state && !scalars && !of_parameters.contains(value.name))
+      stored.push_back({value.name, value.name, value.type});
   }
   const graph::Value& scalars = graph.values[graph.scalars];
   stored.push_back({std::string(kScalars), scalars.name, scalars.type});
@@ -211,6 +213,11 @@ Snapshot snapshot_of(Session& session) {
 
   Index end;  // after the last piece in a buffer
   for (std::size_t index = 0; index < snapshot.pieces.size(); ++index) end[snapshot.pieces[index].buffer] = index + 1;
+  const bool carries = plan::find_program(session.executor().rank_class(), lowering::kFlush) != nullptr;
+  const auto in_host_memory = [&](const std::string& buffer) { return session.buffers().buffer(buffer).tier == plan::Tier::host; };
+  for_each_write(session, "train", [&](const plan::Call& call, const std::string& buffer) {
+    if (carries && end.contains(buffer) && in_host_memory(buffer)) snapshot.of_waiting_update.insert(&call);
+  });
   for (const std::string_view program : {std::string_view("train"), lowering::kFlush}) {
     for_each_write(session, program, [&](const plan::Call& call, const std::string& buffer) {
       const auto found = end.find(buffer);

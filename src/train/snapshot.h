@@ -8,6 +8,7 @@
 #include <cstddef>
 #include <string>
 #include <unordered_map>
+#include <unordered_set>
 #include <vector>
 
 #include "checkpoint/load.h"
@@ -44,6 +45,8 @@ struct Snapshot {
   std::vector<HeldPiece> scalars;  // this rank's share of them; every step begins by changing them
   // For the calls of programs that write some of the pieces: how many must have been read before.
   std::unordered_map<const plan::Call*, std::size_t> needed_before;
+  // Of the train program's, those that write nothing where no update waits (Session::update_waits): a drive is written all the same.
+  std::unordered_set<const plan::Call*> of_waiting_update;
 };
 
 Snapshot snapshot_of(Session& session);
