@@ -9,6 +9,7 @@
 #include "lowering/carry_update.h"
 #include "lowering/stretches.h"
 #include "ops/step_scalars.h"
+#include "plan/plan.h"
 
 namespace plimsoll::lowering {
 
@@ -25,6 +26,9 @@ using ops::Tier;
 
 // Parts of a tensor begin at multiples of so many elements: in every element type, whole blocks of the disk tier.
 constexpr std::int64_t kPartUnit = std::int64_t{1} << 19;
+
+// While the update reads one bucket, the next one's gradients come.
+constexpr std::int64_t kBuckets = 2;
 
 // The update alone: the weight in the model's type is made of the master afterwards.
 ops::Op without_copy(ops::Op op) {
@@ -121,6 +125,9 @@ class Offload {
             .block = stretch.block, .phase = stretch.phase, .turn = graph::runs_per_micro_batch(stretch.phase) ? Turn::last : Turn::each};
       for (const auto& [part, weight] : work.puts) put_weight(part, weight);
       for (NodeId node : work.waiting) keep(old_.nodes[node]);
+    }
+    for (const auto& [dtype, buckets] : buckets_) {
+      for (ValueId bucket : buckets.memory) new_.values[bucket].type.shape = {buckets.used};
     }
     return std::move(new_);
   }
@@ -343,12 +350,52 @@ class Offload {
     new_.values[scalars_].all_micro_batches = true;
   }
 
+  // Gradients of one type on their way.
+  struct Buckets {
+    std::vector<ValueId> memory;
+    std::int64_t next = 0;  // free element of the bucket in hand
+    std::int64_t used = 0;  // elements of the fullest
+  };
+
+  // A gradient of the device in the bucket in hand. The memory is that of the group so many before, so the copy waits for its update.
+  ValueId through_bucket(ValueId gradient) {
+    const base::TensorType type = new_.values[gradient].type;
+    Buckets& buckets = buckets_[type.dtype];
+    while (std::ssize(buckets.memory) < kBuckets) {
+      const std::string name = fmt::format("{}{}.{}", kBucketName, buckets.memory.size(), base::name_of(type.dtype));
+      constexpr std::int64_t kMoreThanAny = std::int64_t{1} << 40;  // elements; in the end, as many as are used
+      buckets.memory.push_back(new_.add_value({.name = name,
+                                               .type = {type.dtype, {kMoreThanAny}},
+                                               .role = graph::Role::gradient,
+                                               .block = place_.block,
+                                               .tier = Tier::host,
+                                               .all_micro_batches = true}));
+    }
+    const std::string name = new_.values[gradient].name;
+    const std::int64_t count = type.shape.elements();
+    const ValueId bucket = buckets.memory[static_cast<std::size_t>(bucket_in_hand_)];
+    const ValueId flat = make(ops::Slice{.first = buckets.next, .count = count}, {bucket}, name + ".bucket", Tier::host);
+    const ValueId shaped = make(ops::View{.shape = type.shape}, {flat}, name + ".room", Tier::host);
+    const std::int64_t unit = plan::kAlignment.count / base::size_of(type.dtype);
+    buckets.next += (count + unit - 1) / unit * unit;
+    buckets.used = std::max(buckets.used, buckets.next);
+    return make(ops::Move{.from = Tier::device, .to = Tier::host, .into = true}, {gradient, shaped}, name + ".host", Tier::host);
+  }
+
+  void next_bucket() {
+    bucket_in_hand_ = (bucket_in_hand_ + 1) % kBuckets;
+    for (auto& [dtype, buckets] : buckets_) buckets.next = 0;
+  }
+
   // Brings what the updates of a group read: gradients first, which come another way than what is on disk.
   void bring(Group& group) {
+    next_bucket();
     for (Part& part : group.parts) {
       for (ValueId input : part.node.inputs) need(input);
       if (!scalars_.valid()) scalars_ = near(part.node.inputs[0]);
-      part.gradient = near(part_of(part.node.inputs[1], part));
+      const ValueId gradient = part_of(part.node.inputs[1], part);
+      const bool passes = options_.under_backward && new_.values[gradient].tier == Tier::device;
+      part.gradient = passes ? through_bucket(gradient) : near(gradient);
     }
     for (Part& part : group.parts) {
       const std::size_t states = part.node.outputs.size() - (has_copy(part.node.op) ? 1 : 0);
@@ -458,8 +505,10 @@ class Offload {
   std::optional<Group> under_way_;             // brought and not yet updated
   std::set<std::uint32_t> seen_;               // views of the update that have been added
   std::map<std::uint32_t, ValueId> replaced_;  // results that were made in parts -> what sees them all
-  ValueId scalars_;                            // in the host's memory
-  ValueId newest_scalars_;                     // on the device
+  std::map<base::DType, Buckets> buckets_;
+  std::int64_t bucket_in_hand_ = 0;
+  ValueId scalars_;         // in the host's memory
+  ValueId newest_scalars_;  // on the device
 };
 
 }  // namespace

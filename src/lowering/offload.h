@@ -5,7 +5,8 @@
 // by the bucket, whatever the size of the model and of its largest tensor.
 //
 // Where nothing has to be known of all gradients before the first update, a group is updated under the backward pass, behind the block
-// that completes its gradients. Else updates follow the verdict, in the order in which the next forward pass needs the weights.
+// that completes its gradients, which pass through two buckets of the host's memory by turns. Else updates follow the verdict, in the order
+// in which the next forward pass needs the weights.
 //
 // State is dealt out tensor by tensor in the order of the forward pass: what stays on the device first, then the host's memory, then the
 // disk. The first blocks' gradients come last and their weights are wanted first, so it is these that nobody should wait for.
@@ -18,6 +19,7 @@
 // It is the last pass over the graph: whatever ranks share out, a rank moves what it updates.
 #pragma once
 
+#include <string_view>
 #include <vector>
 
 #include "base/bytes.h"
@@ -25,6 +27,9 @@
 #include "strategy/strategy.h"
 
 namespace plimsoll::lowering {
+
+// Memory of the host that gradients pass through on their way to an update under the backward pass: gradients.bucket0, ...
+inline constexpr std::string_view kBucketName = "gradients.bucket";
 
 // Whether it updates a parameter.
 bool is_update(const ops::Op& op);

@@ -32,14 +32,15 @@ bool leaves(const Piece& piece) {
          (piece.stream == plan::StreamKind::host_in && (piece.phase == graph::Phase::update || piece.turn == graph::Turn::last));
 }
 
-// Of gradients between two steps.
-base::Bytes waiting_bytes(const plan::RankClass& rank_class) {
+template <typename Counts>
+base::Bytes bytes_of(const plan::RankClass& rank_class, const Counts& counts) {
   base::Bytes bytes{0};
-  for (const plan::Buffer& buffer : rank_class.buffers) {
-    if (buffer.persistent() && buffer.name.ends_with(kPendingSuffix)) bytes += buffer.bytes;
-  }
+  for (const plan::Buffer& buffer : rank_class.buffers) bytes += counts(buffer) ? buffer.bytes : base::Bytes{0};
   return bytes;
 }
+
+// A gradient between two steps.
+bool waits(const plan::Buffer& buffer) { return buffer.persistent() && buffer.name.ends_with(kPendingSuffix); }
 
 bool has_update(const graph::Graph& graph) {
   return std::any_of(graph.nodes.begin(), graph.nodes.end(), [](const graph::Node& node) { return node.phase == graph::Phase::update; });
@@ -104,12 +105,17 @@ std::string update_note(const graph::Graph& graph, HostUpdate update, const plan
   switch (update) {
     case HostUpdate::none: return "";
     case HostUpdate::late: return "the host updates with the gradients of the step before, while the device computes the next ones";
-    case HostUpdate::under_backward: return "the host updates under the backward pass, behind each block";
+    case HostUpdate::under_backward: {
+      const base::Bytes buckets = bytes_of(fullest, [](const plan::Buffer& buffer) { return buffer.name.starts_with(kBucketName); });
+      const std::string through =
+          buckets.count == 0 ? "" : fmt::format("; gradients pass through {} of its memory", base::to_string(buckets));
+      return "the host updates under the backward pass, behind each block" + through;
+    }
     case HostUpdate::under_forward:
       return fmt::format(
           "the host updates under the next step's forward pass, ahead of each block; gradients wait for it in {} of a rank's slower tiers "
           "(\"carry_update\": \"never\" needs less memory)",
-          base::to_string(waiting_bytes(fullest)));
+          base::to_string(bytes_of(fullest, waits)));
     case HostUpdate::behind: break;
   }
   if (needs_verdict(graph)) {

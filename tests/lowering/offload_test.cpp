@@ -271,6 +271,36 @@ TEST(Offload, UpdatesUnderTheBackwardPassUseUpGradients) {
   }
 }
 
+// On their way they pass through two buckets by turns, whatever the size of the model and of its blocks; and the plan says so.
+TEST(Offload, GradientsPassThroughBuckets) {
+  constexpr std::int64_t kBucket = 2'000;
+  const auto in_buckets = [&](std::int64_t layers) {
+    const graph::Graph graph = graph_of(model::Precision::bf16, layers, 0.0);
+    strategy::Strategy strategy;
+    strategy.offload.optimizer = {.host = 1.0};
+    strategy.bucket = base::Bytes{kBucket};
+    const plan::Plan plan = lower(
+        {.model = "small", .programs = {{"train", graph, 1}}, .strategy = strategy, .choose = stand_in, .threads = 1, .host_beside = true});
+    const std::vector<std::string> found = plan::problems(plan);
+    EXPECT_TRUE(found.empty()) << found.front();
+    base::Bytes bytes{0};
+    for (const plan::Buffer& buffer : plan.classes.at(0).buffers) {
+      if (buffer.tier != plan::Tier::host || buffer.kind != plan::BufferKind::gradient) continue;
+      EXPECT_TRUE(buffer.name.starts_with(kBucketName)) << buffer.name;
+      bytes += buffer.bytes;
+    }
+    EXPECT_NE(plan.notes.back().find(base::to_string(bytes)), std::string::npos) << plan.notes.back();
+    // None holds more than the largest tensor or a bucket (which counts 4 bytes of each element), but for gaps between tensors.
+    std::int64_t largest = kBucket / 4;
+    for (const graph::Parameter& parameter : graph.parameters)
+      largest = std::max(largest, graph.values[parameter.gradient].type.shape.elements());
+    EXPECT_LE(bytes.count, 2 * (2 * largest + 2 * kBucket / 4 + 12 * plan::kAlignment.count));
+    return bytes;
+  };
+  EXPECT_GT(in_buckets(4).count, 0);
+  EXPECT_EQ(in_buckets(12), in_buckets(4));
+}
+
 TEST(Offload, EveryTensorGoesOutAndComesBackOnce) {
   for (const model::Precision precision : {model::Precision::f32, model::Precision::bf16}) {
     const plan::Plan plan = plan_of(precision);
