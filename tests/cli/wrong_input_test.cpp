@@ -182,7 +182,7 @@ TEST_F(WrongInput, NotLegalHere) {
   expect_refusal_of("strategy.pipe=9", kNotLegal, {"makes 9 stages, but the model has", "use at most"});
   expect_refusal_of("device=cuda", kBadInput, {"\"device\" is \"cuda\""});  // then what is missing: the module, a library or a GPU
   expect_refusal({"train", "run.json", "--set", "precision=fp8", "--set", "strategy.tensor=2"}, kNotLegal,
-                 {"\"precision\" is \"fp8\"", "use \"bf16\""});
+                 {"\"precision\" is \"fp8\"", "use a smaller \"tensor\", or \"bf16\""});
 }
 
 TEST_F(WrongInput, Inspect) {
