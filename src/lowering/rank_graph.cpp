@@ -8,6 +8,7 @@
 #include "lowering/split_data.h"
 #include "lowering/split_tensor.h"
 #include "lowering/store_activations.h"
+#include "lowering/tile.h"
 #include "lowering/versions.h"
 #include "strategy/schedules/table.h"
 #include "strategy/stages.h"
@@ -122,6 +123,8 @@ graph::Graph RankGraphs::graph_at(const ProgramSource& source, std::int32_t pipe
   if (has_backward_pass(source.graph)) graph = recompute(graph, again_);
   graph::verify(graph, "recompute");
   if (splits_backward_) graph = split_backward(graph);
+  graph = tile_weights(graph, strategy.tile);
+  graph::verify(graph, "cutting weights into tiles");
   graph = split_over_data(graph, strategy, own_micro_batches);
   graph = share_amaxes(std::move(graph), {.data = degrees.data, .tensor = seat.members, .in_turn = !mesh_.even()});
   graph::verify(graph, "splitting over the data axis");

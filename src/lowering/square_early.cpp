@@ -88,9 +88,9 @@ class SquareEarly {
   void copy(Node node) {
     for (ValueId& input : node.inputs) {
       if (old_.values[input].type != ops::step_scalars_type()) continue;
-      // What computes micro-batch by micro-batch reads nothing of them that changes in a step.
+      // What computes micro-batch by micro-batch reads nothing of them that changes in a step, but it may be a link of the chain.
       const auto newest = newest_.find(chain_[input.index].index);
-      if (newest != newest_.end() && !graph::runs_per_micro_batch(node.phase)) input = newest->second;
+      if (newest != newest_.end() && (!graph::runs_per_micro_batch(node.phase) || makes_scalars(node))) input = newest->second;
     }
     const NodeId id = new_.nodes.next_id();
     for (ValueId output : node.outputs) {

@@ -106,9 +106,10 @@ class Store {
 
   bool can_be_shared(ValueId id) const { return same_[id.index] && old_.values[id].type.shape.elements() % options_.among->members == 0; }
 
-  // It lies in the memory of something else that is computed.
+  // It lies in the memory of something else that is computed. Columns put together are one value, which only the last of them is.
   bool is_in_place(ValueId id) const {
     const Node& node = old_.nodes[old_.values[id].producer];
+    if (std::holds_alternative<ops::PutColumns>(node.op)) return false;
     const std::vector<ops::Alias> aliases = ops::aliases_of(node.op);
     return std::any_of(aliases.begin(), aliases.end(), [&](const ops::Alias& alias) {
       return alias.required && node.outputs[static_cast<std::size_t>(alias.output)] == id;

@@ -18,6 +18,8 @@ Definition define(const Gate&);
 Definition define(const GateGrad&);
 Definition define(const Add&);
 Definition define(const Cast&);
+Definition define(const TakeColumns&);
+Definition define(const PutColumns&);
 Definition define(const Dropout&);
 Definition define(const Residual&);
 Definition define(const Norm&);

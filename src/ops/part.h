@@ -1,5 +1,5 @@
-// Which part of a whole tensor a rank holds: a slice along one dim (the tensor axis), and of that slice, flattened and
-// padded, one of equal shards (the data axis). Shards are multiples of kSumBlock elements, so that sums over a tensor do
+// Which part of a whole tensor a rank holds: a slice along one dim (the tensor axis), of that slice, flattened, a tile where it is
+// computed with in tiles, and of that, padded, one of equal shards (the data axis). Shards are multiples of kSumBlock elements, so that sums over a tensor do
 // not depend on how it is split. A slice may end in a tail from further on that neighbours hold too: the key and value rows
 // of a head whose queries several ranks share out.
 #pragma once
@@ -18,7 +18,9 @@ struct Part {
   base::Shape slice{};     // extents of the slice
   std::int64_t tail = 0;   // how much of the slice along dim is tail
   std::int64_t tail_begin = 0;
-  std::int64_t shard = 0;  // elements of a shard; 0: every rank of the data axis holds the slice
+  std::int64_t first = 0;  // element of the slice with which the tile begins
+  std::int64_t tile = 0;   // elements of the tile; 0: the slice is one
+  std::int64_t shard = 0;  // elements of a shard; 0: every rank of the data axis holds the tile
 
   bool operator==(const Part&) const = default;
 };
@@ -32,9 +34,9 @@ struct ElementRange {
 };
 
 inline ElementRange held_by(const Part& part, std::int64_t data_coordinate) {
-  const std::int64_t elements = part.slice.elements();
-  if (part.shard == 0) return {0, elements};
-  return {std::min(elements, data_coordinate * part.shard), std::min(elements, (data_coordinate + 1) * part.shard)};
+  const std::int64_t end = part.tile > 0 ? part.first + part.tile : part.slice.elements();
+  if (part.shard == 0) return {part.first, end};
+  return {std::min(end, part.first + data_coordinate * part.shard), std::min(end, part.first + (data_coordinate + 1) * part.shard)};
 }
 
 // Calls visit(first element in the whole tensor, first element in what is held, how many) for every stretch that lies

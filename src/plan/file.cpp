@@ -107,6 +107,8 @@ Json part_json(const ops::Part& part) {
                        {"dim", part.dim},
                        {"begin", part.begin},
                        {"slice", shape_json(part.slice)},
+                       {"first", part.first},
+                       {"tile", part.tile},
                        {"shard", part.shard},
                        {"tail", part.tail},
                        {"tail_begin", part.tail_begin}});
@@ -322,6 +324,8 @@ ops::Part part_from(const Json& json) {
           .slice = shape_from(json.at("slice")),
           .tail = count_from(json.at("tail")),
           .tail_begin = count_from(json.at("tail_begin")),
+          .first = count_from(json.at("first")),
+          .tile = count_from(json.at("tile")),
           .shard = count_from(json.at("shard"))};
 }
 

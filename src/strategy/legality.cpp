@@ -222,6 +222,7 @@ std::string describe(const Strategy& strategy) {
                                     {"activations", strategy.offload.activations}}) {
     if (share.anything()) tiers += fmt::format(", {} {}", name, place_of(share));
   }
+  if (strategy.tile.count > 0) tiers += fmt::format(", weights over {} in tiles", base::to_string(strategy.tile));
   if (strategy.ranks() == 1) return fmt::format("one rank{}{}", recompute.empty() ? ", everything kept" : recompute, tiers);
   if (strategy.tensor == 1 && strategy.pipe == 1) {
     constexpr std::array<std::string_view, 4> kSplit{"everything whole", "optimizer state in shards",

@@ -69,6 +69,7 @@ struct Strategy {
   double recompute_memory = 0.0;     // optimal: share of the activation memory it may use; zero: what the device's limit leaves
   bool split_activations = false;    // tensor ranks keep a part each of the activations that all of them have
   Offload offload;
+  base::Bytes tile{};  // weight matrices of more bytes on a rank are computed with in tiles of rows, each a tensor of its own; 0: none
 
   // when
   std::int64_t chunks = 1;  // pipeline stages per rank

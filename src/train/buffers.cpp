@@ -41,6 +41,15 @@ ops::Part Buffers::part(const std::string& name) const {
   return {.whole = found.type.shape, .slice = found.type.shape};
 }
 
+std::vector<std::string> Buffers::holding(const std::string& tensor) const {
+  if (has(tensor)) return {tensor};
+  std::vector<std::string> tiles;
+  for (std::string name = tile_buffer(tensor, 0); has(name); name = tile_buffer(tensor, tiles.size())) tiles.push_back(name);
+  return tiles;
+}
+
+std::string tile_buffer(std::string_view tensor, std::size_t tile) { return fmt::format("{}#{}", tensor, tile); }
+
 std::string program_buffer(std::string_view program, std::string_view value, std::int32_t micro_batch) {
   return fmt::format("{}/{}@{}", program, value, micro_batch);
 }

@@ -15,6 +15,8 @@ class Buffers {
   explicit Buffers(executor::Executor& executor);
 
   bool has(const std::string& name) const { return by_name_.contains(name); }
+  // The buffers that hold what this rank has of a tensor: one of its name, or its tiles in their order; none where others have it.
+  std::vector<std::string> holding(const std::string& tensor) const;
   const plan::Buffer& buffer(const std::string& name) const;
   // Stops when there is no such buffer, or when its element type is not T's.
   template <typename T>
@@ -45,6 +47,9 @@ class Buffers {
   executor::Executor& executor_;
   std::unordered_map<std::string, plan::BufferId> by_name_;
 };
+
+// Buffers that hold a tensor in tiles are named after it, with the tile's number: "blocks.0.ffn.up.weight#3".
+std::string tile_buffer(std::string_view tensor, std::size_t tile);
 
 // The name of a program's own buffer of a micro-batch, such as an input: "train/tokens@3".
 std::string program_buffer(std::string_view program, std::string_view value, std::int32_t micro_batch);

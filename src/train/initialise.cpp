@@ -117,6 +117,25 @@ void copy_stretch(const Buffers& buffers, const std::string& master, const std::
   put(buffers, weight, to, {values, static_cast<std::size_t>(count)}, made);
 }
 
+// A weight from what this rank has of its master, and from other ranks where they have the rest.
+void refresh_copy(const Buffers& buffers, const std::string& master, const std::string& weight, collectives::Group* sharing) {
+  const DType dtype = buffers.buffer(weight).type.dtype;
+  const ops::ElementRange from = buffers.held(master);
+  const ops::ElementRange to = buffers.held(weight);
+  const std::int64_t piece =
+      buffers.on_disk(master) || !buffers.in_host_memory(weight) ? kStaged : std::max<std::int64_t>(1, from.count());
+  for (std::int64_t done = 0; done < from.count(); done += piece)
+    copy_stretch(buffers, master, weight, done, from.begin - to.begin + done, std::min(piece, from.count() - done));
+  const std::int64_t shard = buffers.part(master).shard;
+  if (shard == 0 || buffers.part(weight).shard != 0) return;
+  // Each rank knows its own shard of a weight that all of them need whole.
+  std::byte* copy = buffers.bytes(weight);
+  const std::size_t bytes = static_cast<std::size_t>(shard * base::size_of(dtype));
+  const std::span<std::byte> whole{copy, bytes * static_cast<std::size_t>(sharing->size())};
+  const std::vector<std::int64_t> counts(static_cast<std::size_t>(sharing->size()), shard);
+  sharing->all_gather(whole.subspan(bytes * static_cast<std::size_t>(sharing->rank()), bytes), whole, counts, dtype);
+}
+
 }  // namespace
 
 std::vector<float> initial_values(const graph::Graph& graph, const graph::Parameter& parameter, std::uint64_t seed) {
@@ -129,21 +148,26 @@ std::vector<float> initial_values(const graph::Graph& graph, const graph::Parame
 void initialise(const graph::Graph& graph, executor::Executor& executor, const InitialValues& with) {
   const Buffers buffers(executor);
   for (const graph::Value& value : graph.values) {
-    const bool other = value.role != Role::computed && value.role != Role::input && value.role != Role::master &&
-                       value.role != Role::parameter && buffers.has(value.name);
-    if (other) fill_held(buffers, value, {value.name}, value.name, with.seed);
+    const bool other =
+        value.role != Role::computed && value.role != Role::input && value.role != Role::master && value.role != Role::parameter;
+    if (!other) continue;
+    for (const std::string& name : buffers.holding(value.name)) fill_held(buffers, value, {name}, value.name, with.seed);
   }
   // A master draws what its parameter would have drawn, unrounded.
   for (const graph::Parameter& parameter : graph.parameters) {
     if (!with.parameters) break;
     const graph::Value& weight = graph.values[parameter.weight];
     const graph::Value& master = graph.values[parameter.master];
-    std::vector<std::string> names;
-    if (parameter.master != parameter.weight && buffers.has(master.name)) names.push_back(master.name);
-    const bool alike = buffers.has(weight.name) && (names.empty() || buffers.part(master.name) == buffers.part(weight.name));
-    if (alike) names.push_back(weight.name);
-    if (!names.empty()) fill_held(buffers, weight, names, parameter.name, with.seed);
-    if (!alike && buffers.has(weight.name)) fill_held(buffers, weight, {weight.name}, parameter.name, with.seed);
+    const std::vector<std::string> masters = parameter.master != parameter.weight ? buffers.holding(master.name) : std::vector<std::string>{};
+    const std::vector<std::string> weights = buffers.holding(weight.name);
+    for (std::size_t tile = 0; tile < std::max(masters.size(), weights.size()); ++tile) {
+      std::vector<std::string> names;
+      if (tile < masters.size()) names.push_back(masters[tile]);
+      const bool alike = tile < weights.size() && (names.empty() || buffers.part(names[0]) == buffers.part(weights[tile]));
+      if (alike) names.push_back(weights[tile]);
+      if (!names.empty()) fill_held(buffers, weight, names, parameter.name, with.seed);
+      if (!alike && tile < weights.size()) fill_held(buffers, weight, {weights[tile]}, parameter.name, with.seed);
+    }
   }
   if (graph.scalars.valid()) *reinterpret_cast<ops::StepScalars*>(buffers.bytes("scalars")) = ops::StepScalars{};
 }
@@ -152,24 +176,9 @@ void refresh_copies(const graph::Graph& graph, executor::Executor& executor, col
   const Buffers buffers(executor);
   for (const graph::Parameter& parameter : graph.parameters) {
     if (parameter.master == parameter.weight) continue;
-    const std::string& weight = graph.values[parameter.weight].name;
-    const std::string& master = graph.values[parameter.master].name;
-    if (!buffers.has(weight)) continue;  // another place of the pipe axis has it
-    const DType dtype = buffers.buffer(weight).type.dtype;
-    const ops::ElementRange from = buffers.held(master);
-    const ops::ElementRange to = buffers.held(weight);
-    const std::int64_t piece =
-        buffers.on_disk(master) || !buffers.in_host_memory(weight) ? kStaged : std::max<std::int64_t>(1, from.count());
-    for (std::int64_t done = 0; done < from.count(); done += piece)
-      copy_stretch(buffers, master, weight, done, from.begin - to.begin + done, std::min(piece, from.count() - done));
-    const std::int64_t shard = buffers.part(master).shard;
-    if (shard == 0 || buffers.part(weight).shard != 0) continue;
-    // Each rank knows its own shard of a weight that all of them need whole.
-    std::byte* copy = buffers.bytes(weight);
-    const std::size_t bytes = static_cast<std::size_t>(shard * base::size_of(dtype));
-    const std::span<std::byte> whole{copy, bytes * static_cast<std::size_t>(sharing->size())};
-    const std::vector<std::int64_t> counts(static_cast<std::size_t>(sharing->size()), shard);
-    sharing->all_gather(whole.subspan(bytes * static_cast<std::size_t>(sharing->rank()), bytes), whole, counts, dtype);
+    const std::vector<std::string> weights = buffers.holding(graph.values[parameter.weight].name);  // of another place of the pipe axis: none
+    const std::vector<std::string> masters = buffers.holding(graph.values[parameter.master].name);
+    for (std::size_t tile = 0; tile < weights.size(); ++tile) refresh_copy(buffers, masters[tile], weights[tile], sharing);
   }
 }
 

@@ -1,5 +1,6 @@
 #include "train/nearest_fit.h"
 
+#include <algorithm>
 #include <functional>
 #include <vector>
 
@@ -20,6 +21,33 @@ struct Change {
   std::function<void(Strategy&)> make;
 };
 
+// A device holds some tiles of weights and gradients at once, and what is computed with them.
+constexpr std::int64_t kTilesOnDevice = 16;
+constexpr std::int64_t kLeastTile = 64 * 1024;
+
+void put_all(Strategy& strategy, const TierShare& share) {
+  strategy.recompute = Recompute::full;
+  strategy.offload = {.optimizer = share, .gradients = share, .params = share, .activations = strategy.offload.activations};
+}
+
+// Where a device is smaller than its largest weight, tiles of it.
+std::vector<Change> changes_to_tiles(base::Bytes device) {
+  const base::Bytes tile{std::max(kLeastTile, device.count / kTilesOnDevice / kLeastTile * kLeastTile)};
+  const auto change = [&](std::string_view tier, const TierShare& share) {
+    return Change{
+        fmt::format(
+            R"("recompute": "full", "prefetch": 1, "bucket": "4MB", "tile": {}, "offload": {{"optimizer": "{}", "gradients": "{}", "params": "{}"}})",
+            tile.count, tier, tier, tier),
+        [=](Strategy& strategy) {
+          put_all(strategy, share);
+          strategy.prefetch = 1;
+          strategy.bucket = base::Bytes{4'000'000};
+          strategy.tile = tile;
+        }};
+  };
+  return {change("host", {.host = 1.0}), change("disk", {.disk = 1.0})};
+}
+
 // From a little more arithmetic to everything on disk.
 std::vector<Change> changes() {
   const TierShare host{.host = 1.0};
@@ -34,10 +62,7 @@ std::vector<Change> changes() {
          strategy.offload.optimizer = host;
        }},
       {R"("recompute": "full", "offload": {"optimizer": "host", "gradients": "host", "params": "host"})",
-       [=](Strategy& strategy) {
-         strategy.recompute = Recompute::full;
-         strategy.offload = {.optimizer = host, .gradients = host, .params = host, .activations = strategy.offload.activations};
-       }},
+       [=](Strategy& strategy) { put_all(strategy, host); }},
       {R"("recompute": "full", "offload": {"optimizer": "disk"})",
        [=](Strategy& strategy) {
          strategy.recompute = Recompute::full;
@@ -45,10 +70,9 @@ std::vector<Change> changes() {
        }},
       {R"("recompute": "full", "prefetch": 1, "bucket": "4MB", "offload": {"optimizer": "disk", "gradients": "disk", "params": "disk"})",
        [=](Strategy& strategy) {
-         strategy.recompute = Recompute::full;
+         put_all(strategy, disk);
          strategy.prefetch = 1;
          strategy.bucket = base::Bytes{4'000'000};
-         strategy.offload = {.optimizer = disk, .gradients = disk, .params = disk, .activations = strategy.offload.activations};
        }}};
 }
 
@@ -64,7 +88,9 @@ std::string needs(const plan::Plan& plan) {
 }  // namespace
 
 std::string nearest_fit(const SessionOptions& options, const Capacity& capacity) {
-  for (const Change& change : changes()) {
+  std::vector<Change> all = changes();
+  for (Change& change : changes_to_tiles(capacity.device - capacity.reserve)) all.push_back(std::move(change));
+  for (const Change& change : all) {
     SessionOptions changed = options;
     changed.strategy.recompute_every = 1;
     changed.strategy.recompute_memory = 0.0;

@@ -116,7 +116,9 @@ std::int32_t first_holder(const Session& session, const std::string& buffer) {
   for (const plan::RankClass& rank_class : session.plan().classes) {
     const auto& buffers = rank_class.buffers;
     const bool holds =
-        std::any_of(buffers.begin(), buffers.end(), [&](const plan::Buffer& known) { return known.persistent() && known.name == buffer; });
+        std::any_of(buffers.begin(), buffers.end(), [&](const plan::Buffer& known) {
+          return known.persistent() && (known.name == buffer || known.name == tile_buffer(buffer, 0));
+        });
     if (holds) return rank_class.ranks.front();
   }
   PLIMSOLL_CHECK(false, "no rank has {}", buffer);
@@ -127,20 +129,19 @@ std::vector<HeldPiece> held_pieces(Session& session, plan::Access access) {
   const Buffers& buffers = session.buffers();
   std::vector<HeldPiece> pieces;
   for (const Stored& stored : stored_buffers(session)) {
-    if (!buffers.has(stored.buffer)) {
-      pieces.push_back({stored.name, stored.buffer, stored.whole});
-      continue;
-    }
-    const ops::Part part = buffers.part(stored.buffer);
-    const base::TensorType whole{buffers.buffer(stored.buffer).type.dtype, part.whole};
-    const std::int64_t size = base::size_of(whole.dtype);
-    std::byte* data = buffers.on_disk(stored.buffer) ? nullptr : buffers.bytes(stored.buffer, access);
     const std::size_t before = pieces.size();
-    ops::for_each_run(part, buffers.data_place(), [&](std::int64_t first, std::int64_t held, std::int64_t count) {
-      HeldPiece piece{stored.name, stored.buffer, whole, first * size, count * size, {}, held * size};
-      if (data != nullptr) piece.data = {data + held * size, static_cast<std::size_t>(count * size)};
-      pieces.push_back(std::move(piece));
-    });
+    base::TensorType whole = stored.whole;
+    for (const std::string& buffer : buffers.holding(stored.buffer)) {
+      const ops::Part part = buffers.part(buffer);
+      whole = {buffers.buffer(buffer).type.dtype, part.whole};
+      const std::int64_t size = base::size_of(whole.dtype);
+      std::byte* data = buffers.on_disk(buffer) ? nullptr : buffers.bytes(buffer, access);
+      ops::for_each_run(part, buffers.data_place(), [&](std::int64_t first, std::int64_t held, std::int64_t count) {
+        HeldPiece piece{stored.name, buffer, whole, first * size, count * size, {}, held * size};
+        if (data != nullptr) piece.data = {data + held * size, static_cast<std::size_t>(count * size)};
+        pieces.push_back(std::move(piece));
+      });
+    }
     // A rank that has nothing of a tensor still knows of it.
     if (pieces.size() == before) pieces.push_back({stored.name, stored.buffer, whole});
   }

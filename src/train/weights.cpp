@@ -54,34 +54,43 @@ std::vector<ParameterInfo> parameters_of(const Session& session) {
   return infos;
 }
 
+namespace {
+
+// What a buffer holds of a tensor, from all of it.
+void put_held(const Buffers& buffers, const std::string& buffer, std::span<const float> whole) {
+  const DType dtype = buffers.buffer(buffer).type.dtype;
+  const std::int64_t size = base::size_of(dtype);
+  const bool on_disk = buffers.on_disk(buffer);
+  std::byte* bytes = on_disk ? nullptr : buffers.bytes(buffer);
+  ops::for_each_run(buffers.part(buffer), buffers.data_place(), [&](std::int64_t first, std::int64_t held, std::int64_t count) {
+    const std::span<const float> run = whole.subspan(static_cast<std::size_t>(first), static_cast<std::size_t>(count));
+    if (!on_disk) return from_f32(run, bytes + held * size, dtype);
+    std::vector<std::byte> narrow(run.size() * static_cast<std::size_t>(size));
+    from_f32(run, narrow.data(), dtype);
+    buffers.write(buffer, held * size, narrow);
+  });
+}
+
+}  // namespace
+
 void write_parameters(Session& session, const std::function<void(const ParameterInfo&, std::span<float>)>& fill) {
   session.settle();
   const graph::Graph& graph = session.graph();
   const Buffers& buffers = session.buffers();
   std::vector<float> staged;
   for (const graph::Parameter& parameter : graph.parameters) {
-    const std::string& master = graph.values[parameter.master].name;
-    if (!buffers.has(master)) continue;  // another place of the pipe axis has it
-    const ops::Part part = buffers.part(master);
+    const std::vector<std::string> masters = buffers.holding(graph.values[parameter.master].name);
+    if (masters.empty()) continue;  // another place of the pipe axis has it
+    const ops::Part part = buffers.part(masters[0]);
     const ParameterInfo info{parameter.name, part.whole};
-    const DType dtype = buffers.buffer(master).type.dtype;
-    const bool on_disk = buffers.on_disk(master);
-    if (dtype == DType::f32 && part.slice == part.whole && part.shard == 0 && !on_disk) {
-      fill(info, buffers.view<float>(master, plan::Access::write).first(static_cast<std::size_t>(part.whole.elements())));
+    const bool is_whole = part.slice == part.whole && part.tile == 0 && part.shard == 0;
+    if (buffers.buffer(masters[0]).type.dtype == DType::f32 && is_whole && !buffers.on_disk(masters[0])) {
+      fill(info, buffers.view<float>(masters[0], plan::Access::write).first(static_cast<std::size_t>(part.whole.elements())));
       continue;
     }
     staged.resize(static_cast<std::size_t>(part.whole.elements()));
     fill(info, staged);
-    std::byte* bytes = on_disk ? nullptr : buffers.bytes(master);
-    ops::for_each_run(part, buffers.data_place(), [&](std::int64_t whole, std::int64_t held, std::int64_t count) {
-      const std::span<const float> run =
-          std::span<const float>(staged).subspan(static_cast<std::size_t>(whole), static_cast<std::size_t>(count));
-      const std::int64_t size = base::size_of(dtype);
-      if (!on_disk) return from_f32(run, bytes + held * size, dtype);
-      std::vector<std::byte> narrow(run.size() * static_cast<std::size_t>(size));
-      from_f32(run, narrow.data(), dtype);
-      buffers.write(master, held * size, narrow);
-    });
+    for (const std::string& master : masters) put_held(buffers, master, staged);
   }
   session.refresh_weights();
 }
@@ -100,23 +109,25 @@ std::vector<std::byte> gather_shards(Session& session, const std::string& buffer
   return whole;
 }
 
-// The part of a buffer that another rank holds.
-ops::Part part_of_rank(const plan::Plan& plan, std::int32_t rank, const std::string& buffer) {
+// The slice of a tensor that another rank holds, whole or in tiles.
+ops::Part slice_of_rank(const plan::Plan& plan, std::int32_t rank, const std::string& tensor) {
   for (const plan::Buffer& known : plan::class_of(plan, rank).buffers) {
-    if (known.persistent() && known.name == buffer) return known.part;
+    if (!known.persistent() || (known.name != tensor && known.name != tile_buffer(tensor, 0))) continue;
+    ops::Part part = known.part;
+    part.first = part.tile = part.shard = 0;
+    return part;
   }
-  PLIMSOLL_CHECK(false, "rank {} has no {}", rank, buffer);
+  PLIMSOLL_CHECK(false, "rank {} has no {}", rank, tensor);
 }
 
 // Puts everybody's slices together.
-std::vector<float> gather_slices(Session& session, const std::string& buffer, const std::vector<float>& own) {
+std::vector<float> gather_slices(Session& session, const std::string& tensor, const std::vector<float>& own) {
   collectives::Group& group = *session.tensor_group();
   std::vector<ops::Part> parts;
   std::vector<std::int64_t> counts;
   std::int64_t total = 0;
   for (int rank : group.members()) {
-    parts.push_back(part_of_rank(session.plan(), rank, buffer));
-    parts.back().shard = 0;  // the slice is together already
+    parts.push_back(slice_of_rank(session.plan(), rank, tensor));
     counts.push_back(parts.back().slice.elements());
     total += counts.back();
   }
@@ -133,12 +144,18 @@ std::vector<float> gather_slices(Session& session, const std::string& buffer, co
   return whole;
 }
 
-std::vector<float> read_held(Session& session, const std::string& buffer) {
+// Tiles follow each other in the slice.
+std::vector<float> read_held(Session& session, const std::string& tensor) {
   const Buffers& buffers = session.buffers();
-  const ops::Part part = buffers.part(buffer);
-  const base::TensorType type{buffers.buffer(buffer).type.dtype, part.slice};
-  const std::vector<float> slice = to_f32((part.shard == 0 ? buffers.copy(buffer) : gather_shards(session, buffer)).data(), type);
-  return part.dim < 0 ? slice : gather_slices(session, buffer, slice);
+  std::vector<float> slice;
+  for (const std::string& buffer : buffers.holding(tensor)) {
+    ops::Part part = buffers.part(buffer);
+    const std::vector<std::byte> held = part.shard == 0 ? buffers.copy(buffer) : gather_shards(session, buffer);
+    part.shard = 0;
+    const std::vector<float> tile = to_f32(held.data(), {buffers.buffer(buffer).type.dtype, base::Shape{ops::held_by(part, 0).count()}});
+    slice.insert(slice.end(), tile.begin(), tile.end());
+  }
+  return buffers.part(buffers.holding(tensor)[0]).dim < 0 ? slice : gather_slices(session, tensor, slice);
 }
 
 }  // namespace
@@ -148,7 +165,7 @@ std::vector<float> read_parameter(Session& session, const std::string& name) {
   session.settle();
   const graph::Value& master = session.graph().values[find_parameter(session, name).master];
   std::vector<float> values;
-  if (session.buffers().has(master.name)) values = read_held(session, master.name);
+  if (!session.buffers().holding(master.name).empty()) values = read_held(session, master.name);
   if (session.plan().mesh.pipe == 1) return values;
   values.resize(static_cast<std::size_t>(master.type.shape.elements()));
   session.world()->broadcast(std::as_writable_bytes(std::span(values)), DType::f32, first_holder(session, master.name));
@@ -157,7 +174,14 @@ std::vector<float> read_parameter(Session& session, const std::string& name) {
 
 std::vector<float> read_gradient(const Session& session, const std::string& name) {
   const graph::Value& gradient = session.graph().values[find_parameter(session, name).gradient];
-  return to_f32(session.buffers().bytes("train/" + gradient.name, plan::Access::read), gradient.type);
+  std::vector<float> values;
+  for (const std::string& buffer : session.buffers().holding("train/" + gradient.name)) {
+    const std::vector<float> tile =
+        to_f32(session.buffers().bytes(buffer, plan::Access::read), {gradient.type.dtype, session.buffers().buffer(buffer).type.shape});
+    values.insert(values.end(), tile.begin(), tile.end());
+  }
+  PLIMSOLL_CHECK(std::ssize(values) == gradient.type.shape.elements(), "the plan keeps no gradient of {}", name);
+  return values;
 }
 
 }  // namespace plimsoll::train

@@ -97,6 +97,7 @@ constexpr Sample kSamples[] = {
     {"strategy.offload.gradients", "disk"},
     {"strategy.offload.params", "{\"host\": 0.25}", "gpt2", "{\"host\":0.25,\"disk\":0.0}"},
     {"strategy.offload.activations", "host"},
+    {"strategy.tile", "48MiB"},
     {"strategy.bucket", "10MB"},
     {"strategy.prefetch", "5"},
     {"strategy.keep_params", "true"},

@@ -129,6 +129,14 @@ Case pad_case(std::int64_t elements, std::int64_t valid, DType dtype) { return {
 
 Case accumulate_case(const Shape& x, DType dtype) { return {ops::Accumulate{}, {{{dtype, x}}}}; }
 
+Case take_columns_case(const ops::TakeColumns& op, const Shape& x, DType dtype) { return {op, {{{dtype, x}}}}; }
+
+Case put_columns_case(const ops::PutColumns& op, const Shape& x, DType dtype) {
+  Case test{op, {{{dtype, x}}}};
+  if (op.into) test.inputs.push_back({{dtype, with_last(x, op.columns)}});
+  return test;
+}
+
 Case merge_scalars_case(const ops::MergeScalars& op) {
   const auto bytes = static_cast<std::int64_t>(sizeof(ops::StepScalars)) * op.members;
   return {op, {scalars_input(mid_run()), {{DType::u8, Shape{bytes}}, Integers{0, 2}}}};

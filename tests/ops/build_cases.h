@@ -25,6 +25,8 @@ Case gate_grad_case(ops::ActivationKind kind, const Shape& x, DType dtype);
 Case add_case(const Shape& x, DType dtype);
 Case pad_case(std::int64_t elements, std::int64_t valid, DType dtype);
 Case accumulate_case(const Shape& x, DType dtype);
+Case take_columns_case(const ops::TakeColumns& op, const Shape& x, DType dtype);
+Case put_columns_case(const ops::PutColumns& op, const Shape& x, DType dtype);
 Case merge_scalars_case(const ops::MergeScalars& op);
 Case shift_ids_case(const Shape& ids, const ops::ShiftIds& op);
 Case cross_entropy_part_case(const Shape& logits, DType dtype);

@@ -134,6 +134,9 @@ void add_elementwise(std::vector<Case>& cases) {
       cases.push_back(add_case(shape, dtype));
       cases.push_back(accumulate_case(shape, dtype));
       cases.push_back(pad_case(shape.elements() + 5, shape.elements(), dtype));
+      cases.push_back(take_columns_case({.first = shape[-1] / 3, .count = shape[-1] - shape[-1] / 3}, shape, dtype));
+      cases.push_back(put_columns_case({.first = 0, .columns = shape[-1]}, shape, dtype));
+      cases.push_back(put_columns_case({.first = 7, .columns = shape[-1] + 9, .into = true}, shape, dtype));
       for (const DType to : kTypes) cases.push_back(cast_case(shape, dtype, to));
       Shape doubled = shape;
       doubled.set(-1, 2 * shape[-1]);

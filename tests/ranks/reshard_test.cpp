@@ -28,6 +28,7 @@ struct Place {
   std::int64_t chunks = 1;
   std::int64_t group = 0;
   std::vector<strategy::Stage> stages = {};  // with degrees of their own
+  std::int64_t tile = 0;
 
   strategy::Strategy strategy() const {
     strategy::Strategy strategy;
@@ -39,6 +40,7 @@ struct Place {
     strategy.schedule = chunks > 1 ? "interleaved" : "1f1b";
     strategy.zero_group = group;
     strategy.stages = stages;
+    strategy.tile = base::Bytes{tile};
     if (!stages.empty()) strategy.partition = strategy::StagePartition::listed;
     return strategy;
   }
@@ -46,8 +48,8 @@ struct Place {
 };
 
 std::string text_of(const Place& place) {
-  return fmt::format("data {} tensor {} ZeRO {} pipe {} chunks {} group {}, {} stages listed", place.data, place.tensor, place.zero,
-                     place.pipe, place.chunks, place.group, place.stages.size());
+  return fmt::format("data {} tensor {} ZeRO {} pipe {} chunks {} group {}, {} stages listed, tiles of {}", place.data, place.tensor,
+                     place.zero, place.pipe, place.chunks, place.group, place.stages.size(), place.tile);
 }
 
 // All layouts of up to eight ranks, a power of two on each axis, with one or two stages for each rank of a pipeline.
@@ -199,6 +201,15 @@ TEST(Reshard, ASampleOfPairs) {
   check_pairs({{4, 2, 3}}, some, {odd_model(), model::Precision::bf16});
   check_pairs({{1, 1, 0}, {2, 4, 3}, {1, 8, 0}, {2, 4, 3, 1, 1, 2}}, {{1, 1, 0}, {2, 4, 3}, {1, 8, 0}},
               {grouped_model(), model::Precision::f32});
+}
+
+// Tiles are parts of the tensors that checkpoints know.
+TEST(Reshard, FromAndToTiles) {
+  const std::vector<Place> tiled{{1, 1, 0, 1, 1, 0, {}, 5'000}, {2, 1, 3, 1, 1, 0, {}, 19'000}, {2, 1, 1, 1, 1, 0, {}, 9'000},
+                                 {1, 3, 0, 1, 1, 0, {}, 6'000}, {1, 1, 0, 2, 1, 0, {}, 8'000},  {2, 2, 3, 2, 1, 0, {}, 10'000}};
+  check_pairs(tiled, {{1, 1, 0}}, {odd_model(), model::Precision::f32});
+  check_pairs({{2, 2, 3}}, tiled, {odd_model(), model::Precision::bf16});
+  check_pairs({{1, 8, 0, 1, 1, 0, {}, 2'000}}, {{2, 4, 3, 1, 1, 0, {}, 3'000}}, {grouped_model(), model::Precision::f32});
 }
 
 // Every ordered pair: in ./dev soak.

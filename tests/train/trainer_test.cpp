@@ -122,6 +122,23 @@ TEST_F(TrainerTest, TheNearestStrategyThatFitsIsNamed) {
   EXPECT_NE(nearest(0.001).find("Use a smaller"), std::string::npos) << nearest(0.001);
 }
 
+// No tier helps a device that cannot hold one weight: tiles do.
+TEST_F(TrainerTest, TilesAreNamedForADeviceSmallerThanOneWeight) {
+  const SessionOptions options = session_options(run({"model.width=128", "model.ffn=8192", "batch.micro=1", "batch.sequence=4"}), {});
+  const base::Bytes weight{8192 * 128 * 4};
+  const Capacity capacity{.device = weight, .reserve = {}, .origin = "a limit"};
+  const std::string nearest = nearest_fit(options, capacity);
+  EXPECT_NE(nearest.find("\"tile\": 262144, \"offload\": {\"optimizer\": \"host\""), std::string::npos) << nearest;
+  SessionOptions tiled = options;
+  const strategy::TierShare host{.host = 1.0};
+  tiled.strategy.offload = {.optimizer = host, .gradients = host, .params = host, .activations = {}};
+  tiled.strategy.recompute = strategy::Recompute::full;
+  tiled.strategy.prefetch = 1;
+  EXPECT_TRUE(why_too_large(plan_session(tiled), capacity));
+  tiled.strategy.tile = base::Bytes{262144};
+  EXPECT_FALSE(why_too_large(plan_session(tiled), capacity));
+}
+
 TEST_F(TrainerTest, RefusesWhatCannotRun) {
   expect_refusal(run({"limits.device=1MiB"}), base::ErrorKind::not_legal, "does not fit");
   expect_refusal(run({"precision=fp8", "strategy.tensor=2"}), base::ErrorKind::not_legal, "fp8");

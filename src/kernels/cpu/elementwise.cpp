@@ -227,7 +227,40 @@ void run_accumulate(const Call& call) {
   });
 }
 
+// Rows of some columns, between a tensor that has only these and a wider one.
+template <typename Row>
+void for_each_row(const Call& call, const Tensor& narrow, const Row& row) {
+  const std::int64_t width = narrow.type.shape[-1];
+  const std::int64_t rows = narrow.type.shape.elements() / width;
+  parallel_ranges(call.threads, rows, std::max<std::int64_t>(1, kGrain / width), [&](std::int64_t begin, std::int64_t end, int) {
+    for (std::int64_t index = begin; index < end; ++index) row(index);
+  });
+}
+
+void run_take_columns(const Call& call) {
+  const Tensor& x = call.inputs[0];
+  const Tensor& y = call.outputs[0];
+  const std::int64_t first = std::get<ops::TakeColumns>(call.op).first;
+  const auto bytes = static_cast<std::size_t>(y.type.shape[-1] * base::size_of(y.type.dtype));
+  for_each_row(call, y, [&](std::int64_t row) {
+    std::memcpy(element_address(y, row * y.type.shape[-1]), element_address(x, row * x.type.shape[-1] + first), bytes);
+  });
+}
+
+void run_put_columns(const Call& call) {
+  const auto& op = std::get<ops::PutColumns>(call.op);
+  const Tensor& x = call.inputs[0];
+  const Tensor& y = call.outputs[0];
+  const std::int64_t width = x.type.shape[-1];
+  const auto bytes = static_cast<std::size_t>(width * base::size_of(y.type.dtype));
+  for_each_row(call, x, [&](std::int64_t row) {
+    std::memcpy(element_address(y, row * op.columns + op.first), element_address(x, row * width), bytes);
+  });
+}
+
 constexpr std::array kKernels{
+    Kernel{.op = "take_columns", .name = "take_columns.memory", .run = run_take_columns},
+    Kernel{.op = "put_columns", .name = "put_columns.memory", .run = run_put_columns},
     Kernel{.op = "pad", .name = "pad.memory", .run = run_pad},
     Kernel{.op = "accumulate", .name = "accumulate.simd", .refusal = refuse_other_floats, .run = run_accumulate},
     Kernel{.op = "add", .name = "add.simd", .refusal = refuse_other_floats, .run = run_add},

@@ -1,4 +1,6 @@
 // Sums, conversions and activations: one pass over memory.
+#include <algorithm>
+
 #include "kernels/cuda/activation.h"
 #include "kernels/cuda/checks.h"
 #include "kernels/cuda/pieces.cuh"
@@ -63,6 +65,25 @@ void copy(const Tensor& from, const Tensor& to, cudaStream_t stream) {
 void accumulate(const Call& call, cudaStream_t stream) {
   if (std::get<ops::Accumulate>(call.op).accumulate) return add(call, stream);
   copy(call.inputs[0], call.outputs[0], stream);
+}
+
+// Some columns of a matrix, to or from one that has only these.
+void copy_columns(const Tensor& from, std::int64_t from_column, const Tensor& to, std::int64_t to_column, cudaStream_t stream) {
+  const auto size = static_cast<std::size_t>(base::size_of(to.type.dtype));
+  const auto pitch = [&](const Tensor& tensor) { return static_cast<std::size_t>(tensor.type.shape[-1]) * size; };
+  const auto rows = static_cast<std::size_t>(to.type.shape.elements() / to.type.shape[-1]);
+  check(cudaMemcpy2DAsync(to.as<std::byte>() + static_cast<std::size_t>(to_column) * size, pitch(to),
+                          from.as<const std::byte>() + static_cast<std::size_t>(from_column) * size, pitch(from),
+                          std::min(pitch(from), pitch(to)), rows, cudaMemcpyDeviceToDevice, stream),
+        "copy columns");
+}
+
+void take_columns(const Call& call, cudaStream_t stream) {
+  copy_columns(call.inputs[0], std::get<ops::TakeColumns>(call.op).first, call.outputs[0], 0, stream);
+}
+
+void put_columns(const Call& call, cudaStream_t stream) {
+  copy_columns(call.inputs[0], 0, call.outputs[0], std::get<ops::PutColumns>(call.op).first, stream);
 }
 
 void pad(const Call& call, cudaStream_t stream) {
@@ -209,6 +230,8 @@ void gate_grad(const Call& call, cudaStream_t stream) {
 }
 
 constexpr Kernel kKernels[] = {
+    {.op = "take_columns", .name = "take_columns.memory", .launch = take_columns},
+    {.op = "put_columns", .name = "put_columns.memory", .launch = put_columns},
     {.op = "pad", .name = "pad.memory", .launch = pad},
     {.op = "accumulate", .name = "accumulate.pieces", .refusal = refuse_other_floats, .launch = accumulate},
     {.op = "add", .name = "add.pieces", .refusal = refuse_other_floats, .launch = add},

@@ -31,6 +31,8 @@ Results compute(const ops::Gate& op, Operands operands);
 Results compute(const ops::GateGrad& op, Operands operands);
 Results compute(const ops::Add& op, Operands operands);
 Results compute(const ops::Cast& op, Operands operands);
+Results compute(const ops::TakeColumns& op, Operands operands);
+Results compute(const ops::PutColumns& op, Operands operands);
 Results compute(const ops::Pad& op, Operands operands);
 Results compute(const ops::Accumulate& op, Operands operands);
 // dropout.cpp

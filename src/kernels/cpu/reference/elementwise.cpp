@@ -82,6 +82,24 @@ Results compute(const ops::Add&, Operands operands) {
   return {std::move(sum)};
 }
 
+Results compute(const ops::TakeColumns& op, Operands operands) {
+  const RefTensor& x = tensor(operands[0]);
+  RefTensor y(with_last(x.shape, op.count));
+  for (std::int64_t row = 0; row < y.rows(); ++row) {
+    for (std::int64_t column = 0; column < op.count; ++column) y.at(row, column) = x.at(row, op.first + column);
+  }
+  return {std::move(y)};
+}
+
+Results compute(const ops::PutColumns& op, Operands operands) {
+  const RefTensor& x = tensor(operands[0]);
+  RefTensor y = operands.size() > 1 ? tensor(operands[1]) : RefTensor(with_last(x.shape, op.columns));
+  for (std::int64_t row = 0; row < x.rows(); ++row) {
+    for (std::int64_t column = 0; column < x.columns(); ++column) y.at(row, op.first + column) = x.at(row, column);
+  }
+  return {std::move(y)};
+}
+
 Results compute(const ops::Pad& op, Operands operands) {
   RefTensor y = tensor(operands[0]);
   for (std::int64_t e = op.valid; e < y.elements(); ++e) y[e] = 0.0;
