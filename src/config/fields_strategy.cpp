@@ -172,8 +172,9 @@ std::vector<Field> strategy_fields() {
       share_field("strategy.offload.gradients", PLIMSOLL_AT(strategy.offload.gradients), "Tier of gradients."),
       share_field("strategy.offload.params", PLIMSOLL_AT(strategy.offload.params), "Tier of weights."),
       share_field("strategy.offload.activations", PLIMSOLL_AT(strategy.offload.activations), "Tier of saved activations."),
-      bytes_field("strategy.tile", PLIMSOLL_AT(strategy.tile),
-                  "Largest weight matrix that is computed with whole; larger ones are fetched, used and updated by tiles of rows. 0 = all."),
+      bytes_field(
+          "strategy.tile", PLIMSOLL_AT(strategy.tile),
+          "Largest weight matrix that is computed with whole; larger ones are fetched, used and updated by tiles of rows. 0 = all."),
       bytes_field("strategy.bucket", PLIMSOLL_AT(strategy.bucket), "Gradients moved in one collective."),
       number_field("strategy.prefetch", PLIMSOLL_AT(strategy.prefetch), count_from(0, kMostBlocks),
                    "Blocks that gathers and copies run ahead."),

@@ -179,8 +179,8 @@ class Tiling {
   BlockId block_of(const Node& node, ValueId weight, std::size_t tile) {
     const auto [found, fresh] = blocks_.try_emplace(std::tuple(node.block.index, cut_of_.at(weight.index), tile));
     if (fresh)
-      found->second = new_.blocks.add({.name = tile_name(old_.parameters[cut_of_.at(weight.index)].name, tile),
-                                       .stage = old_.blocks[node.block].stage});
+      found->second = new_.blocks.add(
+          {.name = tile_name(old_.parameters[cut_of_.at(weight.index)].name, tile), .stage = old_.blocks[node.block].stage});
     return found->second;
   }
 
@@ -197,7 +197,8 @@ class Tiling {
     if (is_elementwise(node.op)) return add_each(node);
     const ValueId whole = first_cut(any_cut(node.inputs) ? node.inputs : node.outputs);
     base::not_legal("\"tile\" is {}, but [{}] needs {} whole, which has {}; use a larger \"tile\", or another \"precision\"",
-                    base::to_string(most_), ops::name_of(node.op), name_of(whole), base::to_string(base::Bytes{old_.values[whole].type.bytes()}));
+                    base::to_string(most_), ops::name_of(node.op), name_of(whole),
+                    base::to_string(base::Bytes{old_.values[whole].type.bytes()}));
   }
 
   bool any_cut(const std::vector<ValueId>& ids) const {
@@ -263,7 +264,8 @@ class Tiling {
         set(old, made[next++]);
         continue;
       }
-      for (std::size_t tile = 0; tile < rows_of(node.inputs[output]).size(); ++tile) keep_tile(old, node.inputs[output], tile, made[next++]);
+      for (std::size_t tile = 0; tile < rows_of(node.inputs[output]).size(); ++tile)
+        keep_tile(old, node.inputs[output], tile, made[next++]);
     }
   }
 
@@ -371,7 +373,8 @@ class Tiling {
       }
     }
     const auto tables = static_cast<std::int64_t>(whole.size() / 2);
-    if (tables > 0) add_summand(out, add(ops::Embed{.tables = tables}, whole, node.block, node, name_of(out))[0], summands, node.block, node);
+    if (tables > 0)
+      add_summand(out, add(ops::Embed{.tables = tables}, whole, node.block, node, name_of(out))[0], summands, node.block, node);
   }
 
   void add_embed_grad(const Node& node) {
@@ -443,7 +446,8 @@ class Tiling {
       add_summand(node.outputs[1], summand, tile, block, node);
       if (is_cut(node.outputs[2])) {
         const ValueId x = map_[node.inputs[0].index];
-        keep_tile(node.outputs[2], node.outputs[2], tile, add(ops::LinearGradWeight{.dtype = op.dtype}, {slopes, x}, block, node, "part")[0]);
+        keep_tile(node.outputs[2], node.outputs[2], tile,
+                  add(ops::LinearGradWeight{.dtype = op.dtype}, {slopes, x}, block, node, "part")[0]);
       }
       if (op.bias && is_gradient(node.outputs[3])) {
         const ValueId sums = add(ops::BiasGrad{.dtype = op.dtype}, {slopes}, block, node, name_of(node.outputs[3]) + ".rows")[0];
@@ -462,10 +466,10 @@ class Tiling {
   const Graph& old_;
   base::Bytes most_;
   Graph new_;
-  std::vector<std::vector<Rows>> cuts_;           // by parameter; empty: it stays whole
-  std::map<std::uint32_t, std::size_t> cut_of_;   // old value -> the parameter whose tiles it has
-  std::vector<ValueId> map_;                      // old value -> new value
-  std::vector<std::vector<ValueId>> tiles_;       // old value that is cut -> new values
+  std::vector<std::vector<Rows>> cuts_;                                            // by parameter; empty: it stays whole
+  std::map<std::uint32_t, std::size_t> cut_of_;                                    // old value -> the parameter whose tiles it has
+  std::vector<ValueId> map_;                                                       // old value -> new value
+  std::vector<std::vector<ValueId>> tiles_;                                        // old value that is cut -> new values
   std::map<std::tuple<std::uint32_t, std::size_t, std::size_t>, BlockId> blocks_;  // (block, parameter, tile)
 };
 

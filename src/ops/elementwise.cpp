@@ -56,9 +56,7 @@ std::vector<Alias> put_columns_aliases(const Op& op) {
 
 Definition define(const TakeColumns&) { return {.infer = infer_take_columns, .work = take_columns_work}; }
 
-Definition define(const PutColumns&) {
-  return {.infer = infer_put_columns, .work = put_columns_work, .aliases = put_columns_aliases};
-}
+Definition define(const PutColumns&) { return {.infer = infer_put_columns, .work = put_columns_work, .aliases = put_columns_aliases}; }
 
 Definition define(const Add&) {
   return {.infer = infer_add, .work = elementwise_work<1>, .adjoint = add_adjoint, .aliases = may_overwrite_first, .place = place_alike<1>};

@@ -1,7 +1,7 @@
 // Which part of a whole tensor a rank holds: a slice along one dim (the tensor axis), of that slice, flattened, a tile where it is
-// computed with in tiles, and of that, padded, one of equal shards (the data axis). Shards are multiples of kSumBlock elements, so that sums over a tensor do
-// not depend on how it is split. A slice may end in a tail from further on that neighbours hold too: the key and value rows
-// of a head whose queries several ranks share out.
+// computed with in tiles, and of that, padded, one of equal shards (the data axis). Shards are multiples of kSumBlock elements, so that
+// sums over a tensor do not depend on how it is split. A slice may end in a tail from further on that neighbours hold too: the key and
+// value rows of a head whose queries several ranks share out.
 #pragma once
 
 #include <algorithm>

@@ -122,8 +122,7 @@ void refresh_copy(const Buffers& buffers, const std::string& master, const std::
   const DType dtype = buffers.buffer(weight).type.dtype;
   const ops::ElementRange from = buffers.held(master);
   const ops::ElementRange to = buffers.held(weight);
-  const std::int64_t piece =
-      buffers.on_disk(master) || !buffers.in_host_memory(weight) ? kStaged : std::max<std::int64_t>(1, from.count());
+  const std::int64_t piece = buffers.on_disk(master) || !buffers.in_host_memory(weight) ? kStaged : std::max<std::int64_t>(1, from.count());
   for (std::int64_t done = 0; done < from.count(); done += piece)
     copy_stretch(buffers, master, weight, done, from.begin - to.begin + done, std::min(piece, from.count() - done));
   const std::int64_t shard = buffers.part(master).shard;
@@ -158,7 +157,8 @@ void initialise(const graph::Graph& graph, executor::Executor& executor, const I
     if (!with.parameters) break;
     const graph::Value& weight = graph.values[parameter.weight];
     const graph::Value& master = graph.values[parameter.master];
-    const std::vector<std::string> masters = parameter.master != parameter.weight ? buffers.holding(master.name) : std::vector<std::string>{};
+    const std::vector<std::string> masters =
+        parameter.master != parameter.weight ? buffers.holding(master.name) : std::vector<std::string>{};
     const std::vector<std::string> weights = buffers.holding(weight.name);
     for (std::size_t tile = 0; tile < std::max(masters.size(), weights.size()); ++tile) {
       std::vector<std::string> names;
@@ -176,7 +176,8 @@ void refresh_copies(const graph::Graph& graph, executor::Executor& executor, col
   const Buffers buffers(executor);
   for (const graph::Parameter& parameter : graph.parameters) {
     if (parameter.master == parameter.weight) continue;
-    const std::vector<std::string> weights = buffers.holding(graph.values[parameter.weight].name);  // of another place of the pipe axis: none
+    const std::vector<std::string> weights =
+        buffers.holding(graph.values[parameter.weight].name);  // of another place of the pipe axis: none
     const std::vector<std::string> masters = buffers.holding(graph.values[parameter.master].name);
     for (std::size_t tile = 0; tile < weights.size(); ++tile) refresh_copy(buffers, masters[tile], weights[tile], sharing);
   }

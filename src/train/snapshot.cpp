@@ -115,10 +115,9 @@ Copies copies_of(const Session& session, const HeldPiece& piece) {
 std::int32_t first_holder(const Session& session, const std::string& buffer) {
   for (const plan::RankClass& rank_class : session.plan().classes) {
     const auto& buffers = rank_class.buffers;
-    const bool holds =
-        std::any_of(buffers.begin(), buffers.end(), [&](const plan::Buffer& known) {
-          return known.persistent() && (known.name == buffer || known.name == tile_buffer(buffer, 0));
-        });
+    const bool holds = std::any_of(buffers.begin(), buffers.end(), [&](const plan::Buffer& known) {
+      return known.persistent() && (known.name == buffer || known.name == tile_buffer(buffer, 0));
+    });
     if (holds) return rank_class.ranks.front();
   }
   PLIMSOLL_CHECK(false, "no rank has {}", buffer);

@@ -97,25 +97,27 @@ TEST_P(TiledInLayout, IsTheSameToRoundingAndTheSameBitsInEveryTier) {
 
 INSTANTIATE_TEST_SUITE_P(
     Layouts, TiledInLayout,
-    testing::Values(
-        Mix{"gpt2_f32", Family::gpt2}, Mix{"gpt2_bf16_micro", Family::gpt2, Precision::bf16, 1, 1, 1, 0, 2},
-        Mix{"gpt2_fp16", Family::gpt2, Precision::fp16, 1, 1, 1, 0, 8}, Mix{"llama_bf16", Family::llama, Precision::bf16},
-        Mix{"bert_f32", Family::bert}, Mix{"bert_one_micro_batch", Family::bert, Precision::f32, 1, 1, 1, 0, 8},
-        Mix{"gpt2_rows_alone", Family::gpt2, Precision::f32, 1, 1, 1, 0, 8, 1'000},
-        Mix{"gpt2_full_recompute", Family::gpt2, Precision::f32, 1, 1, 1, 0, 2, 5'000, Recompute::full},
-        Mix{"llama_selective_recompute", Family::llama, Precision::f32, 1, 1, 1, 0, 2, 5'000, Recompute::selective},
-        Mix{"gpt2_optimal_recompute", Family::gpt2, Precision::f32, 1, 1, 1, 0, 2, 5'000, Recompute::optimal},
-        Mix{"gpt2_data2", Family::gpt2, Precision::f32, 2, 1, 1, 0, 4}, Mix{"gpt2_data2_zero1", Family::gpt2, Precision::bf16, 2, 1, 1, 1},
-        Mix{"llama_data4_zero2", Family::llama, Precision::bf16, 4, 1, 1, 2, 2},
-        Mix{"gpt2_data2_zero3", Family::gpt2, Precision::f32, 2, 1, 1, 3, 4, 10'000},
-        Mix{"gpt2_data4_zero3_recompute", Family::gpt2, Precision::f32, 4, 1, 1, 3, 2, 20'000, Recompute::full},
-        Mix{"gpt2_tensor2", Family::gpt2, Precision::f32, 1, 2, 1, 0, 8, 4'000},
-        Mix{"llama_tensor2", Family::llama, Precision::bf16, 1, 2, 1, 0, 8, 2'500},
-        Mix{"gpt2_pipe2", Family::gpt2, Precision::bf16, 1, 1, 2}, Mix{"llama_pipe2", Family::llama, Precision::f32, 1, 1, 2},
-        Mix{"gpt2_pipe2_interleaved", Family::gpt2, Precision::f32, 1, 1, 2, 0, 1, 8'192, Recompute::none, "interleaved", 2},
-        Mix{"gpt2_pipe2_zero_bubble", Family::gpt2, Precision::f32, 1, 1, 2, 0, 1, 8'192, Recompute::none, "zb-h1"},
-        Mix{"llama_pipe2_data2_zero1", Family::llama, Precision::f32, 2, 1, 2, 1},
-        Mix{"bert_data2_tensor2_zero3", Family::bert, Precision::f32, 2, 2, 1, 3, 4, 4'000}),
+    testing::Values(Mix{"gpt2_f32", Family::gpt2, Precision::f32, 1, 1, 1, 0, 4},
+                    Mix{"gpt2_bf16_micro", Family::gpt2, Precision::bf16, 1, 1, 1, 0, 2},
+                    Mix{"gpt2_fp16", Family::gpt2, Precision::fp16, 1, 1, 1, 0, 8}, Mix{"llama_bf16", Family::llama, Precision::bf16},
+                    Mix{"bert_f32", Family::bert, Precision::f32, 1, 1, 1, 0, 4},
+                    Mix{"bert_one_micro_batch", Family::bert, Precision::f32, 1, 1, 1, 0, 8},
+                    Mix{"gpt2_rows_alone", Family::gpt2, Precision::f32, 1, 1, 1, 0, 8, 2'000},
+                    Mix{"gpt2_full_recompute", Family::gpt2, Precision::f32, 1, 1, 1, 0, 2, 5'000, Recompute::full},
+                    Mix{"llama_selective_recompute", Family::llama, Precision::f32, 1, 1, 1, 0, 2, 5'000, Recompute::selective},
+                    Mix{"gpt2_optimal_recompute", Family::gpt2, Precision::f32, 1, 1, 1, 0, 2, 5'000, Recompute::optimal},
+                    Mix{"gpt2_data2", Family::gpt2, Precision::f32, 2, 1, 1, 0, 4},
+                    Mix{"gpt2_data2_zero1", Family::gpt2, Precision::bf16, 2, 1, 1, 1},
+                    Mix{"llama_data4_zero2", Family::llama, Precision::bf16, 4, 1, 1, 2, 2},
+                    Mix{"gpt2_data2_zero3", Family::gpt2, Precision::f32, 2, 1, 1, 3, 4, 10'000},
+                    Mix{"gpt2_data4_zero3_recompute", Family::gpt2, Precision::f32, 4, 1, 1, 3, 2, 20'000, Recompute::full},
+                    Mix{"gpt2_tensor2", Family::gpt2, Precision::f32, 1, 2, 1, 0, 8, 4'000},
+                    Mix{"llama_tensor2", Family::llama, Precision::bf16, 1, 2, 1, 0, 8, 2'500},
+                    Mix{"gpt2_pipe2", Family::gpt2, Precision::bf16, 1, 1, 2}, Mix{"llama_pipe2", Family::llama, Precision::f32, 1, 1, 2},
+                    Mix{"gpt2_pipe2_interleaved", Family::gpt2, Precision::f32, 1, 1, 2, 0, 1, 8'192, Recompute::none, "interleaved", 2},
+                    Mix{"gpt2_pipe2_zero_bubble", Family::gpt2, Precision::f32, 1, 1, 2, 0, 1, 8'192, Recompute::none, "zb-h1"},
+                    Mix{"llama_pipe2_data2_zero1", Family::llama, Precision::f32, 2, 1, 2, 1},
+                    Mix{"bert_data2_tensor2_zero3", Family::bert, Precision::f32, 2, 2, 1, 3, 4, 4'000}),
     [](const auto& each) { return each.param.name; });
 
 // Columns are computed one by one, so a tile's are those of the whole product: with the head whole, the first loss has the same bits.
@@ -210,7 +212,7 @@ TEST_F(Tiled, DeviceMayBeSmallerThanOneWeight) {
 
 TEST_F(Tiled, IsRefusedWhereItCannotBe) {
   const auto refusal = [](const Task& task, std::int64_t tile) -> std::string {
-    Layout layout = layout_of({"", Family::gpt2});
+    Layout layout = layout_of({"", Family::gpt2, Precision::f32, 1, 1, 1, 0, 4});
     layout.strategy.tile = base::Bytes{tile};
     try {
       train(task, layout);
