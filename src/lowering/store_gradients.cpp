@@ -22,12 +22,11 @@ using ops::Tier;
 
 // A gradient that leaves.
 struct Leaving {
-  ValueId last;     // as the update reads it
-  ValueId first;    // what the first operator makes of it, in the same memory
-  ValueId home;     // where it lives
-  ValueId put;      // home, after the last micro-batch wrote it
-  BlockId block{};  // that makes `first`
-  Phase phase = Phase::backward;
+  ValueId last;          // as the update reads it
+  ValueId first;         // what the first operator makes of it, in the same memory
+  ValueId home;          // where it lives
+  ValueId put;           // home, after the last micro-batch wrote it
+  std::size_t made = 0;  // the stretch that makes `first`
 };
 
 class Store {
@@ -55,7 +54,8 @@ class Store {
  private:
   void consider(ValueId gradient) {
     Leaving leaving{.last = gradient, .first = gradient, .home = {}, .put = {}};
-    const Node* maker = &old_.nodes[old_.values[gradient].producer];
+    NodeId producer = old_.values[gradient].producer;
+    const Node* maker = &old_.nodes[producer];
     if (maker->turn == Turn::last && options_.micro_batches > 1) {
       const auto* sum = std::get_if<ops::Collective>(&maker->op);
       // Small ones that tensor ranks have whole: they stay.
@@ -68,7 +68,8 @@ class Store {
     // Back along what works in the same memory.
     for (bool found = true; found;) {
       found = false;
-      maker = &old_.nodes[old_.values[leaving.first].producer];
+      producer = old_.values[leaving.first].producer;
+      maker = &old_.nodes[producer];
       for (const ops::Alias& alias : ops::aliases_of(maker->op)) {
         if (!alias.required || maker->outputs[static_cast<std::size_t>(alias.output)] != leaving.first) continue;
         leaving.first = maker->inputs[static_cast<std::size_t>(alias.input)];
@@ -76,8 +77,7 @@ class Store {
         break;
       }
     }
-    leaving.block = maker->block;
-    leaving.phase = maker->phase;
+    while (stretches_[leaving.made].end <= producer.index) ++leaving.made;
     leaving.home = home_of(gradient);
     leaving_of_[leaving.last.index] = leaving_.size();
     leaving_.push_back(leaving);
@@ -112,17 +112,18 @@ class Store {
   void begin_stretch(std::size_t index) {
     const Stretch& here = stretches_[index];
     if (options_.micro_batches == 1 || !graph::runs_per_micro_batch(here.phase)) return;
-    bring_back(here, here);
+    bring_back(index, here);
     if (index + 1 == stretches_.size()) return;
     const Stretch& next = stretches_[index + 1];
-    if (next.phase == here.phase && in_a_row(old_, here, next, options_.stages)) bring_back(next, here);
+    if (next.phase == here.phase && in_a_row(old_, here, next, options_.stages)) bring_back(index + 1, here);
   }
 
-  void bring_back(const Stretch& wanted, const Stretch& issued) {
-    if (!brought_.insert({wanted.block.index, wanted.phase}).second) return;
+  void bring_back(std::size_t index, const Stretch& issued) {
+    if (!brought_.insert(index).second) return;
+    const Stretch& wanted = stretches_[index];
     std::vector<std::pair<const Leaving*, ValueId>> near;
     for (const Leaving& leaving : leaving_) {
-      if (leaving.block != wanted.block || leaving.phase != wanted.phase) continue;
+      if (leaving.made != index) continue;
       ValueId from = leaving.home;
       if (options_.tier == Tier::disk)
         from = make(ops::Move{.from = Tier::disk, .to = Tier::host}, {from}, wanted.block, issued.phase, Turn::later,
@@ -180,8 +181,8 @@ class Store {
   std::vector<Leaving> leaving_;
   std::map<std::uint32_t, std::size_t> leaving_of_;  // old gradient -> which of them
   std::map<std::uint32_t, ValueId> pending_;         // old gradient -> where it waits for the next step
-  std::set<std::pair<std::uint32_t, Phase>> brought_;
-  std::vector<std::size_t> ready_;  // gradients that the stretch has completed
+  std::set<std::size_t> brought_;                    // stretches for which gradients have come back
+  std::vector<std::size_t> ready_;                   // gradients that the stretch has completed
 };
 
 }  // namespace

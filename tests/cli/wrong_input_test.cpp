@@ -172,6 +172,9 @@ TEST_F(WrongInput, SlowerTiers) {
   refused({"strategy.offload.optimizer=disk", "limits.disk_path=.", "limits.disk=1KiB"}, kNotLegal,
           {"of the disk", "\"limits.disk\" is 1.00 KiB", "\n  state"});
   refused({"strategy.offload.optimizer=host", "limits.host=1KiB"}, kNotLegal, {"the host's memory", "\"limits.host\" is 1.00 KiB"});
+  refused({"strategy.tile=large"}, kBadInput, {"found \"large\"", "an amount such as"});
+  refused({"strategy.tile=-1"}, kBadInput, {"found -1", "an amount such as"});
+  refused({"strategy.tile=10"}, kNotLegal, {"\"tile\" is 10 B", "a row of", "use at least that"});
   refused({"strategy.offload.params=host"}, kNotLegal, {"offload.params", "\"host\" for both"});
   refused({"strategy.offload.gradients=disk"}, kNotLegal, {"offload.gradients", "use \"offload.optimizer\": \"disk\" too"});
   refused({"strategy.offload.optimizer=host", "strategy.offload.params={\"host\": 0.5}"}, kNotLegal, {"asks for a part"});

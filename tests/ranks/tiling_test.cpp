@@ -173,6 +173,20 @@ TEST_F(Tiled, GoesWithOtherChoices) {
   check(task, split);
 }
 
+// Without a clip the host updates each tile behind the call that completes its gradient.
+TEST_F(Tiled, IsUpdatedUnderTheBackwardPass) {
+  for (const std::int64_t zero : {0, 3}) {
+    Task task = task_of({"", Family::llama, Precision::bf16});
+    task.clip = 0.0;
+    Layout layout = layout_of({"", Family::llama, Precision::bf16, zero == 0 ? 1 : 2, 1, 1, zero, 4});
+    layout.strategy.tile = base::Bytes{4'000};
+    const Outcome here = train(task, layout);
+    const strategy::TierShare host{.host = 1.0};
+    layout.strategy.offload = {.optimizer = host, .gradients = {}, .params = host, .activations = {}};
+    expect_same_bits(train(task, layout), here);
+  }
+}
+
 // Any size of a tile, from one row to almost everything.
 TEST_F(Tiled, AnySizeWillDo) {
   const Task task = task_of({"", Family::gpt2});
