@@ -122,6 +122,9 @@ void train_rank(const TrainOptions& options, const Decided& decided, collectives
   observe::Observers observers;
   train::Trainer trainer(
       run, {.file_system = file_system, .observer = observers, .clock = clock, .stop_wanted = stop_wanted, .transport = transport});
+  // Until there is something to save, a signal ends the program.
+  std::signal(SIGTERM, on_stop_signal);
+  std::signal(SIGINT, on_stop_signal);
   const observe::Terminal terminal = observe::detect_terminal(1);
   std::optional<io::FolderLock> lock;
   if (speaks) {
@@ -209,8 +212,6 @@ void train_command(const TrainOptions& options) {
   // A bad path is told now, not after the run.
   if (!options.trace.empty()) write_trace(file_system, options.trace, nullptr, {});
   if (!options.html.empty()) io::replace_file(file_system, options.html, io::as_bytes("training goes on\n"));
-  std::signal(SIGTERM, on_stop_signal);
-  std::signal(SIGINT, on_stop_signal);
   run_ranks(decided.run, options.processes, [&](collectives::Transport* transport) { train_rank(options, decided, transport); });
 }
 

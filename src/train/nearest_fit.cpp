@@ -6,6 +6,7 @@
 
 #include <fmt/format.h>
 
+#include "graph/training.h"
 #include "strategy/legality.h"
 
 namespace plimsoll::train {
@@ -15,6 +16,10 @@ namespace {
 using strategy::Recompute;
 using strategy::Strategy;
 using strategy::TierShare;
+
+constexpr base::Bytes kMega{1'000'000};
+constexpr base::Bytes kSmallBucket{4 * kMega.count};
+constexpr double kMostPieces = 8192.0;
 
 struct Change {
   std::string words;
@@ -36,12 +41,12 @@ std::vector<Change> changes_to_tiles(base::Bytes device) {
   const auto change = [&](std::string_view tier, const TierShare& share) {
     return Change{
         fmt::format(
-            R"("recompute": "full", "prefetch": 1, "bucket": "4MB", "tile": {}, "offload": {{"optimizer": "{}", "gradients": "{}", "params": "{}"}})",
+            R"("recompute": "full", "prefetch": 1, "tile": {}, "offload": {{"optimizer": "{}", "gradients": "{}", "params": "{}"}})",
             tile.count, tier, tier, tier),
         [=](Strategy& strategy) {
           put_all(strategy, share);
           strategy.prefetch = 1;
-          strategy.bucket = base::Bytes{4'000'000};
+          strategy.bucket = kSmallBucket;
           strategy.tile = tile;
         }};
   };
@@ -52,28 +57,64 @@ std::vector<Change> changes_to_tiles(base::Bytes device) {
 std::vector<Change> changes() {
   const TierShare host{.host = 1.0};
   const TierShare disk{.disk = 1.0};
-  return {
-      {R"("recompute": "selective")", [](Strategy& strategy) { strategy.recompute = Recompute::selective; }},
-      {R"("recompute": "full")", [](Strategy& strategy) { strategy.recompute = Recompute::full; }},
-      {R"("offload": {"optimizer": "host"})", [=](Strategy& strategy) { strategy.offload.optimizer = host; }},
-      {R"("recompute": "full", "offload": {"optimizer": "host"})",
-       [=](Strategy& strategy) {
-         strategy.recompute = Recompute::full;
-         strategy.offload.optimizer = host;
-       }},
-      {R"("recompute": "full", "offload": {"optimizer": "host", "gradients": "host", "params": "host"})",
-       [=](Strategy& strategy) { put_all(strategy, host); }},
-      {R"("recompute": "full", "offload": {"optimizer": "disk"})",
-       [=](Strategy& strategy) {
-         strategy.recompute = Recompute::full;
-         strategy.offload.optimizer = disk;
-       }},
-      {R"("recompute": "full", "prefetch": 1, "bucket": "4MB", "offload": {"optimizer": "disk", "gradients": "disk", "params": "disk"})",
-       [=](Strategy& strategy) {
-         put_all(strategy, disk);
-         strategy.prefetch = 1;
-         strategy.bucket = base::Bytes{4'000'000};
-       }}};
+  return {{R"("recompute": "selective")", [](Strategy& strategy) { strategy.recompute = Recompute::selective; }},
+          {R"("recompute": "full")", [](Strategy& strategy) { strategy.recompute = Recompute::full; }},
+          {R"("offload": {"optimizer": "host"})", [=](Strategy& strategy) { strategy.offload.optimizer = host; }},
+          {R"("recompute": "full", "offload": {"optimizer": "host"})",
+           [=](Strategy& strategy) {
+             strategy.recompute = Recompute::full;
+             strategy.offload.optimizer = host;
+           }},
+          {R"("recompute": "full", "offload": {"optimizer": "host", "gradients": "host", "params": "host"})",
+           [=](Strategy& strategy) { put_all(strategy, host); }},
+          {R"("recompute": "full", "offload": {"optimizer": "disk"})",
+           [=](Strategy& strategy) {
+             strategy.recompute = Recompute::full;
+             strategy.offload.optimizer = disk;
+           }},
+          {R"("recompute": "full", "prefetch": 1, "offload": {"optimizer": "disk", "gradients": "disk", "params": "disk"})",
+           [=](Strategy& strategy) {
+             put_all(strategy, disk);
+             strategy.prefetch = 1;
+             strategy.bucket = kSmallBucket;
+           }}};
+}
+
+// What lies somewhere from step to step, all ranks together and each value once.
+struct States {
+  double weights = 0.0;
+  double optimizer = 0.0;
+};
+
+States states_of(const SessionOptions& options) {
+  const graph::Graph graph = graph::training_graph(options.forward, options.training);
+  States states;
+  for (const graph::Parameter& parameter : graph.parameters) {
+    states.weights += static_cast<double>(graph.values[parameter.weight].type.bytes());
+    if (parameter.master != parameter.weight) states.optimizer += static_cast<double>(graph.values[parameter.master].type.bytes());
+    for (graph::ValueId state : parameter.states) states.optimizer += static_cast<double>(graph.values[state].type.bytes());
+  }
+  return states;
+}
+
+// By what has to lie where whatever else is done: a plan that it refuses need not be made. Nor need one of too many tiles.
+bool may_fit(const Strategy& strategy, const States& states, const Capacity& capacity) {
+  if (strategy.tile.count > 0 && states.weights > kMostPieces * static_cast<double>(strategy.tile.count)) return false;
+  const TierShare& weights = strategy.offload.params;
+  const TierShare& optimizer = strategy.offload.optimizer;
+  const double host = weights.host * states.weights + optimizer.host * states.optimizer;
+  const double disk = weights.disk * states.weights + optimizer.disk * states.optimizer;
+  const auto holds = [](base::Bytes limit, double bytes) { return bytes <= static_cast<double>(limit.count); };
+  if ((capacity.host.count > 0 && !holds(capacity.host, host)) || (capacity.disk.count > 0 && !holds(capacity.disk, disk))) return false;
+  const double device = states.weights + states.optimizer - host - disk;
+  return holds(capacity.device - capacity.reserve, capacity.per_rank ? device / static_cast<double>(strategy.ranks()) : device + host);
+}
+
+// Enough of them that each is small beside what is updated, and few enough that the plan is made in a second.
+base::Bytes bucket_for(const Strategy& strategy, const States& states) {
+  const double away = states.weights + states.optimizer;
+  const base::Bytes even{static_cast<std::int64_t>(away / kMostPieces)};
+  return even <= strategy.bucket ? strategy.bucket : base::round_up(even, kMega);
 }
 
 std::string needs(const plan::Plan& plan) {
@@ -90,16 +131,22 @@ std::string needs(const plan::Plan& plan) {
 std::string nearest_fit(const SessionOptions& options, const Capacity& capacity) {
   std::vector<Change> all = changes();
   for (Change& change : changes_to_tiles(capacity.device - capacity.reserve)) all.push_back(std::move(change));
+  const States states = states_of(options);
   for (const Change& change : all) {
     SessionOptions changed = options;
     changed.strategy.recompute_every = 1;
     changed.strategy.recompute_memory = 0.0;
     change.make(changed.strategy);
     if (changed.strategy == options.strategy || !strategy::reasons_against(changed.strategy).empty()) continue;
+    if (!may_fit(changed.strategy, states, capacity)) continue;
+    std::string words = change.words;
+    if (changed.strategy.offload.optimizer.anything()) changed.strategy.bucket = bucket_for(changed.strategy, states);
+    if (changed.strategy.bucket != options.strategy.bucket)
+      words += fmt::format(R"(, "bucket": "{}MB")", changed.strategy.bucket.count / kMega.count);
     try {
       const plan::Plan plan = plan_session(changed);
       if (!why_too_large(plan, capacity))
-        return fmt::format("With {} in \"strategy\" it would fit: {} for a rank's and all ranks' arenas.", change.words, needs(plan));
+        return fmt::format("With {} in \"strategy\" it would fit: {} for a rank's and all ranks' arenas.", words, needs(plan));
     } catch (const base::Error&) {  // a strategy that this model or number of micro-batches does not allow
     }
   }

@@ -3,6 +3,7 @@
 
 #include <gtest/gtest.h>
 
+#include <chrono>
 #include <filesystem>
 #include <fstream>
 
@@ -137,6 +138,24 @@ TEST_F(TrainerTest, TilesAreNamedForADeviceSmallerThanOneWeight) {
   EXPECT_TRUE(why_too_large(plan_session(tiled), capacity));
   tiled.strategy.tile = base::Bytes{262144};
   EXPECT_FALSE(why_too_large(plan_session(tiled), capacity));
+}
+
+// Whatever its size: what cannot fit is told from what must lie where, and what comes and goes does so in thousands of pieces, not
+// millions.
+TEST_F(TrainerTest, TheNearestStrategyOfAHugeModelIsFoundInSeconds) {
+  const SessionOptions options =
+      session_options(run({"model.layers=128", "model.width=25600", "model.heads=160", "batch.micro=1", "limits.device=16GB"}), {});
+  const auto nearest = [&](base::Bytes disk) {
+    return nearest_fit(
+        options,
+        {.device = base::Bytes{500'000'000'000}, .reserve = {}, .origin = "a limit", .host = base::Bytes{1'000'000'000'000}, .disk = disk});
+  };
+  const auto start = std::chrono::steady_clock::now();
+  const std::string on_disk = nearest({});
+  EXPECT_NE(on_disk.find("\"params\": \"disk\""), std::string::npos) << on_disk;
+  EXPECT_NE(on_disk.find("MB\""), std::string::npos) << on_disk;
+  EXPECT_NE(nearest(base::Bytes{1'000'000'000'000}).find("Use a smaller"), std::string::npos);
+  EXPECT_LT(std::chrono::steady_clock::now() - start, std::chrono::seconds(20));
 }
 
 TEST_F(TrainerTest, RefusesWhatCannotRun) {
