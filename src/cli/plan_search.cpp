@@ -253,7 +253,10 @@ namespace {
 
 void say_largest(const config::Run& run, const cluster::Cluster& cluster, std::int64_t ranks, bool json) {
   const std::optional<model::Model> largest = train::largest_model(run, cluster, ranks);
-  if (!largest) base::not_legal("{}: not even one head of one layer fits {} ranks of \"{}\"", run.name, ranks, cluster.name);
+  if (!largest) {
+    base::not_legal("{}: no model of these proportions, however small, can be dealt out to {} ranks of \"{}\" and fits them", run.name,
+                    ranks, cluster.name);
+  }
   const std::int64_t parameters = model::parameter_count(*largest);
   if (json) {
     fmt::print("{}\n", base::write_json(Json::object({{"parameters", parameters},

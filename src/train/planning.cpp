@@ -169,9 +169,11 @@ std::optional<model::Model> largest_model(const config::Run& run, const cluster:
     other.model = scaled_model(run.model, heads_at(step));
     return anything_fits(other, cluster, ranks);
   };
-  if (!fits(1)) return std::nullopt;
+  // A small model cannot be dealt out to many ranks: the first that fits need not be the smallest.
   std::int64_t low = 1;
-  std::int64_t high = 2;
+  while (low < kMostSteps && !fits(low)) low *= 2;
+  if (low >= kMostSteps) return std::nullopt;
+  std::int64_t high = 2 * low;
   while (high < kMostSteps && fits(high)) low = std::exchange(high, 2 * high);
   while (high - low > 1) {
     const std::int64_t middle = (low + high) / 2;

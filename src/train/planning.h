@@ -33,7 +33,7 @@ std::int64_t fewest_nodes(const config::Run& run, const cluster::Cluster& cluste
 // The run's model with another number of heads, layers and widths growing with them.
 model::Model scaled_model(const model::Model& model, std::int64_t heads);
 
-// The largest of these for which any strategy fits `ranks` of the cluster's devices; nullopt where the smallest does not.
+// The largest of these for which any strategy fits `ranks` of the cluster's devices; nullopt where none does.
 std::optional<model::Model> largest_model(const config::Run& run, const cluster::Cluster& cluster, std::int64_t ranks);
 
 }  // namespace plimsoll::train

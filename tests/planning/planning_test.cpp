@@ -126,6 +126,16 @@ TEST(Planning, TheLargestModelFitsAndTheNextDoesNot) {
   }
 }
 
+// One head and one layer cannot be dealt out to 32 ranks that have 8 samples; larger models can.
+TEST(Planning, TheLargestModelIsFoundWhereTheSmallestCannotBeDealtOut) {
+  config::Run run = config::parse_run(kRun, "run.json", {R"(strategy="auto")", "batch.global=8"});
+  cluster::Cluster cluster = cluster::preset("dgx-h100");
+  cluster.nodes = 4;
+  const std::optional<model::Model> largest = train::largest_model(run, cluster, 32);
+  ASSERT_TRUE(largest);
+  EXPECT_GT(model::parameter_count(*largest), model::parameter_count(run.model));
+}
+
 TEST(Planning, PinsAreKept) {
   const config::Run run = run_with(R"({"tensor": 2, "recompute": "full"})", 2);
   const planner::Problem problem = train::planning_problem(run, cluster::preset("dgx-h100"), 8);
