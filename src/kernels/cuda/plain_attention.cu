@@ -1,9 +1,8 @@
-// Attention for every mask, element type and head size up to 256: what the library's form does not take. One warp makes one
+// Attention for every mask, element type and head size up to 256: what neither the library nor tiles take. One warp makes one
 // row of a result (a query's output, a query's gradient, a key's and value's gradients) and walks over the other side in
 // order, so every sum has one order. Scores are never stored.
+#include "kernels/cuda/attention_problem.cuh"
 #include "kernels/cuda/checks.h"
-#include "kernels/cuda/dropout.cuh"
-#include "kernels/cuda/elements.cuh"
 #include "kernels/cuda/table.h"
 #include "kernels/cuda/workspace.h"
 
@@ -14,47 +13,8 @@ namespace {
 constexpr int kWarps = 4;
 constexpr int kMostDim = 256;
 
-// ops::Heads, for the device.
-struct Layout {
-  std::int64_t query, kv, dim, per_group, packed_width;
-
-  __device__ std::int64_t query_at(std::int64_t h) const { return ((h / per_group) * (per_group + 2) + h % per_group) * dim; }
-  __device__ std::int64_t key_at(std::int64_t g) const { return (g * (per_group + 2) + per_group) * dim; }
-};
-
-Layout layout_of(const ops::Heads& heads) { return {heads.query, heads.kv, heads.dim, heads.per_group(), heads.packed_width()}; }
-
-struct Problem {
-  Layout heads;
-  std::int64_t batch, length;
-  bool causal;
-  std::int64_t window;
-  const std::int32_t* segments;  // null: all one
-  DropoutSite dropout;
-  std::int64_t first_head;
-  float scale;
-  const float* lse;    // backward
-  const float* delta;  // backward: the sum of dout * out over a head, for each query
-
-  __device__ bool sees(std::int64_t b, std::int64_t i, std::int64_t j) const {
-    if (causal && j > i) return false;
-    if (window > 0 && j <= i - window) return false;
-    if (segments == nullptr) return true;
-    const std::int32_t own = segments[b * length + i];
-    return own >= 0 && own == segments[b * length + j];
-  }
-  __device__ std::int64_t stat(std::int64_t b, std::int64_t h, std::int64_t i) const { return (b * heads.query + h) * length + i; }
-  __device__ float multiplier(const DropoutKey& key, std::int64_t b, std::int64_t h, std::int64_t i, std::int64_t j) const {
-    if (dropout.samples == nullptr) return 1.0f;
-    const auto element = static_cast<std::uint64_t>(((first_head + h) * length + i) * length + j);
-    return dropout_multiplier(dropout, key, static_cast<std::uint32_t>(dropout.samples[b]), element);
-  }
-};
-
-__device__ __forceinline__ float warp_sum(float value) {
-  for (int offset = 16; offset > 0; offset /= 2) value += __shfl_xor_sync(~0u, value, offset);
-  return value;
-}
+using Layout = HeadLayout;
+using Problem = AttentionProblem;
 
 // A head's row, spread over a warp: element lane + 32 n in slot n.
 template <int kSlots>
@@ -151,15 +111,6 @@ __global__ void forward(Problem p, const T* packed, T* out, float* lse) {
 }
 
 template <typename T, int kSlots>
-__global__ void deltas(Problem p, const T* dout, const T* out, float* delta) {
-  const Place at(p, p.heads.query);
-  if (!at.inside) return;
-  const std::int64_t offset = ((at.b * p.length + at.i) * p.heads.query + at.h) * p.heads.dim;
-  const float sum = Row<kSlots>::dot(Row<kSlots>::load(dout + offset, p.heads.dim), Row<kSlots>::load(out + offset, p.heads.dim));
-  if (threadIdx.x == 0) delta[p.stat(at.b, at.h, at.i)] = sum;
-}
-
-template <typename T, int kSlots>
 __global__ void backward_query(Problem p, const T* dout, const T* packed, T* dpacked) {
   const Place at(p, p.heads.query);
   if (!at.inside) return;
@@ -220,23 +171,6 @@ __global__ void backward_key(Problem p, const T* dout, const T* packed, T* dpack
   dvalue.store(to + dim, dim, 1.0f);
 }
 
-Problem problem_of(const ops::Attention& op, const Tensor& packed, std::span<const Tensor> masks) {
-  Problem p{.heads = layout_of(op.heads),
-            .batch = packed.type.shape[0],
-            .length = packed.type.shape[1],
-            .causal = op.causal,
-            .window = op.window,
-            .segments = op.segmented ? masks[0].as<const std::int32_t>() : nullptr,
-            .dropout = {},
-            .first_head = op.first_head,
-            .scale = 1.0f / sqrtf(static_cast<float>(op.heads.dim)),
-            .lse = nullptr,
-            .delta = nullptr};
-  const std::size_t at = op.segmented ? 1 : 0;
-  if (op.rate > 0.0) p.dropout = dropout_site(op.rate, op.site, masks[at], masks[at + 1]);
-  return p;
-}
-
 unsigned grid_of(const Problem& p, std::int64_t heads) { return blocks_for(p.batch * heads * p.length, kWarps); }
 
 // use(T{}, slots) for the element type and the least number of slots that holds a head.
@@ -252,7 +186,7 @@ void with_form(base::DType dtype, std::int64_t dim, Use&& use) {
 }
 
 void attention(const Call& call, cudaStream_t stream) {
-  const Problem p = problem_of(std::get<ops::Attention>(call.op), call.inputs[0], call.inputs.subspan(1));
+  const Problem p = attention_problem(std::get<ops::Attention>(call.op), call.inputs[0], call.inputs.subspan(1));
   with_form(call.inputs[0].type.dtype, p.heads.dim, [&](auto zero, auto slots) {
     using T = decltype(zero);
     forward<T, slots.value><<<grid_of(p, p.heads.query), dim3(32, kWarps), 0, stream>>>(
@@ -268,7 +202,7 @@ std::int64_t workspace(const ops::KernelQuery& query) {
 }
 
 void attention_grad(const Call& call, cudaStream_t stream) {
-  Problem p = problem_of(std::get<ops::AttentionGrad>(call.op).forward, call.inputs[1], call.inputs.subspan(4));
+  Problem p = attention_problem(std::get<ops::AttentionGrad>(call.op).forward, call.inputs[1], call.inputs.subspan(4));
   Workspace pieces(call.workspace);
   auto* delta = pieces.take<float>(call.inputs[3].type.shape.elements());
   p.lse = call.inputs[3].as<const float>();
@@ -279,7 +213,7 @@ void attention_grad(const Call& call, cudaStream_t stream) {
     const auto* dout = call.inputs[0].as<const T>();
     const auto* packed = call.inputs[1].as<const T>();
     auto* dpacked = call.outputs[0].as<T>();
-    deltas<T, slots.value><<<grid_of(p, p.heads.query), block, 0, stream>>>(p, dout, call.inputs[2].as<const T>(), delta);
+    launch_attention_deltas(p, dout, call.inputs[2].as<const T>(), delta, stream);
     backward_query<T, slots.value><<<grid_of(p, p.heads.query), block, 0, stream>>>(p, dout, packed, dpacked);
     backward_key<T, slots.value><<<grid_of(p, p.heads.kv), block, 0, stream>>>(p, dout, packed, dpacked);
   });

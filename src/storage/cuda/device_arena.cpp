@@ -18,10 +18,11 @@ DeviceArena::DeviceArena(base::Bytes size) : size_(size) {
   if (taken != cudaSuccess) {
     cudaGetLastError();  // it would show up again at the next launch
     base::bad_input(
-        "the plan needs {} of device memory, and the GPU did not give it ({}): {} of its {} are free, other processes hold the rest; end "
+        "the plan needs {} of device memory, and the GPU did not give it ({}): {} of its {} are free, other processes hold {}; end "
         "them (nvidia-smi lists them), choose another GPU with CUDA_VISIBLE_DEVICES, or use a smaller \"batch.micro\"",
         base::to_string(size), cudaGetErrorString(taken), base::to_string(base::Bytes{static_cast<std::int64_t>(free)}),
-        base::to_string(base::Bytes{static_cast<std::int64_t>(total)}));
+        base::to_string(base::Bytes{static_cast<std::int64_t>(total)}),
+        base::to_string(base::Bytes{static_cast<std::int64_t>(total - free)}));
   }
   memory_ = static_cast<std::byte*>(memory);
   cudaMemset(memory_, 0, wanted);
