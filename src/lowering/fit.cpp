@@ -8,6 +8,7 @@
 #include "lowering/block_chain.h"
 #include "lowering/rank_graph.h"
 #include "lowering/split_tensor.h"
+#include "lowering/tiers.h"
 #include "plan/waterline.h"
 
 namespace plimsoll::lowering {
@@ -206,6 +207,21 @@ Bytes most_activations(const plan::Plan& plan) {
   Bytes most{0};
   for (const plan::RankClass& rank_class : plan.classes) most = std::max(most, most_activations(rank_class));
   return most;
+}
+
+plan::Plan fit_update(const LoweringInputs& inputs, std::int64_t folded,
+                      const std::function<plan::Plan(const LoweringInputs&)>& lower_with) {
+  plan::Plan plan = lower_with(inputs);
+  const bool waits = host_update(inputs) == HostUpdate::under_forward;
+  if (!waits || inputs.strategy.carry_update != strategy::CarryUpdate::automatic || inputs.host_limit.count == 0) return plan;
+  const Bytes host = plan::arena_of_all(plan, plan::Tier::host) * folded;
+  if (host <= inputs.host_limit) return plan;
+  LoweringInputs leaner = inputs;
+  leaner.strategy.carry_update = strategy::CarryUpdate::never;
+  plan = lower_with(leaner);
+  plan.notes.push_back(fmt::format("under the next forward pass it would need {} of the host's memory, and there is {}",
+                                   base::to_string(host), base::to_string(inputs.host_limit)));
+  return plan;
 }
 
 plan::Plan fit_recompute(const LoweringInputs& inputs, const LowerWith& lower_with) {

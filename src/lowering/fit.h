@@ -14,6 +14,11 @@ using LowerWith = std::function<plan::Plan(const RecomputeOrder&)>;
 // not_legal, with the least that was found, when the limit cannot be kept.
 plan::Plan fit_recompute(const LoweringInputs& inputs, const LowerWith& lower_with);
 
+// What `lower_with` makes of the inputs; where updates may wait for the next step but the host's memory has no room for what waits, what it
+// makes without. `folded`: ranks that a rank of the plan stands for.
+plan::Plan fit_update(const LoweringInputs& inputs, std::int64_t folded,
+                      const std::function<plan::Plan(const LoweringInputs&)>& lower_with);
+
 // The most bytes of activations alive at once in a training step, on the rank that has most.
 base::Bytes most_activations(const plan::Plan& plan);
 

@@ -354,18 +354,9 @@ plan::Plan lower_as(const LoweringInputs& inputs, const RecomputeOrder& again) {
 }  // namespace
 
 plan::Plan lower(const LoweringInputs& inputs) {
-  plan::Plan plan = fit_recompute(inputs, [&](const RecomputeOrder& again) { return lower_as(inputs, again); });
-  const Bytes host = plan::arena_of_all(plan, plan::Tier::host);
-  const bool carries = plan::find_program(plan.classes.front(), kFlush) != nullptr;
-  if (!carries || inputs.strategy.carry_update != strategy::CarryUpdate::automatic || inputs.host_limit.count == 0 ||
-      host <= inputs.host_limit)
-    return plan;
-  LoweringInputs leaner = inputs;
-  leaner.strategy.carry_update = strategy::CarryUpdate::never;
-  plan = fit_recompute(leaner, [&](const RecomputeOrder& again) { return lower_as(leaner, again); });
-  plan.notes.push_back(fmt::format("under the next forward pass it would need {} of the host's memory, and there is {}",
-                                   base::to_string(host), base::to_string(inputs.host_limit)));
-  return plan;
+  return fit_update(inputs, 1, [](const LoweringInputs& fitted) {
+    return fit_recompute(fitted, [&](const RecomputeOrder& again) { return lower_as(fitted, again); });
+  });
 }
 
 }  // namespace plimsoll::lowering

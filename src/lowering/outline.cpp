@@ -395,7 +395,9 @@ class Outlining {
 }  // namespace
 
 plan::Plan outline(const LoweringInputs& inputs) {
-  return fit_recompute(inputs, [&](const RecomputeOrder& again) { return Outlining(inputs, again).run(); });
+  return fit_update(inputs, inputs.strategy.tensor, [](const LoweringInputs& fitted) {
+    return fit_recompute(fitted, [&](const RecomputeOrder& again) { return Outlining(fitted, again).run(); });
+  });
 }
 
 }  // namespace plimsoll::lowering

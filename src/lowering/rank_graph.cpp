@@ -25,7 +25,7 @@ constexpr std::int32_t kItemsBeforeSettling = 2;
 }  // namespace
 
 RankGraphs::RankGraphs(const LoweringInputs& inputs, const RecomputeOrder& again) : inputs_(inputs), again_(again) {
-  update_ = host_update(inputs.programs.front().graph, inputs.strategy, inputs.host_beside);
+  update_ = host_update(inputs);
   lay_mesh();
   lay_pipe();
 }

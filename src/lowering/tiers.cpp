@@ -42,22 +42,43 @@ base::Bytes bytes_of(const plan::RankClass& rank_class, const Counts& counts) {
 // A gradient between two steps.
 bool waits(const plan::Buffer& buffer) { return buffer.persistent() && buffer.name.ends_with(kPendingSuffix); }
 
+// Gradients that wait must be out when the step ends, and otherwise leave beside the update. What that may cost is the link's time beyond
+// the backward pass of the last micro-batch, what it gains the forward pass of the first: it pays where the link takes less than both.
+// Ranks that split layers have less of either.
+bool leave_in_time(const LoweringInputs& inputs) {
+  const graph::Graph& graph = inputs.programs.front().graph;
+  const strategy::Strategy& strategy = inputs.strategy;
+  if (strategy.offload.gradients.anything()) return true;  // they go out anyway
+  double bytes = 0.0;
+  for (const graph::Parameter& parameter : graph.parameters)
+    bytes += parameter.gradient.valid() ? static_cast<double>(graph.values[parameter.gradient].type.bytes()) : 0.0;
+  if (strategy.zero > 0) bytes /= static_cast<double>(strategy.shards());
+  double operations = 0.0;
+  for (const graph::Node& node : graph.nodes) {
+    if (!graph::runs_per_micro_batch(node.phase)) continue;
+    operations += ops::definition_of(node.op).work(node.op, graph.types(node.inputs), graph.types(node.outputs)).flops;
+  }
+  return bytes < inputs.link * operations;
+}
+
 bool has_update(const graph::Graph& graph) {
   return std::any_of(graph.nodes.begin(), graph.nodes.end(), [](const graph::Node& node) { return node.phase == graph::Phase::update; });
 }
 
 }  // namespace
 
-HostUpdate host_update(const graph::Graph& graph, const strategy::Strategy& strategy, bool host_beside) {
-  using strategy::CarryUpdate;
+HostUpdate host_update(const LoweringInputs& inputs) {
+  const graph::Graph& graph = inputs.programs.front().graph;
+  const strategy::Strategy& strategy = inputs.strategy;
   if (!strategy.offload.optimizer.anything() || !has_update(graph)) return HostUpdate::none;
   if (graph.pending.valid()) return HostUpdate::late;
   if (!strategy::synchronous(strategy)) return HostUpdate::behind;
-  if (strategy.carry_update == CarryUpdate::always) return HostUpdate::under_forward;
+  if (strategy.carry_update == strategy::CarryUpdate::always) return HostUpdate::under_forward;
   if (!needs_verdict(graph)) return HostUpdate::under_backward;
+  if (strategy.carry_update == strategy::CarryUpdate::never) return HostUpdate::behind;
   // A drive would take the gradients too; a processor that is device and host at once has nothing to do beside the update.
-  const bool pays = host_beside && strategy.offload.optimizer.disk == 0.0 && !strategy::gathers_parts(strategy);
-  return pays && strategy.carry_update == CarryUpdate::automatic ? HostUpdate::under_forward : HostUpdate::behind;
+  const bool can = inputs.host_beside && strategy.offload.optimizer.disk == 0.0 && !strategy::gathers_parts(strategy);
+  return can && leave_in_time(inputs) ? HostUpdate::under_forward : HostUpdate::behind;
 }
 
 graph::Graph to_slower_tiers(graph::Graph graph, const strategy::Strategy& strategy, const RecomputeOrder& again, const ToTiers& to) {

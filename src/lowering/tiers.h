@@ -7,6 +7,7 @@
 #include <vector>
 
 #include "graph/graph.h"
+#include "lowering/lower.h"
 #include "lowering/procedures.h"
 #include "lowering/recompute.h"
 #include "lowering/streams.h"
@@ -23,13 +24,13 @@ enum class HostUpdate {
   late,            // a step late, while the device computes the next gradients
 };
 
-// Of a program's graph; a decision for all ranks. `host_beside`: the host is another processor than the device.
-HostUpdate host_update(const graph::Graph& graph, const strategy::Strategy& strategy, bool host_beside);
+// Of the first program; a decision for all ranks.
+HostUpdate host_update(const LoweringInputs& inputs);
 
 struct ToTiers {
   std::int32_t micro_batches = 1;
   HostUpdate update = HostUpdate::none;
-  bool host_beside = false;
+  bool host_beside = false;          // the host is another processor than the device
   bool waiting_update_only = false;  // of HostUpdate::under_forward: what makes the update that waits, and nothing else
 };
 

@@ -97,6 +97,8 @@ SessionOptions described_session(const config::Run& run, const cluster::Cluster&
     session.backend = &described_backend();
     session.threads = 1;
   }
+  const std::int64_t nodes = (run.strategy.ranks() + cluster.devices_per_node - 1) / cluster.devices_per_node;
+  session.host_limit = cluster.host.memory * nodes;
   if (session.device_limit.count > 0) {
     const Bytes room = cluster.device.memory - cluster.device.reserve;
     // Ranks of a processor share its memory; a limit is each rank's own.

@@ -63,6 +63,42 @@ TEST(Forecast, SaysWhatDoesNotFit) {
   EXPECT_THAT(forecast(limited, cluster::preset("dgx-h100")).reason, HasSubstr("1.00 MiB"));
 }
 
+// Updates that clipping holds back run under the next forward pass where the host's memory has room for the gradients that wait; then the
+// step is shorter. From a plan and from an outline.
+TEST(Forecast, UpdatesWaitForTheNextForwardPassWhereThereIsRoom) {
+  config::Run run = run_of(R"({"data": 2, "tensor": 2, "zero": 1, "recompute": "full", "offload": {"optimizer": "host"}})",
+                           R"({"family": "gpt2", "layers": 8, "width": 512, "heads": 8, "context": 1024, "vocab": 512})", 32);
+  run.batch.micro = 16;
+  run.batch.sequence = 1024;
+  run.optimizer.clip = 1.0;
+  cluster::Cluster cluster = cluster::preset("hgx-h200");
+  cluster.host.bandwidth = 20e9;  // a host of which much is to be hidden
+  const auto host = [](const Forecast& forecast, std::int64_t folded) {
+    return plan::arena_of_all(forecast.plan, plan::Tier::host).count * folded;
+  };
+  for (const bool outline : {false, true}) {
+    const std::int64_t folded = outline ? 2 : 1;
+    run.strategy.carry_update = strategy::CarryUpdate::never;
+    cluster.host.memory = base::Bytes{1ll << 40};
+    const Forecast behind = forecast(run, cluster, {.outline = outline});
+    run.strategy.carry_update = strategy::CarryUpdate::automatic;
+    const Forecast under = forecast(run, cluster, {.outline = outline});
+    EXPECT_LT(under.step_seconds, 0.98 * behind.step_seconds);
+    EXPECT_GT(host(under, folded), host(behind, folded));
+    cluster.host.memory = base::Bytes{host(under, folded)};
+    EXPECT_EQ(forecast(run, cluster, {.outline = outline}).step_seconds, under.step_seconds);
+    cluster.host.memory = base::Bytes{host(under, folded) - 1};
+    EXPECT_EQ(forecast(run, cluster, {.outline = outline}).step_seconds, behind.step_seconds);
+    // Of so few tokens a link cannot take the gradients in time.
+    config::Run short_run = run;
+    short_run.batch.sequence = 16;
+    cluster.host.memory = base::Bytes{1ll << 40};
+    const Forecast beside = forecast(short_run, cluster, {.outline = outline});
+    short_run.strategy.carry_update = strategy::CarryUpdate::never;
+    EXPECT_EQ(forecast(short_run, cluster, {.outline = outline}).step_seconds, beside.step_seconds);
+  }
+}
+
 TEST(Forecast, RefusesWhatCannotBe) {
   const cluster::Cluster cluster = cluster::preset("dgx-h100");
   EXPECT_THAT(failure_of([&] { forecast(run_of(R"({"data": 16})", kSmall, 16), cluster); }), HasSubstr("3: the strategy has 16 ranks"));
