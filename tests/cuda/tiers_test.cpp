@@ -70,6 +70,9 @@ TEST_P(TiersOfAGpu, HaveTheBitsOfTheDeviceAlone) {
     EXPECT_EQ(outcome.disk_arena > 0, offload.optimizer.disk > 0.0);
     moved.strategy.recompute = strategy::Recompute::full;
     expect_same_bits(train(task(), moved), alone);
+    if (!offload.optimizer.anything()) continue;
+    moved.strategy.carry_update = strategy::CarryUpdate::always;
+    expect_same_bits(train(task(), moved), alone);
   }
 }
 
