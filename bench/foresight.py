@@ -2,7 +2,7 @@
 """Predicted against measured step times on this machine's processor, or on its GPU.
 
 Calibrates, then for each configuration simulates a step (`plimsoll simulate --cluster`) and trains a few dozen (`plimsoll train`), and
-compares the two. The table goes to bench/results/foresight.md.
+compares the two. The table goes to bench/results/foresight.md, that of a GPU to foresight_gpu.md.
 
 Who shares the machine slows it down by a fifth for seconds at a time, and a forecast is of a step that nobody disturbs. So all
 configurations are run in rounds, one after the other, and what counts of each is the round with the lowest median; the repeat spread is how
@@ -126,8 +126,9 @@ def main():
     parser.add_argument("--busy", action="store_true", help="compare processor time of ranks with one thread")
     parser.add_argument("--device", choices=["cpu", "cuda"], default="cpu")
     parser.add_argument("--calibration", help="a cluster file made by `plimsoll calibrate --out`, or a preset; else it is made now")
-    parser.add_argument("--out", default=str(ROOT / "bench/results/foresight.md"))
+    parser.add_argument("--out", help="bench/results/foresight.md, or foresight_gpu.md for a GPU")
     options = parser.parse_args()
+    options.out = options.out or ROOT / "bench/results" / ("foresight.md" if options.device == "cpu" else "foresight_gpu.md")
     cases = CASES if options.device == "cpu" else GPU_CASES
     if options.busy:
         # What one rank computes is a step where ranks do not wait for each other, nor for a disk.
