@@ -130,7 +130,8 @@ std::vector<Field> optimizer_fields() {
       number_field(
           "fp8.history", PLIMSOLL_AT(amax_history), count_from(0, 1024),
           "fp8: micro-batches whose largest values scale the next one (delayed scaling); 0 = each tensor's own (current scaling)."),
-      number_field("loss_scale.initial", PLIMSOLL_AT(loss_scale.initial), above(0.0), "fp16: what the loss is multiplied by at first."),
+      number_field("loss_scale.initial", PLIMSOLL_AT(loss_scale.initial), {.min = 0.0, .max = 1e38, .above_min = true},
+                   "fp16: what the loss is multiplied by at first."),
       number_field("loss_scale.window", PLIMSOLL_AT(loss_scale.window), count_from(0, kMostSteps),
                    "fp16: steps without overflow after which the scale doubles; 0 keeps it fixed."),
       number_field("loss_scale.min", PLIMSOLL_AT(loss_scale.minimum), above(0.0), "fp16: the scale never falls below this."),

@@ -357,6 +357,8 @@ class DataSplit {
     if (side.valid() && any) side = merge(side, over_shards(CollectiveKind::all_gather, 1, false), true, Phase::norm);
     square(false);
     for (const Node& node : norm_) {
+      // The first of them reads what came before, whatever it does: it may be that nothing is squared but what tensor ranks share.
+      if (!node.inputs.empty() && !side_chain_.contains(node.inputs[0].index)) map_[node.inputs[0].index] = main;
       for (ValueId id : node.outputs) map_[id.index] = side_chain_.contains(id.index) ? side : main;
     }
     for (const Node& node : norm_) {

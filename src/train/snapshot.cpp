@@ -91,6 +91,12 @@ struct Copies {
   std::int64_t place = 0;
 };
 
+bool holds(const plan::RankClass& rank_class, const std::string& buffer) {
+  return std::any_of(rank_class.buffers.begin(), rank_class.buffers.end(), [&](const plan::Buffer& known) {
+    return known.persistent() && (known.name == buffer || known.name == tile_buffer(buffer, 0));
+  });
+}
+
 Copies copies_of(const Session& session, const HeldPiece& piece) {
   const plan::Mesh& mesh = session.plan().mesh;
   const ops::Part part = session.buffers().part(piece.buffer);
@@ -100,11 +106,21 @@ Copies copies_of(const Session& session, const HeldPiece& piece) {
     copies.members *= members;
   };
   const auto over_axis = [&](ops::Axis axis) { spread_over(mesh.extent(axis, session.rank()), mesh.place(axis, session.rank())); };
+  // A tensor rank that neither computes with a weight nor trains it does not hold it.
+  const auto over_holders = [&](ops::Axis axis) {
+    std::int64_t members = 0;
+    std::int64_t place = 0;
+    for (const std::int32_t rank : mesh.group(axis, session.rank())) {
+      if (rank == session.rank()) place = members;
+      if (holds(plan::class_of(session.plan(), rank), piece.buffer)) ++members;
+    }
+    spread_over(members, place);
+  };
   over_axis(part.shard == 0 ? ops::Axis::data : ops::Axis::data_outer);
   if (part.dim < 0) {
-    over_axis(ops::Axis::tensor);
+    over_holders(ops::Axis::tensor);
   } else if (ops::is_tail(part, piece.begin / base::size_of(piece.whole.dtype))) {
-    over_axis(ops::Axis::tensor_inner);
+    over_holders(ops::Axis::tensor_inner);
   }
   return copies;
 }
@@ -114,11 +130,7 @@ Copies copies_of(const Session& session, const HeldPiece& piece) {
 // Classes are in the order of their first ranks.
 std::int32_t first_holder(const Session& session, const std::string& buffer) {
   for (const plan::RankClass& rank_class : session.plan().classes) {
-    const auto& buffers = rank_class.buffers;
-    const bool holds = std::any_of(buffers.begin(), buffers.end(), [&](const plan::Buffer& known) {
-      return known.persistent() && (known.name == buffer || known.name == tile_buffer(buffer, 0));
-    });
-    if (holds) return rank_class.ranks.front();
+    if (holds(rank_class, buffer)) return rank_class.ranks.front();
   }
   PLIMSOLL_CHECK(false, "no rank has {}", buffer);
 }

@@ -1,9 +1,11 @@
 #include "train/trainer.h"
 
 #include <algorithm>
+#include <cmath>
 #include <numeric>
 #include <optional>
 
+#include "base/error.h"
 #include "collectives/agree.h"
 #include "data/batch_share.h"
 #include "storage/disk/block_store.h"
@@ -31,6 +33,8 @@ Session make_session(const config::Run& run, const TrainContext& context) {
     storage::disk::check_folder(context.file_system, run.limits.disk_path, disk);
   return Session(std::move(options));
 }
+
+constexpr std::int64_t kMostNotFinite = 10;  // steps in a row
 
 // Ranks read their own copies of the data: all must hold the same, or they train on different samples.
 void agree_on_data(Session& session, const data::BatchReader& reader, const config::Run& run) {
@@ -74,8 +78,28 @@ struct Trainer::State {
     return done;
   }
 
+  // Where there is a verdict, a step whose gradient is not finite changes nothing, and a few in a row are one bad batch or another; more
+  // are weights that will not recover. Where there is none, the update has spoilt them. fp16 finds its scale by such steps.
+  void require_finite(const observe::StepDone& step, std::int64_t saved) {
+    const bool finds_scale = run.precision == model::Precision::fp16 && step.skipped && std::isfinite(step.loss) &&
+                             step.loss_scale > static_cast<double>(run.loss_scale.minimum);
+    if (std::isfinite(step.loss) && (std::isfinite(step.grad_norm) || finds_scale)) {
+      not_finite = 0;
+      return;
+    }
+    if (++not_finite < kMostNotFinite && step.skipped) return;
+    const std::string past =
+        step.skipped ? fmt::format("the {} steps up to it changed nothing", not_finite) : "its update has spoilt the weights";
+    const std::string kept = saved == 0 ? "nothing was saved" : fmt::format("the run can go on from the checkpoint of step {}", saved);
+    throw base::Error(base::ErrorKind::other,
+                      fmt::format("step {}: found a loss of {} and a gradient norm of {}, expected finite ones; {}, and {}; try a smaller "
+                                  "\"optimizer.lr\", \"optimizer.clip\", or f32",
+                                  step.step, step.loss, step.grad_norm, past, kept));
+  }
+
   config::Run run;
   TrainContext context;
+  std::int64_t not_finite = 0;  // steps in a row
   std::shared_ptr<const data::BatchReader> train_reader;
   std::optional<Evaluator> evaluator;
   Session session;
@@ -145,10 +169,12 @@ void Trainer::run(const Hooks& hooks) {
     const bool evaluates = state.evaluator && run.eval.every > 0 && (last || done.step % run.eval.every == 0);
     if (evaluates) done.evaluation = state.evaluator->run(state.session, state.context.clock);
     for (const observe::StepDone& step : steps) state.context.observer.on(step);
+    for (const observe::StepDone& step : steps) state.require_finite(step, saved);
     stopping = stop_wanted();
     if (stopping) break;
     if (hooks.poll) hooks.poll(*this);
-    if (run.checkpoint.every > 0 && done.step % run.checkpoint.every == 0 && !last) {
+    // What may be spoilt is not worth the place of an older one.
+    if (run.checkpoint.every > 0 && done.step % run.checkpoint.every == 0 && !last && state.not_finite == 0) {
       hooks.save(*this);
       saved = done.step;
     }

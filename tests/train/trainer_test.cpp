@@ -97,6 +97,24 @@ TEST_F(TrainerTest, StopsWhenAskedAndSaves) {
   EXPECT_EQ(saves, 0);
 }
 
+// With a verdict, ten steps that change nothing; without one, at once. Nothing is saved meanwhile.
+TEST_F(TrainerTest, StopsWhereNothingIsFiniteAnyMore) {
+  for (const auto& [clip, steps] : {std::pair{"1", 11}, {"0", 2}}) {
+    recorder_.events.clear();
+    Trainer trainer(run({"optimizer.lr=1e30", fmt::format("optimizer.clip={}", clip), "steps=40", "checkpoint.every=2"}), context());
+    int saves = 0;
+    try {
+      trainer.run({.save = [&](Trainer&) { ++saves; }});
+      FAIL() << "expected a stop";
+    } catch (const base::Error& error) {
+      EXPECT_EQ(error.kind(), base::ErrorKind::other);
+      EXPECT_NE(std::string(error.what()).find("nan"), std::string::npos) << error.what();
+    }
+    EXPECT_EQ(recorder_.all<observe::StepDone>().size(), static_cast<std::size_t>(steps));
+    EXPECT_EQ(saves, 0);
+  }
+}
+
 TEST_F(TrainerTest, RefusesBadDataBeforeAnyWork) {
   write("empty.txt", "");
   write("short.txt", "abc");

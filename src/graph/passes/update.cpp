@@ -93,7 +93,7 @@ void append_update(Graph& graph, const model::Training& training) {
     scalars = graph.add_node(ops::SquaredNorm{}, {scalars, parameter->gradient}, graph.values[parameter->weight].block, Phase::norm,
                              "scalars.norm")[0];
   }
-  scalars = graph.add_node(ops::PrepareUpdate{.clip = optimizer.clip, .check_finite = scales}, {scalars}, step, Phase::verdict,
+  scalars = graph.add_node(ops::PrepareUpdate{.clip = optimizer.clip, .check_finite = scales || optimizer.clip > 0.0}, {scalars}, step, Phase::verdict,
                            "scalars.verdict")[0];
   if (training.delayed) {
     graph.pending = graph.add_value({.name = "scalars.pending",
