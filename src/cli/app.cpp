@@ -1,5 +1,7 @@
 #include "cli/app.h"
 
+#include <cmath>
+#include <limits>
 #include <map>
 
 #include <fmt/format.h>
@@ -12,6 +14,17 @@
 namespace plimsoll::cli {
 
 namespace {
+
+// Unlike CLI::Range it refuses "nan", and names no bound that nobody meant.
+CLI::Validator number(double min, double max = std::numeric_limits<double>::infinity()) {
+  const std::string wanted = std::isinf(max) ? fmt::format("a number >= {}", min) : fmt::format("a number from {} to {}", min, max);
+  return {[=](std::string& text) {
+            double value = 0.0;
+            const bool good = CLI::detail::lexical_cast(text, value) && std::isfinite(value) && value >= min && value <= max;
+            return good ? std::string() : fmt::format("found {}, expected {}", text, wanted);
+          },
+          "NUMBER"};
+}
 
 void add_set(CLI::App& command, RunOptions& options) {
   command.add_option("--set", options.overrides, "override a setting of the run file: a.b=c (repeatable)")->type_name("KEY=VALUE");
@@ -76,17 +89,14 @@ void add_plan(CLI::App& app) {
                    "would choose")
       ->check(CLI::IsMember({"plimsoll", "brute", "pipedream", "2bw", "piper", "flexflow", "alpa-inter"}))
       ->capture_default_str();
-  command->add_option("--time-limit", options->time_limit, "seconds that the search may take")
-      ->check(CLI::PositiveNumber)
-      ->capture_default_str();
+  command->add_option("--time-limit", options->time_limit, "seconds that the search may take")->check(number(0.0))->capture_default_str();
   command->add_flag("--largest", options->largest, "say how large a model of the run's proportions the cluster can train");
   command->add_flag("--smallest", options->smallest, "say how many nodes of the cluster the model needs");
-  command->add_option("--tokens", options->tokens, "say what a training on so many tokens takes: days, energy, money")
-      ->check(CLI::PositiveNumber);
-  command->add_option("--price", options->price, "of a device for an hour; the cluster's unless given")->check(CLI::PositiveNumber);
-  command->add_option("--co2", options->co2, "kilograms for a kWh")->check(CLI::NonNegativeNumber)->capture_default_str();
+  command->add_option("--tokens", options->tokens, "say what a training on so many tokens takes: days, energy, money")->check(number(1.0));
+  command->add_option("--price", options->price, "of a device for an hour; the cluster's unless given")->check(number(0.0));
+  command->add_option("--co2", options->co2, "kilograms for a kWh")->check(number(0.0))->capture_default_str();
   command->add_option("--mtbf", options->mtbf, "hours between failures of a device: how often to save, and what is left")
-      ->check(CLI::PositiveNumber);
+      ->check(number(1e-6));
   command->callback([options] { plan_command(*options); });
 }
 
@@ -104,8 +114,7 @@ void add_simulate(CLI::App& app) {
       ->capture_default_str();
   command->add_option("--trace", options->trace, "write the step as a Chrome trace to this file")->type_name("FILE");
   command->add_option("--html", options->html, "write the step as one page for a browser to this file")->type_name("FILE");
-  command->add_option("--jitter", options->jitter, "standard deviation of computing times, as a share of them")
-      ->check(CLI::Range(0.0, 1.0));
+  command->add_option("--jitter", options->jitter, "standard deviation of computing times, as a share of them")->check(number(0.0, 1.0));
   command->add_option("--slow", options->slow, "a rank that takes longer: 3:1.5 (repeatable)")->type_name("RANK:FACTOR");
   command->add_option("--seed", options->seed, "of the jitter")->capture_default_str();
   command->callback([options] { simulate_command(*options); });
@@ -152,13 +161,13 @@ void add_generate(CLI::App& app) {
       ->delimiter(',');
   command->add_option("--tokens", options->tokens, "how many tokens to make")->check(CLI::Range(1, 1'000'000))->capture_default_str();
   command->add_option("--temperature", options->temperature, "0: the likeliest token always")
-      ->check(CLI::Range(0.0, 100.0))
+      ->check(number(0.0, 100.0))
       ->capture_default_str();
   command->add_option("--top-k", options->top_k, "draw from the k likeliest only; 0: all")
       ->check(CLI::NonNegativeNumber)
       ->capture_default_str();
   command->add_option("--top-p", options->top_p, "draw from the likeliest that make up this share")
-      ->check(CLI::Range(0.0, 1.0))
+      ->check(number(0.0, 1.0))
       ->capture_default_str();
   command->add_option("--seed", options->seed, "of the draws; the run's own unless given")->check(CLI::NonNegativeNumber);
   command->add_flag("--ignore-end", options->ignore_end, "go on behind the token that ends a text");

@@ -19,15 +19,19 @@ void eval_command(const RunOptions& options) {
   if (run.data.valid.empty()) base::bad_input("{}: found no \"data.valid\"; expected the text or token file to evaluate on", run.name);
   const observe::SystemClock clock;
   const train::StoredModel stored = train::StoredModel::open(file_system, {.run_file = options.file}, run);
+  say_passed_over(stored.passed_over());
   train::Session session(train::session_options(run, {.train = false, .evaluate = true, .draw_parameters = false}));
   say_absent(stored.origin(), train::load_weights(stored, session));
   const train::Evaluator evaluator(file_system, run);
   const observe::Evaluation evaluation = evaluator.run(session, clock);
   if (options.json) {
-    fmt::print("{}\n", base::write_json(base::Json::object(
-                           {{"loss", evaluation.loss}, {"perplexity", std::exp(evaluation.loss)}, {"tokens", evaluation.tokens}})));
+    fmt::print("{}\n", base::write_json(base::Json::object({{"loss", evaluation.loss},
+                                                            {"perplexity", std::exp(evaluation.loss)},
+                                                            {"tokens", evaluation.tokens},
+                                                            {"model", stored.origin()}})));
   } else {
-    fmt::print("loss {:.4f}  perplexity {:.3f}  over {} tokens\n", evaluation.loss, std::exp(evaluation.loss), evaluation.tokens);
+    fmt::print("loss {:.4f}  perplexity {:.3f}  over {} tokens, of {}\n", evaluation.loss, std::exp(evaluation.loss), evaluation.tokens,
+               stored.origin());
   }
 }
 

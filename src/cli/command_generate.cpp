@@ -131,6 +131,7 @@ void generate_command(const GenerateOptions& options) {
   formats::check_ids(*formats::tokens_in_memory("--prompt", prompt), 0, prompt, run.model.vocab);
 
   const train::StoredModel stored = train::StoredModel::open(file_system, source.place, run);
+  say_passed_over(stored.passed_over());
   const std::int64_t context = context_of(run);
   const train::Decoding decoding{.slots = std::min(context, prompt_tokens + options.tokens),
                                  .prompt_rows = std::clamp<std::int64_t>(prompt_tokens - 1, 1, std::min(context, kMostPromptRows))};

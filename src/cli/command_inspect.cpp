@@ -24,6 +24,12 @@ void inspect_plan(io::FileSystem& file_system, const InspectOptions& options) {
   const plan::Plan plan = read_plan(file_system, options.path);
   if (!options.other.empty()) {
     const std::vector<std::string> lines = plan::diff(plan, read_plan(file_system, options.other));
+    if (options.json) {
+      base::Json differences = base::Json::array();
+      for (const std::string& line : lines) differences.push(line);
+      fmt::print("{}\n", base::write_json(base::Json::object({{"differences", std::move(differences)}}), base::JsonLayout::pretty));
+      return;
+    }
     for (const std::string& line : lines) fmt::print("{}\n", line);
     if (lines.empty()) fmt::print("the plans are equal\n");
     return;
@@ -50,7 +56,10 @@ void inspect_command(const InspectOptions& options) {
   const auto status = file_system.status(options.path);
   if (!status)
     base::bad_input("{}: there is nothing of that name; expected a plan, a checkpoint, a model, a token file or a tokenizer", options.path);
-  if (status->kind == io::EntryKind::directory) return inspect_folder(file_system, options);
+  const bool folder = status->kind == io::EntryKind::directory;
+  if (!options.other.empty() && (folder || !starts_like_json(file_system, options.path)))
+    base::bad_input("--diff compares two plans, and {} is none; expected a file that `plimsoll plan --out` wrote", options.path);
+  if (folder) return inspect_folder(file_system, options);
   if (looks_like_safetensors(file_system, options.path)) return inspect_safetensors(file_system, options);
   if (looks_like_tokenizer(file_system, options.path)) return inspect_tokenizer(file_system, options);
   if (starts_like_json(file_system, options.path)) return inspect_plan(file_system, options);

@@ -72,6 +72,11 @@ void plan_command(const PlanOptions& options) {
   const config::Run run = read_run(file_system, run_options);
   if (!options.schedules.empty()) return plan_schedules(file_system, run, options);
   if (!options.cluster.empty() || run.strategy_auto) return plan_search(file_system, run, options);
+  if (options.largest || options.smallest || options.tokens > 0.0 || options.planner != "plimsoll") {
+    base::bad_input(
+        "{}: --largest, --smallest, --tokens and --planner are questions about a cluster; give --cluster NAME (this: this machine)",
+        run.name);
+  }
   const train::SessionOptions session =
       train::session_options(run, {.train = true, .evaluate = !run.data.valid.empty(), .schedule = train::schedule_of(file_system, run)});
   const plan::Plan plan = train::plan_session(session);

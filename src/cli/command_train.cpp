@@ -108,6 +108,7 @@ void continue_metrics(io::FileSystem& file_system, const std::string& path, std:
 void say_where_it_starts(const train::Resumed& resumed) {
   for (const std::string& problem : resumed.problems) fmt::print("passed over: {}\n", problem);
   if (resumed.from) fmt::print("resuming after step {} from {}, the newest valid checkpoint\n\n", resumed.steps_done, *resumed.from);
+  if (!resumed.other_data.empty()) fmt::print("its data were {}; the run goes on with others\n\n", resumed.other_data);
 }
 
 // What one rank does. The first rank speaks and writes for all; every rank holds, trains and saves its own part.

@@ -71,6 +71,10 @@ Source read_source(io::FileSystem& file_system, const RunOptions& options) {
   return {place, std::move(run)};
 }
 
+void say_passed_over(const std::vector<std::string>& problems) {
+  for (const std::string& problem : problems) fmt::print(stderr, "passed over: {}\n", problem);
+}
+
 void say_absent(const std::string& folder, const std::vector<std::string>& parameters) {
   for (const std::string& name : parameters) fmt::print(stderr, "{} has no {}; it starts from random values\n", folder, name);
 }

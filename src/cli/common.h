@@ -23,6 +23,8 @@ struct Source {
 Source read_source(io::FileSystem& file_system, const RunOptions& options);
 
 // Says on the error stream which parameters a model folder lacks and how they start.
+// Newer checkpoints that were not taken.
+void say_passed_over(const std::vector<std::string>& problems);
 void say_absent(const std::string& folder, const std::vector<std::string>& parameters);
 
 }  // namespace plimsoll::cli

@@ -103,8 +103,14 @@ std::optional<TokenFormat> recognise_token_file(io::FileSystem& file_system, con
   if (magic == kGpt2Magic) return TokenFormat::llmc_gpt2;
   if (magic == kLlama3Magic) return TokenFormat::llmc_llama3;
   refuse_other_llmc_files(magic, path);
-  if (path.extension() == ".bin") return TokenFormat::headerless;
-  return std::nullopt;
+  if (path.extension() != ".bin") return std::nullopt;
+  if (const io::Path index = io::Path(path).replace_extension(".idx"); file_system.status(index)) {
+    base::bad_input(
+        "'{}' stands beside '{}' and is no Megatron index: it does not begin with MMIDIDX; mend it, or move it away if the tokens have "
+        "none",
+        index.string(), path.string());
+  }
+  return TokenFormat::headerless;
 }
 
 io::Path unfinished_mark(const io::Path& path) {

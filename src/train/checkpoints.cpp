@@ -74,11 +74,17 @@ checkpoint::Identity identity_of(const config::Run& run) {
           .config = fmt::format("{:016x}", base::hash_name(fixed))};
 }
 
+// What the samples are made of: a run may go on with others, but not unnoticed.
+std::string data_of(const config::Run& run) {
+  return fmt::format("{} in sequences of {}", base::write_json(config::to_json(run).at("data").at("train")), run.batch.sequence);
+}
+
 }  // namespace
 
 Checkpoints::Checkpoints(io::FileSystem& file_system, const config::Run& run, std::string folder)
     : file_system_(file_system),
       identity_(identity_of(run)),
+      data_(data_of(run)),
       settings_(run.checkpoint),
       folder_(std::move(folder)),
       background_(file_system, folder_) {}
@@ -105,6 +111,8 @@ Resumed Checkpoints::resume(Trainer& trainer) {
   trainer.progress() = {.steps_done = search.found->manifest.step, .cursor = search.found->manifest.state.at("cursor").as_integer()};
   resumed.from = search.found->path.string();
   resumed.steps_done = search.found->manifest.step;
+  if (const Json* data = search.found->manifest.state.find("data"); data != nullptr && data->as_string() != data_)
+    resumed.other_data = data->as_string();
   return resumed;
 }
 
@@ -131,7 +139,7 @@ checkpoint::Search Checkpoints::load_together(Session& session) {
 
 checkpoint::SaveRequest Checkpoints::request_of(Trainer& trainer) {
   checkpoint::SaveRequest request{.identity = identity_, .step = trainer.progress().steps_done};
-  request.state = Json::object({{"cursor", trainer.progress().cursor}});
+  request.state = Json::object({{"cursor", trainer.progress().cursor}, {"data", data_}});
   request.keep = settings_.keep;
   step_ = request.step;
   began_ = seconds_now();

@@ -23,6 +23,7 @@ struct Resumed {
   std::optional<std::string> from;  // nothing: the run starts at its beginning
   std::int64_t steps_done = 0;
   std::vector<std::string> problems;  // why newer checkpoints were passed over
+  std::string other_data = {};        // what it was trained on, where the run goes on with something else
 };
 
 // What saving needs of its surroundings.
@@ -67,6 +68,7 @@ class Checkpoints {
 
   io::FileSystem& file_system_;
   checkpoint::Identity identity_;
+  std::string data_;
   config::Checkpoint settings_;
   std::string folder_;
   std::optional<Snapshot> snapshot_;

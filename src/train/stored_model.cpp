@@ -84,6 +84,7 @@ StoredModel StoredModel::open(io::FileSystem& file_system, const ModelPlace& pla
   checkpoint::Search search = checkpoint::newest_valid(file_system, folder);
   if (search.found) {
     from_checkpoint(std::move(*search.found));
+    stored.passed_over_ = std::move(search.problems);
   } else if (search.problems.empty() && !run.model_path.empty()) {
     from_folder(run.model_path);
   } else {

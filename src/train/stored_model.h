@@ -41,6 +41,7 @@ class StoredModel {
   static StoredModel open(io::FileSystem& file_system, const ModelPlace& place, const config::Run& run);
 
   const std::string& origin() const { return origin_; }  // the folder that the weights are read from
+  const std::vector<std::string>& passed_over() const { return passed_over_; }  // newer checkpoints, and why
   const model::Model& model() const { return model_; }
   const formats::HfDirectory* folder() const { return folder_ ? &*folder_ : nullptr; }
 
@@ -55,6 +56,7 @@ class StoredModel {
   io::FileSystem& file_system_;
   model::Model model_;
   std::string origin_;
+  std::vector<std::string> passed_over_;
   std::optional<formats::HfDirectory> folder_;
   std::optional<checkpoint::Checkpoint> checkpoint_;
 };

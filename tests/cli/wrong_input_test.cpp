@@ -112,6 +112,9 @@ TEST_F(WrongInput, CommandLine) {
   expect_refusal({"train", "run.json", "--bogus"}, kBadInput, {"--bogus", "not expected"});
   expect_refusal({"generate", "run.json", "--tokens", "0"}, kBadInput, {"--tokens", "0 not in range 1"});
   expect_refusal({"generate", "run.json", "--temperature", "warm"}, kBadInput, {"--temperature", "warm"});
+  expect_refusal({"generate", "run.json", "--top-p", "nan"}, kBadInput, {"--top-p", "found nan", "from 0 to 1"});
+  expect_refusal({"plan", "run.json", "--largest"}, kBadInput, {"--largest", "give --cluster"});
+  expect_refusal({"inspect", ".", "--diff", "run.json"}, kBadInput, {"--diff compares two plans"});
   expect_refusal({"completion", "csh"}, kBadInput, {"csh", "bash"});
 }
 
