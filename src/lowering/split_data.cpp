@@ -1,9 +1,11 @@
 #include "lowering/split_data.h"
 
 #include <algorithm>
+#include <deque>
 #include <map>
 #include <optional>
 #include <set>
+#include <utility>
 
 #include "base/error.h"
 #include "ops/step_scalars.h"
@@ -27,12 +29,21 @@ using ops::CollectiveKind;
 // The first bucket is small, so that communication starts early in the backward pass.
 constexpr std::int64_t kFirstBucket = 1'000'000;
 
+// Buckets that are reduced while the passes go on: what one brought is added when so many later ones have left.
+constexpr std::size_t kUnderWay = 3;
+
 // A parameter of the old graph and what became of it.
 struct Split {
   bool split = false;         // over the ranks; else whole on each
   std::int64_t elements = 0;  // of the whole tensor (or of the slice this rank has of it)
   std::int64_t padded = 0;    // a multiple of members * kSumBlock
   ValueId gradient{};         // new: as the update reads it
+};
+
+// Shards of a bucket of gradients that a reduction leaves, to be added to what there is of earlier micro-batches.
+struct Bucket {
+  std::vector<std::size_t> parameters{};
+  std::vector<ValueId> shards{};
 };
 
 // A stretch of old nodes of one block and phase.
@@ -166,10 +177,12 @@ class DataSplit {
       if (bucket_is_full()) reduce_ready(stretch);
     }
     if (stretch.phase == Phase::update) gather_updated(stretch);
-    if (!runs_per_micro_batch(stretch.phase) || ready_.empty()) return;
+    if (!runs_per_micro_batch(stretch.phase) || (ready_.empty() && under_way_.empty())) return;
     // A bucket ends where others may run in between.
     const bool last = index + 1 == stretches_.size() || !runs_per_micro_batch(stretches_[index + 1].phase) || !follows(index, index + 1);
-    if (last) reduce_ready(stretch);
+    if (!last) return;
+    if (!ready_.empty()) reduce_ready(stretch);
+    while (!under_way_.empty()) add_arrived(stretch);
   }
 
   // Then it leaves while the rest of the block goes on.
@@ -299,6 +312,14 @@ class DataSplit {
         add(over_shards(CollectiveKind::reduce_scatter, flat.size(), in_place), flat, stretch.block, stretch.phase, turn, "grad.shard");
     for (std::size_t index = 0; index < shards.size(); ++index)
       new_.values[shards[index]].name = "grad." + old_.parameters[parameters[index]].name + ".shard";
+    under_way_.push_back({parameters, shards});
+    while (under_way_.size() > (accumulates_shards() ? kUnderWay : 0)) add_arrived(stretch);
+  }
+
+  // What came of the oldest bucket under way.
+  void add_arrived(const Stretch& stretch) {
+    const auto [parameters, shards] = std::move(under_way_.front());
+    under_way_.pop_front();
     std::vector<ValueId> values = summed(parameters, shards, stretch);
     if (hybrid()) {
       values = add(over_groups(CollectiveKind::all_reduce, values.size()), values, stretch.block, stretch.phase, Turn::last, "grad.groups");
@@ -480,6 +501,7 @@ class DataSplit {
   std::vector<std::size_t> ready_;
   std::int64_t ready_bytes_ = 0;
   bool first_bucket_ = true;
+  std::deque<Bucket> under_way_;
   bool merged_ = false;
   std::vector<Node> norm_;              // old nodes of the norm phase
   std::set<std::uint32_t> side_chain_;  // old scalars that hold the squares of what tensor ranks share out
