@@ -35,7 +35,7 @@ struct Outcome {
   planner::Space space;
   Found found;
   std::vector<Candidate> rows;                           // the best of each division of the ranks, best first
-  std::vector<std::optional<Simulated>> simulated = {};  // by row: the first few are, and their seconds and bytes are the simulator's
+  std::vector<std::optional<Simulated>> simulated = {};  // by row: nothing where it is only estimated
   std::vector<planner::Verdict> verdicts;
   std::optional<NamedPlan> named = {};  // what another planner would choose
 };

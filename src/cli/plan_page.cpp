@@ -19,7 +19,9 @@ constexpr std::int64_t kMostDrawn = 64;  // ranks
 report::PageTable strategies_table(const Outcome& outcome) {
   using Format = report::PageTable::Format;
   report::PageTable table{.title = "Strategies",
-                          .about = "The best of each division of the ranks, then what lies beside the best and why it lost.",
+                          .about =
+                              "The best of each division of the ranks, simulated unless it says estimated, then what lies beside the best "
+                              "and why it lost, as estimated.",
                           .columns = {{"strategy", Format::text},
                                       {"step", Format::seconds},
                                       {"tokens/s", Format::count},
@@ -38,9 +40,10 @@ report::PageTable strategies_table(const Outcome& outcome) {
                           known ? Json(model_tflops(outcome.problem, seconds)) : Json(), known ? Json(estimate.bubble) : Json(),
                           known ? Json(estimate.memory.device().count) : Json(), Json(verdict)});
   };
-  for (const Candidate& row : outcome.rows) {
-    const bool best = &row == outcome.rows.data();
-    add(planner::describe(row.choice), row.estimate, best ? "best" : planner::why_slower(row.estimate, outcome.rows[0].estimate));
+  for (std::size_t index = 0; index < outcome.rows.size(); ++index) {
+    const Candidate& row = outcome.rows[index];
+    const std::string verdict = index == 0 ? "best" : planner::why_slower(row.estimate, outcome.rows[0].estimate);
+    add(planner::describe(row.choice), row.estimate, outcome.simulated[index] ? verdict : verdict + " (estimated)");
   }
   for (const planner::Verdict& verdict : outcome.verdicts)
     add(fmt::format("best with {}", verdict.what), verdict.candidate.estimate, verdict.reason);

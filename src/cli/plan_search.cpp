@@ -15,6 +15,7 @@
 #include "cli/strategy_json.h"
 #include "io/files.h"
 #include "observe/terminal.h"
+#include "plan/waterline.h"
 #include "train/planning.h"
 #include "train/setup.h"
 #include "train/this_machine.h"
@@ -27,7 +28,11 @@ using base::Bytes;
 using base::Json;
 
 constexpr std::int64_t kRows = 8;
-constexpr std::size_t kSimulated = 3;  // of them, to the instruction
+constexpr std::int64_t kSimulatedPasses = 12'000;  // of blocks in all steps that are simulated, for those behind the best
+constexpr std::size_t kAlways = 3;                 // rows that are, however many passes they have
+constexpr double kCloseCall = 1.1;                 // of a row's estimate, what the simulator is asked about
+constexpr std::size_t kCloseCalls = 4;             // beside each row
+constexpr double kFaster = 0.995;                  // of a row's time, what takes its place
 constexpr std::int64_t kMostBuckets = 20000;
 constexpr std::int64_t kMostPasses = 1500;  // of blocks in a step, for what is lowered more than once
 constexpr std::int64_t kMostNodes = 1 << 20;
@@ -50,6 +55,28 @@ std::vector<Candidate> best_of_meshes(const std::vector<Candidate>& candidates) 
   return rows;
 }
 
+// Where the bytes of a plan's fullest rank are; what is of no kind of its own counts as working memory.
+void take_memory(const plan::RankClass& rank_class, planner::Memory& memory) {
+  const Bytes arena = rank_class.arena[static_cast<std::size_t>(plan::Tier::device)];
+  memory.host = rank_class.arena[static_cast<std::size_t>(plan::Tier::host)];
+  memory.disk = rank_class.arena[static_cast<std::size_t>(plan::Tier::disk)];
+  if (rank_class.buffers.empty()) {  // an outline has the sum alone
+    const double scale = static_cast<double>(arena.count) / static_cast<double>(std::max<std::int64_t>(1, memory.device().count));
+    for (Bytes* part : {&memory.weights, &memory.gradients, &memory.optimizer, &memory.activations})
+      *part = Bytes{static_cast<std::int64_t>(scale * static_cast<double>(part->count))};
+  } else {
+    const plan::Waterline line = plan::waterline(rank_class, 0, plan::Tier::device);
+    memory.weights = memory.gradients = memory.optimizer = memory.activations = {};
+    for (const auto& [kind, bytes] : plan::by_kind(rank_class, 0, plan::Tier::device, line.peak_call)) {
+      if (kind == plan::BufferKind::parameter) memory.weights += bytes;
+      if (kind == plan::BufferKind::gradient) memory.gradients += bytes;
+      if (kind == plan::BufferKind::state) memory.optimizer += bytes;
+      if (kind == plan::BufferKind::activation) memory.activations += bytes;
+    }
+  }
+  memory.working = arena - (memory.weights + memory.gradients + memory.optimizer + memory.activations);
+}
+
 // The simulator's word on one row; nullopt where its plan does not fit after all.
 std::optional<Simulated> simulate_row(const Outcome& outcome, Candidate& row) {
   std::optional<train::Forecast> made;
@@ -60,10 +87,11 @@ std::optional<Simulated> simulate_row(const Outcome& outcome, Candidate& row) {
     return std::nullopt;  // what is kept could not be fitted to the memory
   }
   const train::Forecast& forecast = *made;
-  const Bytes device = plan::fullest_class(forecast.plan).arena[static_cast<std::size_t>(plan::Tier::device)];
-  if (!forecast.fits() || device > outcome.problem.device) return std::nullopt;
+  const plan::RankClass& fullest = plan::fullest_class(forecast.plan);
+  if (!forecast.fits() || fullest.arena[static_cast<std::size_t>(plan::Tier::device)] > outcome.problem.device) return std::nullopt;
   row.estimate.step_seconds = forecast.step_seconds;
   row.estimate.bubble = forecast.result.bubble_fraction();
+  take_memory(fullest, row.estimate.memory);
   Simulated simulated{.exposed = forecast.result.exposed_fraction(), .moved = {}};
   constexpr std::array<std::string_view, executor::sim::kLinkClasses> kLinks{"inside", "across", "host", "disk"};
   for (std::size_t link = 0; link < kLinks.size(); ++link) simulated.moved.emplace_back(kLinks[link], forecast.result.bytes[link]);
@@ -80,44 +108,100 @@ bool is_quick(const Outcome& outcome, const Candidate& candidate) {
   return outcome.problem.layers * choice.micro_batches(outcome.problem) <= kMostPasses;
 }
 
-// The first rows are simulated to the instruction and all put in order again, until the best is one of them. Gives that one as it was
-// estimated.
-Candidate simulate_first(Outcome& outcome) {
+bool same_mesh(const planner::Choice& a, const planner::Choice& b) {
+  return a.strategy.data == b.strategy.data && a.strategy.tensor == b.strategy.tensor && a.strategy.pipe == b.strategy.pipe;
+}
+
+// Rows are simulated to the instruction and put in order again, as far as that is quick. An estimate is not exact: the simulator also
+// decides between a row and what lies beside it and is estimated to take about as long.
+class Rows {
+ public:
+  Rows(Outcome& outcome, planner::Estimator& estimator) : outcome_(outcome), estimator_(estimator) {
+    for (const Candidate& candidate : outcome.rows) rows_.push_back({candidate, candidate});
+  }
+
+  // Gives the best row as it was estimated.
+  Candidate simulate() {
+    for (std::size_t index = 0; index < rows_.size() && (index < kAlways || has_time());) index += simulate_at(index) ? 1 : 0;
+    sort();
+    for (std::size_t tried = 0; !rows_[0].final && tried < outcome_.rows.size(); ++tried) {
+      simulate_at(0);
+      sort();
+    }
+    for (Row& row : rows_) {
+      while (row.simulated && has_time() && improve(row)) {
+      }
+    }
+    sort();
+    outcome_.rows.clear();
+    for (const Row& row : rows_) {
+      outcome_.rows.push_back(row.shown);
+      outcome_.simulated.push_back(row.simulated);
+    }
+    return rows_[0].estimated;
+  }
+
+ private:
   struct Row {
     Candidate shown;
     Candidate estimated;
     std::optional<Simulated> simulated = std::nullopt;
     bool final = false;
   };
-  std::vector<Row> rows;
-  for (const Candidate& candidate : outcome.rows) rows.push_back({candidate, candidate});
-  const auto simulate = [&](std::size_t index) {
-    rows[index].final = true;
-    if (!is_quick(outcome, rows[index].shown)) return;
-    rows[index].simulated = simulate_row(outcome, rows[index].shown);
-    if (!rows[index].simulated && rows.size() > 1) rows.erase(rows.begin() + static_cast<std::ptrdiff_t>(index));
-  };
-  const auto sort = [&] {
-    std::stable_sort(rows.begin(), rows.end(),
+
+  // Counted rather than measured, since ranks that each plan must come to the same end.
+  bool has_time() const { return passes_ < kSimulatedPasses; }
+  std::optional<Simulated> simulated(Candidate& candidate) {
+    passes_ += outcome_.problem.layers * candidate.choice.micro_batches(outcome_.problem) * candidate.choice.strategy.tensor;
+    return simulate_row(outcome_, candidate);
+  }
+
+  // False where the row does not fit after all and has gone.
+  bool simulate_at(std::size_t index) {
+    Row& row = rows_[index];
+    row.final = true;
+    if (!is_quick(outcome_, row.shown)) return true;
+    row.simulated = simulated(row.shown);
+    if (!row.simulated && rows_.size() > 1) {
+      rows_.erase(rows_.begin() + static_cast<std::ptrdiff_t>(index));
+      return false;
+    }
+    return true;
+  }
+
+  // True where something beside the row is faster, and the row has become that.
+  bool improve(Row& row) {
+    std::vector<Candidate> beside;
+    for (planner::Neighbour& neighbour : planner::neighbours(outcome_.problem, outcome_.space, row.shown.choice)) {
+      if (!same_mesh(neighbour.choice, row.shown.choice)) continue;
+      const planner::Estimate estimate = estimator_.evaluate(neighbour.choice);
+      if (estimate.fits() && estimate.step_seconds < kCloseCall * row.estimated.estimate.step_seconds)
+        beside.push_back({std::move(neighbour.choice), estimate});
+    }
+    std::stable_sort(beside.begin(), beside.end(),
+                     [](const Candidate& a, const Candidate& b) { return a.estimate.step_seconds < b.estimate.step_seconds; });
+    if (beside.size() > kCloseCalls) beside.resize(kCloseCalls);
+    for (const Candidate& candidate : beside) {
+      if (!has_time() || !is_quick(outcome_, candidate)) continue;
+      Row other{candidate, candidate, std::nullopt, true};
+      other.simulated = simulated(other.shown);
+      if (!other.simulated || other.shown.estimate.step_seconds >= kFaster * row.shown.estimate.step_seconds) continue;
+      row = std::move(other);
+      return true;
+    }
+    return false;
+  }
+
+  void sort() {
+    std::stable_sort(rows_.begin(), rows_.end(),
                      [](const Row& a, const Row& b) { return a.shown.estimate.step_seconds < b.shown.estimate.step_seconds; });
-  };
-  for (std::size_t index = 0; index < std::min(kSimulated, rows.size());) {
-    const std::size_t before = rows.size();
-    simulate(index);
-    if (rows.size() == before) ++index;
   }
-  sort();
-  for (std::size_t tried = 0; !rows[0].final && tried < outcome.rows.size(); ++tried) {
-    simulate(0);
-    sort();
-  }
-  outcome.rows.clear();
-  for (const Row& row : rows) {
-    outcome.rows.push_back(row.shown);
-    outcome.simulated.push_back(row.simulated);
-  }
-  return rows[0].estimated;
-}
+
+  Outcome& outcome_;
+  planner::Estimator& estimator_;
+  std::vector<Row> rows_;
+  std::int64_t passes_ = 0;
+};
 
 Outcome search_for(const config::Run& run, cluster::Cluster cluster, std::int64_t ranks, const PlanOptions& options) {
   const Problem problem = train::planning_problem(run, cluster, ranks);
@@ -135,7 +219,7 @@ Outcome search_for(const config::Run& run, cluster::Cluster cluster, std::int64_
   if (shows) fmt::print(stderr, "\r\x1b[K");
   if (outcome.found.candidates.empty()) train::refuse(run, outcome.cluster, outcome.problem, outcome.found);
   outcome.rows = best_of_meshes(outcome.found.candidates);
-  const Candidate best = simulate_first(outcome);
+  const Candidate best = Rows(outcome, estimator).simulate();
   outcome.verdicts = planner::explain(estimator, outcome.space, best);
   // Neighbours were estimated, the best simulated: what is shown of them is in its measure.
   const double measure = outcome.rows[0].estimate.step_seconds / best.estimate.step_seconds;
@@ -233,12 +317,16 @@ std::string text_of(const Outcome& outcome, const PlanOptions& options) {
       fmt::format("{} rank{} of \"{}\" ({}), {} of memory each, batch {} x {}\n\n", problem.ranks, problem.ranks == 1 ? "" : "s",
                   outcome.cluster.name, outcome.cluster.origin, base::to_string(problem.device), problem.global_batch, problem.sequence);
   text += fmt::format("{:>10} {:>10} {:>9} {:>7} {:>10}  {}\n", "step", "tokens/s", "TFLOP/s", "bubble", "device", "strategy");
-  for (const Candidate& row : outcome.rows) {
-    const planner::Estimate& estimate = row.estimate;
-    text += fmt::format("{:>10} {:>10} {:>9.1f} {:>6.1f}% {:>10}  {}\n", seconds_text(estimate.step_seconds),
+  bool all_simulated = true;
+  for (std::size_t index = 0; index < outcome.rows.size(); ++index) {
+    const planner::Estimate& estimate = outcome.rows[index].estimate;
+    const bool simulated = outcome.simulated[index].has_value();
+    all_simulated = all_simulated && simulated;
+    text += fmt::format("{:>10} {:>10} {:>9.1f} {:>6.1f}% {:>10}  {}\n", (simulated ? "" : "~") + seconds_text(estimate.step_seconds),
                         count_text(tokens_per_step(problem) / estimate.step_seconds), model_tflops(problem, estimate.step_seconds),
-                        100.0 * estimate.bubble, base::to_string(estimate.memory.device()), planner::describe(row.choice));
+                        100.0 * estimate.bubble, base::to_string(estimate.memory.device()), planner::describe(outcome.rows[index].choice));
   }
+  if (!all_simulated) text += "~ estimated; the others were simulated to the instruction\n";
   text += "\nbeside the best:\n";
   for (const planner::Verdict& verdict : outcome.verdicts) text += fmt::format("  {:<31} {}\n", verdict.what, verdict.reason);
   if (outcome.named) text += text_of(*outcome.named, outcome.rows[0].estimate.step_seconds);

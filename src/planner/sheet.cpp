@@ -24,14 +24,18 @@ void Sheet::wait_for_what_moves() {
     return share.anything() && bytes > 0 ? problem_.wires.copy(bytes, tier_of(share)) : 0.0;
   };
   for (StagePrice& stage : stages_) {
-    const double gather = gathers ? collective(Wires::Kind::all_gather, stage.weights) : 0.0;
-    const double scatter = scatters ? collective(Wires::Kind::reduce_scatter, stage.gradients) : 0.0;
+    const double gather = gathers ? by_blocks(Wires::Kind::all_gather, stage.weights, stage.layers) : 0.0;
+    const double scatter = scatters ? by_blocks(Wires::Kind::reduce_scatter, stage.gradients, stage.layers) : 0.0;
     const double fetch = copied(offload.params, strategy_.zero == 3 ? stage.weights / shards : stage.weights);
     const double leave = copied(offload.activations, leaving_layers(stage.layers) * leaving_bytes());
     const double sums = copied(offload.gradients, scatters ? stage.gradients / shards : stage.gradients);
-    const double before = std::max(0.0, std::max({gather, fetch, leave}) - stage.forward);
+    // Nothing hides the gather of the block that a micro-batch begins with, and the reduction of the same one, where it ends.
+    const BlockPrice& outermost = stage.first ? prices_.embedding : prices_.layer;
+    const double lead = gathers ? collective(Wires::Kind::all_gather, outermost.weights) : 0.0;
+    const double tail = scatters ? collective(Wires::Kind::reduce_scatter, outermost.gradients) : 0.0;
+    const double before = lead + std::max(0.0, std::max({gather - lead, fetch, leave}) - stage.forward);
     const double come = fetch + leave + (micro_batches_ > 1 ? sums : 0.0);
-    const double behind = std::max(0.0, std::max({gather + scatter, come, sums}) - stage.backward());
+    const double behind = tail + std::max(0.0, std::max({gather + scatter - tail, come, sums}) - stage.backward());
     stage.forward += before;
     stage.backward_input += behind;
     stage.wait = before + behind;
@@ -65,6 +69,12 @@ double Sheet::collective(Wires::Kind kind, std::int64_t bytes) const {
   return problem_.wires.collective(kind, bytes, strategy_.shards(), strategy_.tensor);
 }
 
+// What moves block by block costs its latency as often.
+double Sheet::by_blocks(Wires::Kind kind, std::int64_t bytes, std::int64_t layers) const {
+  const std::int64_t blocks = layers + 1;
+  return as_double(blocks) * collective(kind, bytes / blocks);
+}
+
 // Seconds of a rank's gradients on the wires that its last backward pass does not hide. They leave block by block, so of n equal blocks
 // that take b to compute and c to reduce, max(c, nc - (n-1)b) is left at the end.
 double Sheet::exposed_reduction(const RankPrice& rank) const {
@@ -77,9 +87,10 @@ double Sheet::exposed_reduction(const RankPrice& rank) const {
   const bool done_before = strategy_.zero >= 2 && !strategy_.keep_grads && micro_batches_ > 1;
   double all = 0.0;
   if (strategy_.zero == 0) {
-    all = problem_.wires.collective(Wires::Kind::all_reduce, rank.gradients, strategy_.data, strategy_.tensor);
+    const std::int64_t blocks = rank.layers + 1;
+    all = as_double(blocks) * problem_.wires.collective(Wires::Kind::all_reduce, rank.gradients / blocks, strategy_.data, strategy_.tensor);
   } else {
-    if (!done_before) all = collective(Wires::Kind::reduce_scatter, rank.gradients);
+    if (!done_before) all = by_blocks(Wires::Kind::reduce_scatter, rank.gradients, rank.layers);
     const std::int64_t groups = strategy_.data / strategy_.shards();
     if (groups > 1) {
       all += problem_.wires.collective(Wires::Kind::all_reduce, rank.gradients / strategy_.shards(), groups,
@@ -106,7 +117,7 @@ double Sheet::update(const RankPrice& rank) const {
 double Sheet::gather(const RankPrice& rank) const {
   if (strategy_.shards() == 1) return 0.0;
   const bool whole_again = strategy_.zero == 1 || strategy_.zero == 2 || (strategy_.zero == 3 && strategy_.keep_params);
-  return whole_again ? collective(Wires::Kind::all_gather, rank.weights) : 0.0;
+  return whole_again ? by_blocks(Wires::Kind::all_gather, rank.weights, rank.layers) : 0.0;
 }
 
 Memory Sheet::memory(const RankPrice& rank, std::int64_t activations) const {

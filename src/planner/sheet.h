@@ -59,6 +59,7 @@ class Sheet {
   std::int64_t least_live(std::int64_t rank) const;
   void add_ranks();
   double collective(Wires::Kind kind, std::int64_t bytes) const;
+  double by_blocks(Wires::Kind kind, std::int64_t bytes, std::int64_t layers) const;
   double update(const RankPrice& rank) const;
   double gather(const RankPrice& rank) const;
   template <typename Exposed>

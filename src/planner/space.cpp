@@ -332,6 +332,7 @@ class Neighbours {
     for (const std::int64_t zero : space_.zero) {
       if (zero != now.zero && now.data > 1) add(fmt::format("ZeRO {}", zero), [&](Choice& other) { other.strategy.zero = zero; });
     }
+    if (now.data > 1) add_whole();
     for (const Recompute again : space_.recompute) {
       constexpr std::array<std::string_view, 4> kNames{"none", "full", "selective", "optimal"};
       if (again != now.recompute && (again != Recompute::optimal || now.pipe == 1))
@@ -388,6 +389,20 @@ class Neighbours {
             if (with_states) other.strategy.offload.optimizer = all_in(tier);
             other.strategy.offload.*share = all_in(tier);
           });
+    }
+  }
+
+  // What is in shards between micro-batches.
+  void add_whole() {
+    const Strategy& now = choice_.strategy;
+    for (const bool whole : space_.keep_grads) {
+      if (whole != now.keep_grads && now.zero >= 2)
+        add(whole ? "whole gradients" : "gradients in shards", [&](Choice& other) { other.strategy.keep_grads = whole; });
+    }
+    for (const bool whole : space_.keep_params) {
+      if (whole != now.keep_params && now.zero == 3)
+        add(whole ? "weights that stay gathered" : "weights gathered for each pass",
+            [&](Choice& other) { other.strategy.keep_params = whole; });
     }
   }
 

@@ -8,6 +8,7 @@
 #include "base/error.h"
 #include "cluster/presets.h"
 #include "config/config.h"
+#include "train/forecast.h"
 #include "train/planning.h"
 #include "train/setup.h"
 
@@ -124,6 +125,21 @@ TEST(Planning, TheLargestModelFitsAndTheNextDoesNot) {
     planner::Estimator estimator(problem);
     EXPECT_EQ(planner::search(estimator, train::planning_space(run, problem)).candidates.empty(), heads > largest->heads) << heads;
   }
+}
+
+// Sums over micro-batches are made of what reductions left while the passes go on: gradients in shards take little longer than whole ones.
+TEST(Planning, ReductionsOfEveryMicroBatchAreHiddenByThePasses) {
+  const auto seconds = [](bool whole) {
+    const config::Run run = config::parse_run(
+        R"({"model": "llama-8b", "data": {"train": "x"}, "precision": "bf16", "device": "cpu",
+            "batch": {"global": 64, "micro": 2, "sequence": 2048},
+            "strategy": {"data": 16, "tensor": 2, "sequence_parallel": true, "zero": 3}})",
+        "run.json", {fmt::format("strategy.keep_grads={}", whole)});
+    cluster::Cluster cluster = cluster::preset("dgx-a100-80g");
+    cluster.nodes = 4;
+    return train::forecast(run, cluster).step_seconds;
+  };
+  EXPECT_LT(seconds(false) / seconds(true), 1.08);
 }
 
 // One head and one layer cannot be dealt out to 32 ranks that have 8 samples; larger models can.
