@@ -190,7 +190,7 @@ std::vector<Field> run_fields() {
       number_field("eval.every", PLIMSOLL_AT(eval.every), count_from(0, kMostSteps),
                    "Steps between evaluations on `data.valid`; 0 = never."),
       number_field("eval.batches", PLIMSOLL_AT(eval.batches), count_from(0, kMostSteps),
-                   "Batches of an evaluation; 0 = all of `data.valid`."),
+                   "Batches of an evaluation, each of `batch.global` sequences; 0 = all of `data.valid`."),
       number_field("checkpoint.every", PLIMSOLL_AT(checkpoint.every), count_from(0, kMostSteps),
                    "Steps between checkpoints; 0 = only at the end."),
       number_field("checkpoint.keep", PLIMSOLL_AT(checkpoint.keep), count_from(2, 1e6),

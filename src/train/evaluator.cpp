@@ -25,9 +25,11 @@ Evaluator::Evaluator(io::FileSystem& file_system, const config::Run& run)
 observe::Evaluation Evaluator::run(Session& session, const observe::Clock& clock) const {
   const double start = clock.seconds();
   const std::int64_t rows = run_.batch.micro;
-  const std::int64_t samples = reader_->sampler().samples_per_epoch();
-  const std::int64_t all = (samples + rows - 1) / rows;
-  const std::int64_t batches = run_.eval.batches > 0 ? std::min(run_.eval.batches, all) : all;
+  const std::int64_t all = reader_->sampler().samples_per_epoch();
+  // The same samples however a batch is divided.
+  const std::int64_t global = run_.batch.global;
+  const std::int64_t samples = run_.eval.batches > 0 ? std::min(std::min(run_.eval.batches, all / global + 1) * global, all) : all;
+  const std::int64_t batches = (samples + rows - 1) / rows;
   observe::Evaluation evaluation;
   // Batches are dealt to the data ranks in turn; the sum that evaluate() gives is over all of them. Where stages have degrees of their
   // own, the program runs a round of batches, of which every rank keeps what its program reads.

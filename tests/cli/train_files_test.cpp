@@ -133,7 +133,7 @@ TEST_F(TrainFiles, Metrics) {
     const bool evaluated = index == 2 || index == 5;
     EXPECT_EQ(line.find("eval_loss") != nullptr, evaluated);
     if (!evaluated) continue;
-    EXPECT_EQ(line.at("eval_tokens").as_integer(), 64);
+    EXPECT_EQ(line.at("eval_tokens").as_integer(), 128);
     EXPECT_GT(line.at("eval_seconds").as_double(), 0.0);
   }
 }
