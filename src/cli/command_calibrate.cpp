@@ -15,13 +15,31 @@
 
 namespace plimsoll::cli {
 
+namespace {
+
+// A bad path is told now, not after minutes of measuring.
+void require_folders(io::FileSystem& file_system, const CalibrateOptions& options, const io::Path& out) {
+  const auto require = [&](std::string_view option, const io::Path& folder) {
+    const auto status = file_system.status(folder);
+    if (!status || status->kind != io::EntryKind::directory)
+      base::bad_input("{}: found no folder '{}', expected one that is there", option, folder.string());
+  };
+  require("--scratch", options.scratch.empty() ? io::Path(".") : io::Path(options.scratch));
+  if (!options.out.empty()) require("--out", out.has_parent_path() ? out.parent_path() : io::Path("."));
+}
+
+}  // namespace
+
 void calibrate_command(const CalibrateOptions& options) {
   io::PosixFileSystem file_system;
+  const io::Path path = options.out.empty() ? train::calibration_path() : io::Path(options.out);
+  require_folders(file_system, options, path);
   const auto begin = std::chrono::steady_clock::now();
   const bool talks = !options.json && isatty(STDERR_FILENO) != 0;
   train::CalibrationOptions asked{.scratch = options.scratch};
   if (talks) asked.progress = [](std::string_view what) { fmt::print(stderr, "measuring {}\n", what); };
   config::Run where;
+  where.name = "calibrate";
   where.device = options.device;
   const executor::Backend& backend = train::backend_of(where);
   const bool gpu = backend.name() != executor::cpu_backend().name();
@@ -29,7 +47,6 @@ void calibrate_command(const CalibrateOptions& options) {
   around.brief = gpu;  // beside a GPU the processor's own operators are of no interest
   cluster::Cluster cluster = train::calibrate(file_system, around);
   if (gpu) cluster = train::calibrate_gpu(backend, std::move(cluster), asked);
-  const io::Path path = options.out.empty() ? train::calibration_path() : io::Path(options.out);
   train::store_calibration(file_system, path, cluster);
   if (options.json) {
     fmt::print("{}\n", base::write_json(cluster::to_json(cluster), base::JsonLayout::pretty));

@@ -22,17 +22,31 @@ namespace {
 
 using base::Json;
 
+// The fullest class first, then the others: what each has in a tier differs.
+Json peaks_json(const plan::Plan& plan) {
+  Json peaks = Json::object();
+  const auto add = [&](const plan::RankClass& rank_class) {
+    Json tiers = Json::object();
+    for (const plan::Tier tier : {plan::Tier::device, plan::Tier::host, plan::Tier::disk}) {
+      const base::Bytes bytes = rank_class.arena[static_cast<std::size_t>(tier)];
+      if (tier == plan::Tier::device || bytes.count > 0) tiers.set(plan::name_of(tier), Json(bytes.count));
+    }
+    peaks.set(rank_class.name, std::move(tiers));
+  };
+  const plan::RankClass& fullest = plan::fullest_class(plan);
+  add(fullest);
+  for (const plan::RankClass& rank_class : plan.classes) {
+    if (&rank_class != &fullest) add(rank_class);
+  }
+  return peaks;
+}
+
 Json candidate_json(const plan::Plan& plan, const train::Capacity& capacity) {
   const plan::RankClass& rank_class = plan::fullest_class(plan);
   const base::Bytes arena = rank_class.arena[static_cast<std::size_t>(plan::Tier::device)];
   const plan::Waterline line = plan::waterline(rank_class, 0, plan::Tier::device);
   const std::optional<std::string> why = train::why_too_large(plan, capacity);
   const bool device_fits = arena + capacity.reserve <= capacity.device;
-  Json tiers = Json::object({{"device", arena.count}});
-  for (const plan::Tier tier : {plan::Tier::host, plan::Tier::disk}) {
-    const base::Bytes slower = rank_class.arena[static_cast<std::size_t>(tier)];
-    if (slower.count > 0) tiers.set(plan::name_of(tier), Json(slower.count));
-  }
   Json kinds = Json::object();
   for (const auto& [kind, bytes] : plan::by_kind(rank_class, 0, plan::Tier::device, line.peak_call))
     kinds.set(plan::name_of(kind), Json(bytes.count));
@@ -42,7 +56,7 @@ Json candidate_json(const plan::Plan& plan, const train::Capacity& capacity) {
                                                 : Json(fmt::format("needs {} of {}", base::to_string(arena + capacity.reserve),
                                                                    base::to_string(capacity.device)))},
                        {"strategy", plan.strategy},
-                       {"peak_bytes", Json::object({{rank_class.name, std::move(tiers)}})},
+                       {"peak_bytes", peaks_json(plan)},
                        {"reserve_bytes", capacity.reserve.count},
                        {"device_bytes_by_kind", kinds}});
 }

@@ -147,8 +147,12 @@ NamedPlan plan_named(const std::string& planner, const config::Run& run, const p
   } else {
     for (const Chain& chain : chains) take(chain, answer_of(planner, chain));
   }
-  if (plan.micro == 0)
-    base::not_legal("--planner {} finds nothing that fits {} of device memory", planner, base::to_string(problem.device));
+  if (plan.micro == 0) {
+    base::not_legal(
+        "--planner {} finds no way to deal out {} layers and batches of {} samples to {} devices that fits {} of memory each; use fewer "
+        "--ranks, or another \"batch\"",
+        planner, problem.layers, problem.global_batch, problem.ranks, base::to_string(problem.device));
+  }
   plan.ours_seconds = named::batch_seconds(named::chain_of(problem, ours.micro, inside, across), stages_of(ours, problem.layers));
   simulate(plan, run, problem, cluster);
   return plan;

@@ -373,8 +373,28 @@ void say_smallest(const config::Run& run, const cluster::Cluster& cluster, bool 
 
 }  // namespace
 
-void plan_search(io::FileSystem& file_system, const config::Run& run, const PlanOptions& options) {
+namespace {
+
+// A limit of a processor's memory holds for arenas and what lies beside them. Rounded, since ranks that measure it must decide alike.
+config::Run without_reserve(const config::Run& run) {
+  config::Run within = run;
+  if (run.limits.device.count == 0) return within;
+  constexpr Bytes kRounding{16ll << 20};
+  const Bytes reserve = train::capacity_of(run).reserve;
+  if (run.limits.device <= reserve) {
+    base::not_legal("{}: \"limits.device\" is {}, and the program alone takes {} beside what it trains; use a larger limit",
+                    run.where("limits.device"), base::to_string(run.limits.device), base::to_string(reserve));
+  }
+  const Bytes rounded = base::round_up(reserve, kRounding);
+  if (run.limits.device > rounded) within.limits.device = run.limits.device - rounded;
+  return within;
+}
+
+}  // namespace
+
+void plan_search(io::FileSystem& file_system, const config::Run& given, const PlanOptions& options) {
   const std::string name = options.cluster.empty() ? "this" : options.cluster;
+  const config::Run run = options.cluster.empty() ? without_reserve(given) : given;
   cluster::Cluster cluster = train::open_cluster(file_system, name, run, options.run.ranks);
   const std::int64_t ranks = options.run.ranks > 0 ? options.run.ranks : cluster.devices();
   if (options.largest) return say_largest(run, cluster, ranks, options.run.json);
@@ -406,15 +426,6 @@ void require_precision(const config::Run& run) {
     base::bad_input(
         "{}: \"precision\" is \"auto\", which is chosen with the strategy; use \"strategy\": \"auto\" too, or one of f32, bf16, fp16, fp8",
         run.where("precision"));
-}
-
-// A limit of a processor's memory holds for arenas and what lies beside them. Rounded, since ranks that measure it must decide alike.
-config::Run without_reserve(const config::Run& run) {
-  config::Run within = run;
-  constexpr Bytes kRounding{16ll << 20};
-  const Bytes reserve = base::round_up(train::capacity_of(run).reserve, kRounding);
-  if (run.limits.device > reserve) within.limits.device = run.limits.device - reserve;
-  return within;
 }
 
 }  // namespace

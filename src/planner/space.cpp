@@ -197,6 +197,12 @@ Space whole_space(const Problem& problem, const Pins& pins, const Strategy& rest
   for (const std::int64_t tensor : divisors(problem.ranks)) {
     if (tensor <= most && problem.heads % tensor == 0) tensors.push_back(tensor);
   }
+  // Heads that do not come out even leave some ranks less to do: better than ranks that cannot be used.
+  if (tensors.size() <= 1) {
+    for (const std::int64_t tensor : divisors(problem.ranks)) {
+      if (tensor > 1 && tensor <= std::min(most, problem.heads)) tensors.push_back(tensor);
+    }
+  }
   std::vector<std::int64_t> chunks;
   for (std::int64_t count = 1; count <= std::min(kMostChunks, problem.layers); ++count) chunks.push_back(count);
   std::vector<std::int64_t> groups{0};

@@ -150,7 +150,8 @@ std::string nearest_fit(const SessionOptions& options, const Capacity& capacity)
     } catch (const base::Error&) {  // a strategy that this model or number of micro-batches does not allow
     }
   }
-  return "Use a smaller \"batch.micro\" or \"batch.sequence\", \"precision\": \"bf16\", or a smaller model.";
+  const bool wide = options.training.precision == model::Precision::f32;
+  return fmt::format("Use a smaller \"batch.micro\" or \"batch.sequence\"{}, or a smaller model.", wide ? R"(, "precision": "bf16")" : "");
 }
 
 }  // namespace plimsoll::train

@@ -183,6 +183,10 @@ std::optional<model::Model> largest_model(const config::Run& run, const cluster:
 }
 
 void refuse(const config::Run& run, const cluster::Cluster& cluster, const planner::Problem& problem, const planner::Found& found) {
+  if (!found.complete) {
+    base::not_legal("{}: the search was cut off before it came to a strategy for {} ranks that fits; give it more time (--time-limit)",
+                    run.name, problem.ranks);
+  }
   if (found.least_device.count == 0) {
     base::not_legal("{}: no strategy for {} ranks can be run: {}", run.name, problem.ranks,
                     found.illegal.empty() ? "the batch cannot be divided among them" : found.illegal);

@@ -297,9 +297,14 @@ std::optional<std::string> too_large_for(const plan::Plan& plan, plan::Tier tier
   const base::Bytes needed = plan::arena_of_all(plan, tier);
   if (limit.count == 0 || needed <= limit) return std::nullopt;
   const std::string_view where = tier == plan::Tier::host ? "the host's memory" : "the disk";
-  return fmt::format("{}\ndoes not fit: it needs {} of {} for {} rank{}, and {} is {} - {} too much. A rank holds there:{}", plan.model,
-                     base::to_string(needed), where, plan.mesh.ranks(), plan.mesh.ranks() == 1 ? "" : "s", origin, base::to_string(limit),
-                     base::to_string(needed - limit), kinds_text(plan::fullest_class(plan), tier));
+  // The rank that is fullest on its device need not be the one that has most elsewhere.
+  const auto in_tier = [&](const plan::RankClass& rank_class) { return rank_class.arena[static_cast<std::size_t>(tier)]; };
+  const plan::RankClass& fullest =
+      *std::max_element(plan.classes.begin(), plan.classes.end(), [&](const auto& a, const auto& b) { return in_tier(a) < in_tier(b); });
+  return fmt::format("{}\ndoes not fit: it needs {} of {} for {} rank{}, and {} is {} - {} too much. {}, the fullest there, holds:{}",
+                     plan.model, base::to_string(needed), where, plan.mesh.ranks(), plan.mesh.ranks() == 1 ? "" : "s", origin,
+                     base::to_string(limit), base::to_string(needed - limit),
+                     plan.classes.size() == 1 ? "A rank" : fmt::format("\"{}\"", fullest.name), kinds_text(fullest, tier));
 }
 
 }  // namespace

@@ -40,7 +40,7 @@ class StoredModel {
   // holds; bad_input when it has neither.
   static StoredModel open(io::FileSystem& file_system, const ModelPlace& place, const config::Run& run);
 
-  const std::string& origin() const { return origin_; }  // the folder that the weights are read from
+  const std::string& origin() const { return origin_; }                         // the folder that the weights are read from
   const std::vector<std::string>& passed_over() const { return passed_over_; }  // newer checkpoints, and why
   const model::Model& model() const { return model_; }
   const formats::HfDirectory* folder() const { return folder_ ? &*folder_ : nullptr; }

@@ -57,7 +57,8 @@ cluster::Cluster machine_at_a_guess(const config::Run& run, std::int64_t ranks) 
   cluster.device.launch = 2e-6;
   cluster.host = {.memory = capacity.device, .bandwidth = all * kBandwidthOfCore, .disk = {}};
   cluster.links = {{.name = "memory", .reach = cluster::Reach::inside, .bandwidth = 4 * kGB, .latency = 20e-6},
-                   {.name = "host", .reach = cluster::Reach::host, .bandwidth = 4 * kGB, .latency = 5e-6}};
+                   {.name = "host", .reach = cluster::Reach::host, .bandwidth = 4 * kGB, .latency = 5e-6},
+                   {.name = "disk", .reach = cluster::Reach::disk, .bandwidth = 1 * kGB, .latency = 1e-4, .both_ways = false}};
   return cluster;
 }
 

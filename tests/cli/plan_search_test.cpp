@@ -42,6 +42,40 @@ TEST_F(PlanSearch, ListsCandidatesBestFirst) {
   EXPECT_TRUE(json.at("complete").as_bool());
 }
 
+// An estimate is not the last word: what the simulator rates faster beside a row takes its place, and its bytes are those of the plan.
+TEST_F(PlanSearch, TheSimulatorDecidesBetweenWhatLiesBeside) {
+  const std::vector<std::string> sizes{"--cluster", "dgx-a100-80g:4",   "--set", "model=llama-8b",    "--set", "batch.sequence=2048",
+                                       "--set",     "batch.global=64",  "--set", "batch.micro=2",     "--set", "precision=bf16",
+                                       "--set",     "strategy.data=16", "--set", "strategy.tensor=2", "--json"};
+  std::vector<std::string> whole = sizes;
+  whole.insert(whole.end(), {"--set", "strategy.keep_grads=true"});
+  const base::Json open = base::parse_json(plan(sizes).out, "open").at("candidates").at(0);
+  const base::Json pinned = base::parse_json(plan(whole).out, "pinned").at("candidates").at(0);
+  EXPECT_TRUE(open.at("simulated").as_bool());
+  EXPECT_LE(open.at("step_seconds").as_double(), 1.001 * pinned.at("step_seconds").as_double());
+}
+
+TEST_F(PlanSearch, RefusalsSayWhatWasInTheWay) {
+  const Ended cut = plan({"--cluster", "dgx-a100-80g", "--time-limit", "0", "--set", "model.layers=4", "--set", "batch.global=16"});
+  EXPECT_EQ(cut.exit_code, 3);
+  EXPECT_NE(cut.err.find("--time-limit"), std::string::npos) << cut.err;
+  const Ended little = plan({"--set", "strategy=auto", "--set", "limits.device=300KB"});
+  EXPECT_EQ(little.exit_code, 3);
+  EXPECT_NE(little.err.find("the program alone takes"), std::string::npos) << little.err;
+  const Ended named = plan(
+      {"--cluster", "dgx-a100-80g", "--planner", "2bw", "--set", "model.layers=1", "--set", "batch.global=8", "--set", "batch.micro=2"});
+  EXPECT_EQ(named.exit_code, 3);
+  EXPECT_NE(named.err.find("1 layers and batches of 8 samples to 8 devices"), std::string::npos) << named.err;
+}
+
+// Neither 8 samples nor 2 layers can be dealt out to 3 ranks, but heads can, if not evenly.
+TEST_F(PlanSearch, HeadsThatDoNotComeOutEvenAreDealtOutWhereNothingElseIs) {
+  const Ended ended = plan({"--cluster", "dgx-a100-80g", "--ranks", "3", "--json", "--set", "model.layers=2", "--set", "model.heads=4",
+                            "--set", "model.width=32", "--set", "batch.global=8"});
+  ASSERT_EQ(ended.exit_code, 0) << ended.err;
+  EXPECT_EQ(base::parse_json(ended.out, "output").at("candidates").at(0).at("settings").at("tensor").as_integer(), 3);
+}
+
 TEST_F(PlanSearch, BruteForceFindsTheSame) {
   const std::vector<std::string> arguments{"--cluster",      "dgx-a100-80g", "--ranks",       "4", "--json", "--set",
                                            "model.layers=4", "--set",        "batch.global=8"};
@@ -125,7 +159,8 @@ TEST_F(PlanSearch, WrongInputIsRefused) {
   refused({"--cluster", "dgx-h200"}, 2, {"dgx-h200", "did you mean"});
   refused({"--cluster", "dgx-h100", "--ranks", "9"}, 3, {"9 ranks", "8"});
   refused({"--cluster", "dgx-h100", "--set", "strategy.tensor=4", "--set", "strategy.pipe=4"}, 3, {"\"tensor\": 4", "\"pipe\": 4"});
-  refused({"--set", "strategy=\"auto\"", "--set", "limits.device=1KiB"}, 3, {"no strategy fits", "use a smaller model"});
+  refused({"--set", "strategy=\"auto\"", "--set", "limits.device=1KiB"}, 3, {"the program alone takes", "use a larger limit"});
+  refused({"--cluster", "dgx-h100", "--ranks", "1", "--set", "limits.device=1KiB"}, 3, {"no strategy fits", "use a smaller model"});
   refused({"--cluster", "dgx-h100", "--ranks", "1", "--set", "limits.device=1KiB"}, 3, {"no strategy fits", "the least is"});
 }
 

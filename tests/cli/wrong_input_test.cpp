@@ -184,6 +184,12 @@ TEST_F(WrongInput, SlowerTiers) {
   refused({"strategy.offload.optimizer={\"host\": 0.5}", "strategy.offload.gradients=host"}, kNotLegal, {"leaves a part of the state"});
 }
 
+// Before anything is measured.
+TEST_F(WrongInput, CalibrationWithoutAFolder) {
+  expect_refusal({"calibrate", "--scratch", "/nonexistent"}, kBadInput, {"--scratch", "/nonexistent"});
+  expect_refusal({"calibrate", "--out", "/nonexistent/c.json"}, kBadInput, {"--out", "/nonexistent"});
+}
+
 TEST_F(WrongInput, NotLegalHere) {
   expect_refusal_of("strategy.pipe=9", kNotLegal, {"makes 9 stages, but the model has", "use at most"});
   expect_refusal_of("device=cuda", kBadInput, {"\"device\" is \"cuda\""});  // then what is missing: the module, a library or a GPU

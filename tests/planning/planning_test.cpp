@@ -11,6 +11,7 @@
 #include "train/forecast.h"
 #include "train/planning.h"
 #include "train/setup.h"
+#include "train/this_machine.h"
 
 namespace plimsoll::tests {
 namespace {
@@ -150,6 +151,26 @@ TEST(Planning, TheLargestModelIsFoundWhereTheSmallestCannotBeDealtOut) {
   const std::optional<model::Model> largest = train::largest_model(run, cluster, 32);
   ASSERT_TRUE(largest);
   EXPECT_GT(model::parameter_count(*largest), model::parameter_count(run.model));
+}
+
+// Whoever never calibrated gets a page of a run that uses its disk too.
+TEST(Planning, AGuessedMachineHasADisk) {
+  const cluster::Cluster cluster = train::machine_at_a_guess(run_with("{}", 1), 1);
+  EXPECT_NE(cluster.find(cluster::Reach::disk), nullptr);
+}
+
+// The table of a tier is that of the rank with most there, whichever is fullest on its device.
+TEST(Planning, ARefusalByTheHostShowsTheRankThatHasMostThere) {
+  const config::Run run = run_with(R"({"pipe": 4, "schedule": "gpipe", "offload": {"optimizer": "host"}})", 1);
+  const plan::Plan plan = train::plan_session(train::session_options(run, {}));
+  const plan::RankClass* most = plan.classes.data();
+  for (const plan::RankClass& rank_class : plan.classes) {
+    if (rank_class.arena[1] > most->arena[1]) most = &rank_class;
+  }
+  const auto why =
+      train::why_too_large(plan, {.device = base::Bytes{1ll << 40}, .reserve = {}, .origin = "a limit", .host = base::Bytes{1}});
+  ASSERT_TRUE(why);
+  EXPECT_NE(why->find("\"" + most->name + "\", the fullest there"), std::string::npos) << *why;
 }
 
 TEST(Planning, PinsAreKept) {

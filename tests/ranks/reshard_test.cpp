@@ -217,8 +217,7 @@ TEST(Reshard, FromAndToTiles) {
 // What is not trained is held by those who compute with it alone.
 TEST(Reshard, FrozenWeights) {
   const std::vector<Place> some{{1, 2, 0}, {2, 2, 3}, {1, 2, 0, 2}};
-  for (const char* pattern : {"embed.*", "blocks.0.*", "*norm*"})
-    check_pairs(some, some, {odd_model(), model::Precision::f32, {pattern}});
+  for (const char* pattern : {"embed.*", "blocks.0.*", "*norm*"}) check_pairs(some, some, {odd_model(), model::Precision::f32, {pattern}});
 }
 
 // Every ordered pair: in ./dev soak.

@@ -93,8 +93,8 @@ void append_update(Graph& graph, const model::Training& training) {
     scalars = graph.add_node(ops::SquaredNorm{}, {scalars, parameter->gradient}, graph.values[parameter->weight].block, Phase::norm,
                              "scalars.norm")[0];
   }
-  scalars = graph.add_node(ops::PrepareUpdate{.clip = optimizer.clip, .check_finite = scales || optimizer.clip > 0.0}, {scalars}, step, Phase::verdict,
-                           "scalars.verdict")[0];
+  scalars = graph.add_node(ops::PrepareUpdate{.clip = optimizer.clip, .check_finite = scales || optimizer.clip > 0.0}, {scalars}, step,
+                           Phase::verdict, "scalars.verdict")[0];
   if (training.delayed) {
     graph.pending = graph.add_value({.name = "scalars.pending",
                                      .type = ops::step_scalars_type(),
