@@ -67,7 +67,7 @@ struct Trainer::State {
     observe::StepDone done{
         .step = number, .loss = result.loss, .grad_norm = result.gradient_norm, .lr = learning_rate(run, number), .seconds = seconds};
     done.tokens_per_second = static_cast<double>(run.batch.global * run.batch.sequence) / seconds;
-    const auto& arenas = session.executor().rank_class().arena;
+    const auto& arenas = plan::fullest_class(session.plan()).arena;  // of the rank that `plan` shows
     done.peak_bytes.device = arenas[static_cast<std::size_t>(plan::Tier::device)].count;
     if (const base::Bytes host = arenas[static_cast<std::size_t>(plan::Tier::host)]; host.count > 0) done.peak_bytes.host = host.count;
     if (const base::Bytes disk = arenas[static_cast<std::size_t>(plan::Tier::disk)]; disk.count > 0) done.peak_bytes.disk = disk.count;

@@ -252,5 +252,34 @@ TEST_F(TrainFiles, EvalAndGenerateUseTheCheckpoint) {
   EXPECT_EQ(folder_.plimsoll(generate).out, first.out);
 }
 
+// Ranks of a pipeline differ: what is reported is of the rank that `plan` shows first.
+TEST_F(TrainFiles, MetricsAreOfTheRankThatThePlanShows) {
+  const std::vector<std::string> sizes{"run.json",
+                                       "--set",
+                                       "strategy.pipe=2",
+                                       "--set",
+                                       "model.layers=4",
+                                       "--set",
+                                       "batch.global=8",
+                                       "--set",
+                                       "strategy.schedule=gpipe",
+                                       "--set",
+                                       "strategy.offload.optimizer=host"};
+  std::vector<std::string> planning{"plan", "--json"};
+  std::vector<std::string> training{"train", "--fresh"};
+  planning.insert(planning.end(), sizes.begin(), sizes.end());
+  training.insert(training.end(), sizes.begin(), sizes.end());
+  const Ended planned = folder_.plimsoll(planning);
+  ASSERT_EQ(planned.exit_code, 0) << planned.err;
+  const Ended trained = folder_.plimsoll(training);
+  ASSERT_EQ(trained.exit_code, 0) << trained.err;
+  const base::Json plan = base::parse_json(planned.out, "plan");
+  const base::Json& fullest = plan.at("candidates").at(0).at("peak_bytes").as_object().begin()->value;
+  EXPECT_EQ(plan.at("candidates").at(0).at("peak_bytes").as_object().begin()->key, "pipe 1");  // not the rank that writes
+  const std::string metrics = folder_.read("out/metrics.jsonl");
+  const base::Json line = base::parse_json(metrics.substr(0, metrics.find('\n')), "metrics");
+  for (const char* tier : {"device", "host"}) EXPECT_EQ(line.at("peak_bytes").at(tier).as_integer(), fullest.at(tier).as_integer()) << tier;
+}
+
 }  // namespace
 }  // namespace plimsoll::tests
