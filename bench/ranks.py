@@ -15,6 +15,7 @@ from peers import contest
 from peers.contest import Contender, report
 
 BARE = 3.8  # seconds of processor time: about a step's
+BARE_LABEL = "two bare loops"
 
 
 def parse():
@@ -36,7 +37,7 @@ def contenders(arguments):
         [Contender("Plimsoll, one rank", [*ours, *whole]),
          Contender("Plimsoll, two ranks", [*ours, *half, "--data", 2]),
          Contender("Plimsoll, two ranks, ZeRO 3", [*ours, *half, "--data", 2, "--zero", 3]),
-         Contender("two bare loops", [*ours, *half, "--data", 2, "--bare", BARE])],
+         Contender(BARE_LABEL, [*ours, *half, "--data", 2, "--bare", BARE])],
         [Contender("torch, one rank", [*torch, *whole]),
          Contender("torch, two ranks (DDP)", [*torch, *half, "--ranks", 2]),
          Contender("torch, two ranks (FSDP2)", [*torch, *half, "--ranks", 2, "--shard"])],
@@ -73,9 +74,9 @@ def main():
             absent.append(str(failure))
             continue
         by_name |= {contender.label: contender for contender in (result.ours, *result.peers)}
-        rows += contest.timing_rows(result, lambda contender: f"{tokens / contender.best:.1f}")
+        rows += contest.timing_rows(result, lambda contender: "-" if contender.label == BARE_LABEL else f"{tokens / contender.best:.1f}")
         absent += result.absent
-    loops = by_name.pop("two bare loops", None)
+    loops = by_name.pop(BARE_LABEL, None)
     lost = loops.summary["lost"] if loops else 0.0
     text = contest.markdown_table([*contest.TIMING_HEADER, "tokens/s"], rows)
     text += "".join(f"\n\nNot there: {reason}" for reason in absent)
