@@ -92,9 +92,9 @@ struct Copies {
 };
 
 bool holds(const plan::RankClass& rank_class, const std::string& buffer) {
-  return std::any_of(rank_class.buffers.begin(), rank_class.buffers.end(), [&](const plan::Buffer& known) {
-    return known.persistent() && (known.name == buffer || known.name == tile_buffer(buffer, 0));
-  });
+  const std::string first_tile = tile_buffer(buffer, 0);
+  return std::any_of(rank_class.buffers.begin(), rank_class.buffers.end(),
+                     [&](const plan::Buffer& known) { return known.persistent() && (known.name == buffer || known.name == first_tile); });
 }
 
 Copies copies_of(const Session& session, const HeldPiece& piece) {
