@@ -53,7 +53,11 @@ config::Run read_run(io::FileSystem& file_system, const RunOptions& options) {
       run = config::parse_run(text, options.file, overrides, deepspeed);
     }
   }
-  if (const std::string warning = config::deepspeed_warning(run); !warning.empty()) fmt::print(stderr, "plimsoll: {}", warning);
+  if (is_first_process()) {
+    for (const std::string& said : {config::deepspeed_warning(run), config::idle_settings(run)}) {
+      if (!said.empty()) fmt::print(stderr, "plimsoll: {}", said);
+    }
+  }
   if (!run.model_path.empty()) config::resolve_model(run, formats::read_hf_config(file_system, run.model_path));
   return run;
 }

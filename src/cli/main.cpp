@@ -1,4 +1,5 @@
 // Parse, run, turn what went wrong into one paragraph and an exit code.
+#include <csignal>
 #include <cstdio>
 #include <exception>
 #include <new>
@@ -22,6 +23,7 @@ int complain(std::string_view message, int exit_code) {
 }  // namespace
 
 int main(int count, char** arguments) {
+  std::signal(SIGXFSZ, SIG_IGN);  // a limit on file sizes is then an error of the write, which is told
   try {
     const auto app = plimsoll::cli::make_app();
     try {

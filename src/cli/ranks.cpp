@@ -225,11 +225,16 @@ void run_ranks(const config::Run& run, bool processes, const std::function<void(
   collectives::local::run_threads(ranks, [&](collectives::Transport& transport) { noting_losses(transport, run, body); }, limits_of(run));
 }
 
-bool speaks_for_all(base::ErrorKind kind) {
-  if (collectives::local::is_supervised()) return false;  // the supervisor says which rank failed first, and of what
+bool is_first_process() {
+  if (collectives::local::is_supervised()) return false;
   const std::int64_t rank = first_number({"OMPI_COMM_WORLD_RANK", "PMI_RANK", "RANK"}).value_or(0);
-  if (rank <= 0 || rank >= ranks_started()) return true;
-  if (kind == base::ErrorKind::peer_lost) return true;  // it may have been the first rank that was lost
+  return rank <= 0 || rank >= ranks_started();
+}
+
+bool speaks_for_all(base::ErrorKind kind) {
+  if (is_first_process()) return true;
+  if (collectives::local::is_supervised()) return false;  // the supervisor says which rank failed first, and of what
+  if (kind == base::ErrorKind::peer_lost) return true;    // it may have been the first rank that was lost
   // A launcher ends all ranks when one has ended: leave the first one time to speak.
   std::this_thread::sleep_for(std::chrono::milliseconds(700));
   return false;

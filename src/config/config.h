@@ -35,6 +35,9 @@ base::Json explain_json(const Run& run);
 // What a reader must know of the DeepSpeed keys without a counterpart, in one paragraph; empty when there are none.
 std::string deepspeed_warning(const Run& run);
 
+// Settings that were given but that this run has no use for, in one paragraph; empty when there are none.
+std::string idle_settings(const Run& run);
+
 // The resolved run file: every setting spelled out; parsing it gives an equal run.
 base::Json to_json(const Run& run);
 

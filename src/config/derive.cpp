@@ -130,6 +130,12 @@ void check_model(const Run& run) {
   base::bad_input("{}: the model cannot be built: {}", run.where("model"), fmt::join(found, "; "));
 }
 
+void check_document_end(const Run& run) {
+  if (run.data.document_end < run.model.vocab) return;
+  base::bad_input("{}: found {} for \"data.document_end\", expected a token of the model's {}", run.where("data.document_end"),
+                  run.data.document_end, run.model.vocab);
+}
+
 void check_strategy(const Run& run) {
   const strategy::Strategy& strategy = run.strategy;
   const auto stages = static_cast<std::int64_t>(strategy.stages.size());
@@ -181,7 +187,10 @@ void derive(Run& run) {
 }
 
 void check(const Run& run) {
-  if (model_known(run)) check_model(run);
+  if (model_known(run)) {
+    check_model(run);
+    check_document_end(run);
+  }
   check_strategy(run);
   check_batch(run);
   check_training(run);

@@ -50,16 +50,7 @@ class ProcedureMaker {
     const ops::Definition& definition = ops::definition_of(step.op);
     if (definition.accumulated_outputs == nullptr) return;
     const std::vector<int> outputs = definition.accumulated_outputs(step.op);
-    const bool any =
-        std::any_of(outputs.begin(), outputs.end(), [&](int index) { return is_gradient(step.outputs[static_cast<std::size_t>(index)]); });
-    const bool all =
-        std::all_of(outputs.begin(), outputs.end(), [&](int index) { return is_gradient(step.outputs[static_cast<std::size_t>(index)]); });
-    if (!any) return;
-    if (!all) {
-      base::not_legal(
-          "[{}] gives gradients of which only some are trained, and several micro-batches accumulate; freeze all of them or none",
-          ops::name_of(step.op));
-    }
+    if (outputs.empty() || !is_gradient(step.outputs[static_cast<std::size_t>(outputs.front())])) return;
     const std::optional<ops::Op> form = definition.accumulating(step.op);
     if (!form) return;  // already adds: a later contribution to the same gradient
     step.op = *form;

@@ -149,7 +149,29 @@ class Sharing {
       storage.all_micro_batches = !parameter.gradient_leaves;
       storage.value = parameter.gradient;
     }
+    keep_beside_gradients(storages);
     return storages;
+  }
+
+  // An operator adds to all of its gradients or to none: one that nobody asked for is kept like those it is made with.
+  void keep_beside_gradients(Storages& storages) const {
+    for (const Node& node : graph_.nodes) {
+      const ops::Definition& definition = ops::definition_of(node.op);
+      if (definition.accumulated_outputs == nullptr) continue;
+      const std::vector<int> outputs = definition.accumulated_outputs(node.op);
+      const auto storage_of = [&](int output) -> Storage& {
+        return storages.all[storages.of(node.outputs[static_cast<std::size_t>(output)])];
+      };
+      const auto asked = std::find_if(outputs.begin(), outputs.end(), [&](int output) { return storage_of(output).gradient; });
+      if (asked == outputs.end()) continue;
+      for (int output : outputs) {
+        Storage& storage = storage_of(output);
+        if (storage.gradient) continue;
+        storage.kind = plan::BufferKind::gradient;
+        storage.gradient = true;
+        storage.all_micro_batches = storage_of(*asked).all_micro_batches;
+      }
+    }
   }
 
   const Graph& graph_;

@@ -50,6 +50,27 @@ TEST(Explain, AutoStrategyIsOneLine) {
   EXPECT_EQ(text.find("strategy.zero"), std::string::npos);
 }
 
+TEST(Idle, NamesWhatHasNoUseAndWhatItNeeds) {
+  const config::Run run =
+      parse_run(R"({"lr_schedule": {"min_ratio": 0.1}, "strategy": {"zero": 2, "schedule": "gpipe"}, "loss_scale": {"window": 7}})",
+                "run.json", {"optimizer.momentum=0.5"});
+  EXPECT_EQ(idle_settings(run),
+            "note: optimizer.momentum = 0.5 (--set optimizer.momentum=0.5) has no use without \"optimizer.type\": \"momentum\"; "
+            "lr_schedule.min_ratio = 0.1 (run.json:1:31) has no use without an \"lr_schedule.type\" that falls (linear, cosine, wsd); "
+            "loss_scale.window = 7 (run.json:1:108) has no use without \"precision\": \"fp16\"; "
+            "strategy.zero = 2 (run.json:1:58) has no use without several data ranks; "
+            "strategy.schedule = \"gpipe\" (run.json:1:73) has no use without several pipe ranks\n");
+}
+
+TEST(Idle, SilentAboutWhatServesAndAboutDefaults) {
+  EXPECT_EQ(idle_settings(parse_run(R"({"lr_schedule": {"type": "cosine", "min_ratio": 0.1}, "batch": {"global": 8}, "precision": "fp16",
+                                        "loss_scale": {"window": 7}, "strategy": {"data": 2, "zero": 3, "keep_params": true}})",
+                                    "run.json")),
+            "");
+  EXPECT_EQ(idle_settings(parse_run(R"({"strategy": {"zero": 0, "schedule": "1f1b"}, "lr_schedule": {"min_ratio": 0}})", "run.json")), "");
+  EXPECT_EQ(idle_settings(parse_run(R"({"strategy": "auto", "precision": "auto", "fp8": {"history": 4}})", "run.json")), "");
+}
+
 TEST(Explain, AsJson) {
   const base::Json json = explain_json(parse_run(kFile, "run.json"));
   EXPECT_EQ(json.at("batch.global").at("value").as_integer(), 16);

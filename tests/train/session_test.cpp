@@ -230,6 +230,35 @@ TEST(Session, FrozenParametersStayAsTheyAre) {
   EXPECT_FALSE(session.buffers().has("blocks.0.ffn.up.weight.m"));
 }
 
+// Of a norm's two gradients one may be wanted and the other not, however many micro-batches add to them.
+TEST(Session, WhatIsTrainedBesideFrozenParametersIsTrainedAsEver) {
+  for (const std::string frozen : {"*norm*.bias", "*norm*.weight"}) {
+    for (const std::int32_t micro_batches : {1, 3}) {
+      SessionOptions options = options_for(small_model());
+      options.training.optimizer = {.kind = model::OptimizerKind::sgd, .clip = 0.0};
+      options.training.accumulates = micro_batches > 1;
+      options.micro_batches = micro_batches;
+      Session whole(options);
+      options.training.freeze = {frozen};
+      Session part(options);
+      ASSERT_TRUE(plan::problems(part.plan()).empty());
+      const auto weights = [](Session& session, const std::string& name) {
+        const auto view = session.buffers().view<float>(name);
+        return std::vector<float>(view.begin(), view.end());
+      };
+      const std::vector<float> bias = weights(part, "blocks.0.attention.norm.bias");
+      step(whole, micro_batches, 1);
+      step(part, micro_batches, 1);
+      const bool biases = frozen.ends_with("bias");
+      const std::string other = biases ? "weight" : "bias";
+      EXPECT_EQ(weights(part, "blocks.0.attention.norm." + other), weights(whole, "blocks.0.attention.norm." + other));
+      EXPECT_EQ(weights(part, "blocks.1.ffn.up.weight"), weights(whole, "blocks.1.ffn.up.weight"));
+      EXPECT_EQ(bias == weights(part, "blocks.0.attention.norm.bias"), biases);
+      EXPECT_NE(bias, weights(whole, "blocks.0.attention.norm.bias"));
+    }
+  }
+}
+
 class EveryOptimizer : public testing::TestWithParam<model::OptimizerKind> {};
 
 TEST_P(EveryOptimizer, Learns) {

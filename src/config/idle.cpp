@@ -1,0 +1,80 @@
+// Settings that a run gives but has no use for: accepted, since run files are varied by hand and by scripts, but not in silence.
+#include <algorithm>
+#include <vector>
+
+#include <fmt/format.h>
+#include <fmt/ranges.h>
+
+#include "config/config.h"
+#include "config/fields.h"
+
+namespace plimsoll::config {
+
+namespace {
+
+struct Use {
+  std::string_view key;    // of a field, or of a group of them
+  std::string_view needs;  // ends "has no use without ..."
+  bool (*met)(const Run& run);
+};
+
+bool falls(const Run& run) { return run.lr_schedule.type != LrScheduleType::constant && run.lr_schedule.type != LrScheduleType::points; }
+bool is_adam(const Run& run) {
+  return run.optimizer.kind == model::OptimizerKind::adam || run.optimizer.kind == model::OptimizerKind::adamw;
+}
+// A strategy that is still open may become anything.
+bool is_open(const Run& run) { return run.strategy_auto; }
+bool has_copies(const Run& run) { return is_open(run) || run.strategy.pipelines() * run.strategy.turn() > 1; }
+
+const std::vector<Use>& uses() {
+  static const std::vector<Use> table{
+      {"lr_schedule.points", "\"lr_schedule.type\": \"points\"",
+       [](const Run& run) { return run.lr_schedule.type == LrScheduleType::points; }},
+      {"lr_schedule.min_ratio", "an \"lr_schedule.type\" that falls (linear, cosine, wsd)", falls},
+      {"lr_schedule.end", "an \"lr_schedule.type\" that falls (linear, cosine, wsd)", falls},
+      {"lr_schedule.decay", "\"lr_schedule.type\": \"wsd\"", [](const Run& run) { return run.lr_schedule.type == LrScheduleType::wsd; }},
+      {"lr_schedule.warmup_shape", "\"lr_schedule.warmup\"", [](const Run& run) { return run.lr_schedule.warmup > 0; }},
+      {"lr_schedule.warmup_from", "\"lr_schedule.warmup\"", [](const Run& run) { return run.lr_schedule.warmup > 0; }},
+      {"optimizer.betas", "Adam", is_adam},
+      {"optimizer.eps", "Adam", is_adam},
+      {"optimizer.momentum", "\"optimizer.type\": \"momentum\"",
+       [](const Run& run) { return run.optimizer.kind == model::OptimizerKind::momentum; }},
+      {"fp8.history", "\"precision\": \"fp8\"",
+       [](const Run& run) { return run.precision_auto || run.precision == model::Precision::fp8; }},
+      {"loss_scale", "\"precision\": \"fp16\"",
+       [](const Run& run) { return run.precision_auto || run.precision == model::Precision::fp16; }},
+      {"eval", "\"data.valid\"", [](const Run& run) { return !run.data.valid.empty(); }},
+      {"checkpoint.retry_seconds", "\"checkpoint.on_full_disk\": \"retry\"",
+       [](const Run& run) { return run.checkpoint.on_full_disk == OnFullDisk::retry; }},
+      {"strategy.zero", "several data ranks", has_copies},
+      {"strategy.reduce", "several data ranks", has_copies},
+      {"strategy.keep_params", "\"strategy.zero\": 3", [](const Run& run) { return is_open(run) || run.strategy.zero == 3; }},
+      {"strategy.keep_grads", "\"strategy.zero\": 2 or 3", [](const Run& run) { return is_open(run) || run.strategy.zero >= 2; }},
+      {"strategy.schedule", "several pipe ranks", [](const Run& run) { return is_open(run) || run.strategy.pipe > 1; }},
+      {"strategy.scatter_boundaries", "pipe and tensor ranks",
+       [](const Run& run) { return is_open(run) || (run.strategy.pipe > 1 && run.strategy.widest_tensor() > 1); }},
+  };
+  return table;
+}
+
+bool concerns(const Use& use, std::string_view key) {
+  return key == use.key || (key.size() > use.key.size() && key.starts_with(use.key) && key[use.key.size()] == '.');
+}
+
+}  // namespace
+
+std::string idle_settings(const Run& run) {
+  static const Run plain;
+  std::vector<std::string> parts;
+  for (const Field& field : fields()) {
+    if (!run.given(field.key) || field.write(run) == field.write(plain)) continue;
+    for (const Use& use : uses()) {
+      if (!concerns(use, field.key) || use.met(run)) continue;
+      parts.push_back(fmt::format("{} = {} ({}) has no use without {}", field.key, base::write_json(field.write(run)), run.where(field.key),
+                                  use.needs));
+    }
+  }
+  return parts.empty() ? "" : fmt::format("note: {}\n", fmt::join(parts, "; "));
+}
+
+}  // namespace plimsoll::config
