@@ -6,9 +6,11 @@ compares the two. The table goes to bench/results/foresight.md, that of a GPU to
 
 Who shares the machine slows it down by a fifth for seconds at a time, and a forecast is of a step that nobody disturbs. So all
 configurations are run in rounds, one after the other, and what counts of each is the round with the lowest median; the repeat spread is how
-much higher the highest is.
+much higher the highest is. A virtual machine's cores share a cache or not as its host moves them, which changes steps by a third: the round
+trip between cores is looked at before and after each run (`plimsoll calibrate --cores`), runs whose cores were apart are set aside, and what
+then has fewer than half of its rounds is run again while there is time.
 
-    ./dev bench foresight                       # all configurations: a quarter of an hour on two quiet cores
+    ./dev bench foresight                       # all configurations: under eight minutes on two quiet cores
     ./dev bench foresight --only 3 --calibration FILE   # the first three, with measurements made before
     ./dev bench foresight --busy                # on a machine that others use: processor time of ranks with one thread
     ./dev bench foresight --device cuda         # one GPU; --calibration may also name a preset (hgx-h200)
@@ -27,6 +29,8 @@ import time
 ROOT = pathlib.Path(__file__).resolve().parent.parent
 BINARY = ROOT / "build/release/src/cli/plimsoll"
 UNCOUNTED = 3
+APART = 2.5  # times the shortest round trip between cores
+SECONDS = 440  # no further run is begun after so long
 
 
 def gpt(layers, width, heads, vocab=512, context=256):
@@ -118,6 +122,34 @@ def measure(path, out, ranks, busy=False):
     return statistics.median(seconds)
 
 
+def round_trip():
+    return json.loads(plimsoll("calibrate", "--cores", "--json"))["round_trip"]
+
+
+class Rounds:
+    """The measurements of all configurations, each with the longer of the cores' round trips before and after it."""
+
+    def __init__(self, names, least):
+        self.runs = {name: [] for name in names}
+        self.least = least
+
+    def add(self, name, seconds, trip):
+        self.least = min(self.least, trip)
+        self.runs[name].append((seconds, trip))
+
+    def together(self, name):
+        return [seconds for seconds, trip in self.runs[name] if trip <= APART * self.least]
+
+    def counted(self, name):
+        return self.together(name) or [seconds for seconds, _ in self.runs[name]]
+
+    def set_aside(self):
+        return sum(len(runs) - len(self.together(name)) for name, runs in self.runs.items())
+
+    def never_together(self):
+        return [name for name, runs in self.runs.items() if runs and not self.together(name)]
+
+
 def main():
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--only", type=int, help="so many configurations")
@@ -143,26 +175,34 @@ def main():
         if not options.calibration:
             plimsoll("calibrate", "--device", options.device, "--out", cluster, "--scratch", folder)
         calibrated = None if options.calibration else time.time() - begin
-        medians = {config["name"]: [] for config in cases}
+        trip = round_trip()
+        measured = Rounds([config["name"] for config in cases], trip)
         predicted = {}
-        for _ in range(options.rounds):
+        for turn in range(3 * options.rounds):
             for config in cases:
                 name, strategy = config["name"], config["strategy"]
-                if name in refused:
+                enough = turn >= options.rounds and 2 * len(measured.together(name)) >= options.rounds
+                if name in refused or enough or (turn > 0 and time.time() - begin > SECONDS):
                     continue
                 ranks = strategy.get("data", 1) * strategy.get("tensor", 1) * strategy.get("pipe", 1)
                 path, out = write_run(folder, config, options.steps + UNCOUNTED, options.device, 1 if options.busy else 0)
                 try:
                     if name not in predicted:
                         predicted[name] = json.loads(plimsoll("simulate", path, "--cluster", cluster, "--json"))["step_seconds"]
-                    medians[name].append(measure(path, out, ranks, options.busy))
+                    before, seconds, trip = trip, measure(path, out, ranks, options.busy), round_trip()
                 except RuntimeError as error:
                     refused[name] = str(error)
                     print(f"{name:<48} {error}", file=sys.stderr)
                     continue
-                print(f"{name:<48} {1e3 * predicted[name]:9.1f} ms {1e3 * medians[name][-1]:9.1f} ms", flush=True)
-    rows = [row_of(name, predicted[name], values) for name, values in medians.items() if name not in refused]
-    write_table(options, rows, refused, calibrated)
+                measured.add(name, seconds, max(before, trip))
+                print(f"{name:<48} {1e3 * predicted[name]:9.1f} ms {1e3 * seconds:9.1f} ms  cores {1e9 * max(before, trip):4.0f} ns",
+                      flush=True)
+    rows = [row_of(name, predicted[name], measured.counted(name)) for name in measured.runs if name not in refused]
+    write_table(options, rows, refused, calibrated, measured)
+
+
+def commit():
+    return subprocess.run(["git", "-C", ROOT, "rev-parse", "--short", "HEAD"], capture_output=True, text=True).stdout.strip() or "no commit"
 
 
 def row_of(name, predicted, medians):
@@ -171,20 +211,30 @@ def row_of(name, predicted, medians):
             "spread": max(medians) / measured - 1}
 
 
-def write_table(options, rows, refused, calibrated):
+def cores_text(measured):
+    total = sum(len(runs) for runs in measured.runs.values())
+    text = (f"Cores were {1e9 * measured.least:.0f} ns there and back from each other; {measured.set_aside()} of {total} runs during which "
+            "they were apart were set aside")
+    never = measured.never_together()
+    return text + (f", but for those of {', '.join(never)}, which had no other." if never else ".")
+
+
+def write_table(options, rows, refused, calibrated, measured):
     errors = [abs(row["error"]) for row in rows]
     pairs = [(a, b) for a, b in itertools.combinations(rows, 2) if abs(a["measured"] / b["measured"] - 1) > max(a["spread"], b["spread"])]
     right = sum((a["predicted"] < b["predicted"]) == (a["measured"] < b["measured"]) for a, b in pairs)
     worst = max(rows, key=lambda row: abs(row["error"]))
+    beyond = [row for row in rows if abs(row["error"]) > max(0.15, 2 * row["spread"])]
     where = "processor" if options.device == "cpu" else "GPU"
     source = f"described by `{options.calibration}`" if calibrated is None else f"calibrated in the same run in {calibrated:.0f} s"
     if options.busy:
         source += "; others used it, so what was measured is the processor time of a step of the first rank, with one thread"
     lines = [f"# Predicted and measured step times on this {where}", "",
-             f"Made by `./dev bench foresight`; the machine was {source}. Of {options.rounds} rounds the one with the lowest median counts; "
-             "the repeat spread is how much higher the highest was.", "",
-             f"Median error {100 * statistics.median(errors):.1f}%, worst {100 * abs(worst['error']):.1f}% ({worst['name']}, where repeated runs "
-             f"differ by {100 * worst['spread']:.1f}%); {right} of {len(pairs)} pairs of configurations in the right order.", "",
+             f"Made by `./dev bench foresight` at {commit()}; the machine was {source}. Of each configuration's rounds, {options.rounds} or more, "
+             "the one with the lowest median counts; the repeat spread is how much higher the highest was. " + cores_text(measured), "",
+             f"Median error {100 * statistics.median(errors):.1f}%, worst {100 * abs(worst['error']):.1f}% ({worst['name']}, where "
+             f"repeated runs differ by {100 * worst['spread']:.1f}%); beyond the bound (15%, or twice the repeat spread): {len(beyond)}; "
+             f"{right} of {len(pairs)} pairs of configurations in the right order.", "",
              "| configuration | predicted ms | measured ms | error | repeat spread |", "|---|---|---|---|---|"]
     lines += [f"| {row['name']} | {1e3 * row['predicted']:.1f} | {1e3 * row['measured']:.1f} | {100 * row['error']:+.1f}% | "
               f"{100 * row['spread']:.1f}% |" for row in rows]

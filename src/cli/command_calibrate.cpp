@@ -11,6 +11,7 @@
 #include "io/posix_file_system.h"
 #include "train/calibrate.h"
 #include "train/calibrate_gpu.h"
+#include "train/core_distance.h"
 #include "train/setup.h"
 
 namespace plimsoll::cli {
@@ -28,9 +29,34 @@ void require_folders(io::FileSystem& file_system, const CalibrateOptions& option
   if (!options.out.empty()) require("--out", out.has_parent_path() ? out.parent_path() : io::Path("."));
 }
 
+void show_cores(bool json) {
+  const double seconds = train::core_round_trip();
+  if (json) {
+    base::Json result = base::Json::object();
+    result.set("round_trip", base::Json(seconds));
+    fmt::print("{}\n", base::write_json(result));
+  } else {
+    fmt::print("{:.0f} ns from one core to another and back\n", seconds * 1e9);
+  }
+}
+
+void print_cores(const train::Calibration& calibration) {
+  const double nearest = calibration.cluster.device.round_trip;
+  if (nearest <= 0.0) return;
+  fmt::print("  {:<12} {:.0f} ns from one to another and back\n", "cores", nearest * 1e9);
+  if (calibration.apart == 0) return;
+  fmt::print(
+      "  {:<12} apart ({:.0f} ns) during {} of {} measurements: the machine moves them. Those were set aside{}\n", "",
+      calibration.farthest * 1e9, calibration.apart, calibration.runs,
+      calibration.only_apart == 0
+          ? ""
+          : fmt::format(", but for {} of which no other was made in time; measure again for better forecasts", calibration.only_apart));
+}
+
 }  // namespace
 
 void calibrate_command(const CalibrateOptions& options) {
+  if (options.cores) return show_cores(options.json);
   io::PosixFileSystem file_system;
   const io::Path path = options.out.empty() ? train::calibration_path() : io::Path(options.out);
   require_folders(file_system, options, path);
@@ -45,7 +71,8 @@ void calibrate_command(const CalibrateOptions& options) {
   const bool gpu = backend.name() != executor::cpu_backend().name();
   train::CalibrationOptions around = asked;
   around.brief = gpu;  // beside a GPU the processor's own operators are of no interest
-  cluster::Cluster cluster = train::calibrate(file_system, around);
+  train::Calibration calibration = train::calibrate(file_system, around);
+  cluster::Cluster& cluster = calibration.cluster;
   if (gpu) cluster = train::calibrate_gpu(backend, std::move(cluster), asked);
   train::store_calibration(file_system, path, cluster);
   if (options.json) {
@@ -56,6 +83,7 @@ void calibrate_command(const CalibrateOptions& options) {
   fmt::print("{}, {} of memory\n", cluster.device.name, base::to_string(cluster.device.memory));
   for (const auto& [dtype, rate] : cluster.device.rates)
     fmt::print("  {:<12} {:.4g} GFLOP/s at best in matrix products\n", base::name_of(dtype), rate / 1e9);
+  print_cores(calibration);
   fmt::print("  {:<12} {:.3g} GB/s\n", "memory", cluster.device.bandwidth / 1e9);
   for (const cluster::Link& link : cluster.links)
     fmt::print("  {:<12} {:.3g} GB/s, {:.3g} us\n", cluster::name_of(link.reach), link.bandwidth / 1e9, link.latency * 1e6);

@@ -59,6 +59,7 @@ struct CalibrateOptions {
   std::string out;  // empty: where "this" is looked for
   std::string scratch = ".";
   config::Device device = config::Device::automatic;
+  bool cores = false;  // nothing but how far the cores are apart now
   bool json = false;
 };
 

@@ -26,6 +26,7 @@ void add_device_problems(const Device& device, std::vector<std::string>& problem
   need(positive(device.bandwidth), "bandwidth", device.bandwidth, "bytes a second, more than 0");
   need(positive(device.vector_rate), "vector_rate", device.vector_rate, "operations a second, more than 0");
   need(not_negative(device.launch), "launch", device.launch, "seconds, 0 or more");
+  need(not_negative(device.round_trip), "round_trip", device.round_trip, "seconds, 0 or more");
   need(not_negative(device.watts), "watts", device.watts, "0 or more");
   need(device.units > 0, "units", static_cast<double>(device.units), "1 or more");
   need(device.cores >= 0, "cores", static_cast<double>(device.cores), "0 or more");

@@ -56,6 +56,7 @@ struct Device {
   double matrix_share = 0.8;        // of the rate, what a large matrix product reaches
   std::int64_t units = 1;           // processors that the tiles of a product are dealt out to
   std::int64_t cores = 0;           // a processor whose cores all ranks of the node share; 0: a device of one rank alone
+  double round_trip = 0.0;          // seconds of a word from one core to another and back, as measured; says where the rates were taken
   AttentionForm attention = AttentionForm::tiled;
   double watts = 0.0;
   std::vector<Sample> samples{};  // where there are some for an operator, they count instead of the rates

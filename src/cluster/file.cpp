@@ -174,6 +174,7 @@ void visit_device(Visitor& visitor, Device& device) {
   visitor.number("matrix_share", device.matrix_share);
   visitor.count("units", device.units);
   visitor.count("cores", device.cores);
+  visitor.number("round_trip", device.round_trip);
   visitor.choice("attention", device.attention, kForms);
   visitor.number("watts", device.watts);
   visitor.list("samples", device.samples, [](auto& item, auto& sample) {

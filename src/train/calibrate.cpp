@@ -3,19 +3,19 @@
 #include <algorithm>
 #include <chrono>
 #include <cstdlib>
-#include <cstring>
 #include <map>
 #include <thread>
 #include <tuple>
 
 #include "base/error.h"
-#include "base/parallel.h"
 #include "base/random.h"
 #include "cluster/file.h"
 #include "collectives/local/threads.h"
 #include "cost/operator.h"
 #include "executor/cpu/cpu_backend.h"
 #include "io/files.h"
+#include "train/calibrate_moves.h"
+#include "train/core_distance.h"
 #include "train/session.h"
 
 namespace plimsoll::train {
@@ -27,11 +27,9 @@ using base::DType;
 using cluster::Sample;
 
 constexpr std::int64_t kLargestFile = std::int64_t{64} << 20;
-constexpr std::size_t kCopied = std::size_t{64} << 20;
-constexpr std::size_t kOnDisk = std::size_t{512} << 20;
-constexpr std::size_t kDiskBlock = std::size_t{8} << 20;
-constexpr int kSteps = 3;  // of a model; the first is not counted
-constexpr int kPasses = 2;
+constexpr int kSteps = 3;                  // of a model; the first is not counted
+constexpr int kPasses = 2;                 // with the cores together
+constexpr double kSecondsToRepeat = 85.0;  // no further pass is begun or gone on with after so long
 // Of a mean is left out what took so many times as long as the median: somebody else had the core.
 constexpr double kInterrupted = 3.0;
 // Several layers up to this width, so that one's weights are not always in the cache; of wider models one fills it.
@@ -151,7 +149,28 @@ void collect(const plan::Plan& plan, std::int32_t rank, const executor::Timeline
   }
 }
 
-void run_model(const SmallModel& small, model::Precision precision, int ranks, int threads, Times& times) {
+// One model with one precision on so many ranks.
+struct Unit {
+  SmallModel small{};
+  model::Precision precision = model::Precision::f32;
+  int ranks = 1;
+  int threads = 1;
+};
+
+std::vector<Unit> units_of(bool brief, int cores) {
+  std::vector<Unit> units;
+  for (const SmallModel& small : models_to_run(brief)) {
+    for (const model::Precision precision : {model::Precision::f32, model::Precision::bf16}) {
+      units.push_back({.small = small, .precision = precision, .ranks = 1, .threads = cores});
+      if (cores > 1) units.push_back({.small = small, .precision = precision, .ranks = 2, .threads = cores / 2});
+    }
+  }
+  return units;
+}
+
+std::map<SampleKey, double> run_unit(const Unit& unit) {
+  const auto& [small, precision, ranks, threads] = unit;
+  Times times;
   constexpr std::int32_t kMicroBatches = 2;
   collectives::local::run_threads(ranks, [&](collectives::Transport& transport) {
     SessionOptions options{.forward = forward_of(model_of(small)), .name = "calibration", .training = {}};
@@ -174,87 +193,9 @@ void run_model(const SmallModel& small, model::Precision precision, int ranks, i
       if (step > 0 && session.rank() == 0) collect(session.plan(), 0, timeline, times);
     }
   });
-}
-
-// ---- links
-
-// Seconds of one call of `action` by two ranks at once.
-double exchanged(const std::function<void(collectives::Group&)>& action, int repeats) {
-  double seconds = 0.0;
-  collectives::local::run_threads(2, [&](collectives::Transport& transport) {
-    const std::unique_ptr<collectives::Group> world = transport.make_world("calibration");
-    action(*world);
-    world->barrier();
-    const double begin = now();
-    for (int repeat = 0; repeat < repeats; ++repeat) action(*world);
-    world->barrier();
-    if (world->rank() == 0) seconds = (now() - begin) / repeats;
-  });
-  return seconds;
-}
-
-cluster::Link measured_exchange() {
-  constexpr std::size_t kSmall = 4096;
-  constexpr std::size_t kLarge = std::size_t{16} << 20;
-  const auto all_reduce = [](std::size_t bytes) {
-    return [bytes](collectives::Group& group) {
-      thread_local std::vector<std::byte> data;
-      data.resize(bytes);
-      group.all_reduce(data, data, DType::f32, collectives::Reduction::sum);
-    };
-  };
-  const auto all_gather = [](std::size_t bytes) {
-    return [bytes](collectives::Group& group) {
-      thread_local std::vector<std::byte> part;
-      thread_local std::vector<std::byte> all;
-      part.resize(bytes / 2);
-      all.resize(bytes);
-      const std::array<std::int64_t, 2> counts{static_cast<std::int64_t>(bytes / 8), static_cast<std::int64_t>(bytes / 8)};
-      group.all_gather(part, all, counts, DType::f32);
-    };
-  };
-  cluster::Link link{.name = "memory", .reach = cluster::Reach::inside};
-  link.latency = exchanged(all_gather(kSmall), 2000);
-  const double large = static_cast<double>(kLarge);
-  link.bandwidth = large / 2 / std::max(exchanged(all_gather(kLarge), 10) - link.latency, 1e-6);
-  const double adding = exchanged(all_reduce(kLarge), 10) - link.latency - large / link.bandwidth;
-  if (adding > 0.0) link.sum_rate = large / 2 / adding;
-  return link;
-}
-
-double copy_rate() {
-  std::vector<std::byte> from(kCopied, std::byte{1});
-  std::vector<std::byte> to(kCopied);
-  std::vector<double> seconds;
-  for (int repeat = 0; repeat < 5; ++repeat) {
-    const double begin = now();
-    std::memcpy(to.data(), from.data(), kCopied);
-    from[0] = to[kCopied - 1];
-    seconds.push_back(now() - begin);
-  }
-  return static_cast<double>(kCopied) / median(seconds);
-}
-
-// Bytes a second of writing and reading at once, with as many transfers under way as the disk tier has.
-double disk_rate(io::FileSystem& file_system, const io::Path& folder) {
-  constexpr std::int64_t kTransfers = 8;
-  const io::Path path = folder / ".plimsoll-calibration";
-  io::remove_tree(file_system, path);
-  io::File file(file_system, path, io::OpenMode::scratch);
-  file_system.remove(path);
-  const auto share = [&](bool write, std::int64_t first, std::int64_t step) {
-    const std::unique_ptr<std::byte, void (*)(void*)> block(static_cast<std::byte*>(std::aligned_alloc(4096, kDiskBlock)), std::free);
-    std::memset(block.get(), 1, kDiskBlock);
-    const std::span<std::byte> data(block.get(), kDiskBlock);
-    for (std::int64_t number = first; number < static_cast<std::int64_t>(kOnDisk / kDiskBlock); number += step) {
-      const std::int64_t offset = number * static_cast<std::int64_t>(kDiskBlock);
-      write ? file.write_at(offset, data) : file.read_exactly(offset, data);
-    }
-  };
-  base::in_parallel(kTransfers, [&](std::int64_t lane) { share(true, lane, kTransfers); });  // so that there is something to read
-  const double begin = now();
-  base::in_parallel(kTransfers, [&](std::int64_t lane) { share(lane % 2 == 0, lane / 2, kTransfers / 2); });
-  return 2.0 * static_cast<double>(kOnDisk) / (now() - begin);
+  std::map<SampleKey, double> means;
+  for (const auto& [key, seconds] : times) means[key] = undisturbed_mean(seconds);
+  return means;
 }
 
 // ---- what follows from the samples
@@ -273,58 +214,148 @@ void set_rates(cluster::Device& device) {
   device.matrix_share = 1.0;
 }
 
+// ---- passes
+
+// What one measurement gave, and the longer of the cores' round trips before and after it.
+template <typename Value>
+struct Measured {
+  Value value{};
+  double round_trip = 0.0;
+};
+
+// The measurements that were made with the cores together, or all where there is none.
+template <typename Value>
+std::vector<Value> best_placed(const std::vector<Measured<Value>>& measured, double least) {
+  std::vector<Value> values;
+  for (const Measured<Value>& each : measured) {
+    if (!cores_apart(each.round_trip, least)) values.push_back(each.value);
+  }
+  if (!values.empty()) return values;
+  for (const Measured<Value>& each : measured) values.push_back(each.value);
+  return values;
+}
+
+class Passes {
+ public:
+  Passes(io::FileSystem& file_system, const CalibrationOptions& options, int cores)
+      : file_system_(file_system), options_(options), cores_(cores), units_(units_of(options.brief, cores)), runs_(units_.size()) {}
+
+  void measure() {
+    last_round_trip_ = least_ = core_round_trip();
+    const double begin = now();
+    // Where cores are never together again, the passes end with the time.
+    for (int pass = 0; pass < (options_.brief ? 1 : 3 * kPasses); ++pass) {
+      const auto late = [&] { return pass > 0 && now() - begin > kSecondsToRepeat; };
+      for (std::size_t index = 0; index < units_.size() && !late(); ++index) {
+        if (together(runs_[index]) >= kPasses) continue;
+        const SmallModel& small = units_[index].small;
+        say(fmt::format("a {} of width {}, {} x {} tokens", model::name_of(small.family), small.width, small.samples, small.sequence));
+        measure_into(runs_[index], [&] { return run_unit(units_[index]); });
+      }
+      if (late() || together(moves_) >= kPasses) continue;
+      say("memory, ranks and the disk");
+      measure_into(moves_, [&] { return measure_moves(file_system_, options_.scratch, cores_ > 1); });
+    }
+  }
+
+  // Of an operator that several models have, the mean of their best.
+  std::vector<Sample> samples() const {
+    std::map<SampleKey, std::vector<double>> of_models;
+    for (const auto& runs : runs_) {
+      std::map<SampleKey, double> best;
+      for (const std::map<SampleKey, double>& means : best_placed(runs, least_)) {
+        for (const auto& [key, seconds] : means) {
+          const auto [found, fresh] = best.try_emplace(key, seconds);
+          if (!fresh) found->second = std::min(found->second, seconds);
+        }
+      }
+      for (const auto& [key, seconds] : best) of_models[key].push_back(seconds);
+    }
+    std::vector<Sample> samples;
+    for (const auto& [key, seconds] : of_models) {
+      const auto& [op, dtype, threads, extents] = key;
+      samples.push_back({.op = op, .dtype = dtype, .threads = threads, .extents = extents, .seconds = undisturbed_mean(seconds)});
+    }
+    return samples;
+  }
+
+  Moves best_moves() const {
+    const std::vector<Moves> all = best_placed(moves_, least_);
+    Moves best = all.front();
+    for (const Moves& each : all) best = better_of(best, each);
+    return best;
+  }
+
+  void report(Calibration& calibration) const {
+    calibration.cluster.device.round_trip = least_;
+    const auto count = [&](const auto& measured) {
+      const int near = together(measured);
+      calibration.runs += static_cast<int>(measured.size());
+      calibration.apart += static_cast<int>(measured.size()) - near;
+      if (near == 0) ++calibration.only_apart;
+      for (const auto& each : measured) calibration.farthest = std::max(calibration.farthest, each.round_trip);
+    };
+    for (const auto& runs : runs_) count(runs);
+    count(moves_);
+  }
+
+ private:
+  void say(std::string_view what) const {
+    if (options_.progress) options_.progress(what);
+  }
+
+  template <typename Value, typename Action>
+  void measure_into(std::vector<Measured<Value>>& measured, const Action& action) {
+    const double before = last_round_trip_;
+    Value value = action();
+    last_round_trip_ = core_round_trip();
+    least_ = std::min(least_, last_round_trip_);
+    measured.push_back({.value = std::move(value), .round_trip = std::max(before, last_round_trip_)});
+  }
+
+  template <typename Value>
+  int together(const std::vector<Measured<Value>>& measured) const {
+    return static_cast<int>(
+        std::count_if(measured.begin(), measured.end(), [&](const auto& each) { return !cores_apart(each.round_trip, least_); }));
+  }
+
+  io::FileSystem& file_system_;
+  const CalibrationOptions& options_;
+  int cores_;
+  std::vector<Unit> units_;
+  std::vector<std::vector<Measured<std::map<SampleKey, double>>>> runs_;
+  std::vector<Measured<Moves>> moves_;
+  double last_round_trip_ = 0.0;
+  double least_ = 0.0;
+};
+
 }  // namespace
 
-cluster::Cluster calibrate(io::FileSystem& file_system, const CalibrationOptions& options) {
-  const auto say = [&](std::string_view what) {
-    if (options.progress) options.progress(what);
-  };
+Calibration calibrate(io::FileSystem& file_system, const CalibrationOptions& options) {
   const int cores = static_cast<int>(std::max(1u, std::thread::hardware_concurrency()));
-  cluster::Cluster cluster{.name = "this", .origin = "measured here"};
+  Calibration calibration{.cluster = {.name = "this", .origin = "measured here"}};
+  cluster::Cluster& cluster = calibration.cluster;
   cluster::Device& device = cluster.device;
   device.name = fmt::format("processor of {} core{}", cores, cores == 1 ? "" : "s");
   device.memory = executor::cpu_backend().memory(0).total;
   device.reserve = Bytes{64ll << 20};
   device.cores = cores;
 
-  std::map<SampleKey, double> best;
-  for (int pass = 0; pass < (options.brief ? 1 : kPasses); ++pass) {
-    Times times;
-    for (const SmallModel& small : models_to_run(options.brief)) {
-      say(fmt::format("a {} of width {}, {} x {} tokens", model::name_of(small.family), small.width, small.samples, small.sequence));
-      for (const model::Precision precision : {model::Precision::f32, model::Precision::bf16}) {
-        run_model(small, precision, 1, cores, times);
-        if (cores > 1) run_model(small, precision, 2, cores / 2, times);
-      }
-    }
-    for (const auto& [key, seconds] : times) {
-      const double mean = undisturbed_mean(seconds);
-      const auto [found, fresh] = best.try_emplace(key, mean);
-      if (!fresh) found->second = std::min(found->second, mean);
-    }
-  }
-  for (const auto& [key, seconds] : best) {
-    const auto& [op, dtype, threads, extents] = key;
-    device.samples.push_back({.op = op, .dtype = dtype, .threads = threads, .extents = extents, .seconds = seconds});
-  }
+  Passes passes(file_system, options, cores);
+  passes.measure();
+  passes.report(calibration);
+  device.samples = passes.samples();
   set_rates(device);
-
-  say("memory and ranks");
-  const double copies = copy_rate();
-  device.bandwidth = 2.0 * copies;
+  const Moves moves = passes.best_moves();
+  device.bandwidth = 2.0 * moves.copies;
   device.bandwidth_share = 1.0;
   cluster.host = {.memory = device.memory, .bandwidth = device.bandwidth, .disk = file_system.free_space(options.scratch)};
-  if (cores > 1) cluster.links.push_back(measured_exchange());
-  cluster.links.push_back({.name = "copies", .reach = cluster::Reach::host, .bandwidth = copies, .latency = 1e-6});
-  say("the disk");
-  cluster.links.push_back({.name = "disk",
-                           .reach = cluster::Reach::disk,
-                           .bandwidth = disk_rate(file_system, options.scratch),
-                           .latency = 1e-4,
-                           .per_node = 1,
-                           .both_ways = false});
+  if (cores > 1) cluster.links.push_back(exchange_link(moves));
+  cluster.links.push_back({.name = "copies", .reach = cluster::Reach::host, .bandwidth = moves.copies, .latency = 1e-6});
+  cluster.links.push_back(
+      {.name = "disk", .reach = cluster::Reach::disk, .bandwidth = moves.disk, .latency = 1e-4, .per_node = 1, .both_ways = false});
   cluster::require_possible(cluster);
-  return cluster;
+  return calibration;
 }
 
 io::Path calibration_path() {

@@ -6,10 +6,12 @@
 #include <cstdlib>
 #include <filesystem>
 #include <set>
+#include <thread>
 
 #include "config/config.h"
 #include "io/posix_file_system.h"
 #include "train/calibrate.h"
+#include "train/core_distance.h"
 #include "train/forecast.h"
 #include "train/this_machine.h"
 
@@ -20,7 +22,12 @@ TEST(Calibrate, MeasuresWhatForecastsNeed) {
   io::PosixFileSystem file_system;
   const io::Path folder = std::filesystem::temp_directory_path() / fmt::format("plimsoll-calibrate-{}", ::getpid());
   std::filesystem::create_directories(folder);
-  const cluster::Cluster cluster = calibrate(file_system, {.scratch = folder, .brief = true});
+  const Calibration calibration = calibrate(file_system, {.scratch = folder, .brief = true});
+  const cluster::Cluster& cluster = calibration.cluster;
+  EXPECT_GT(calibration.runs, 0);
+  EXPECT_LE(calibration.apart, calibration.runs);
+  EXPECT_EQ(cluster.device.round_trip > 0.0, cluster.device.cores > 1);
+  EXPECT_GE(calibration.farthest, cluster.device.round_trip);
   EXPECT_TRUE(cluster::problems_of(cluster).empty());
   EXPECT_TRUE(std::filesystem::is_empty(folder));
   std::set<std::string> ops;
@@ -45,6 +52,18 @@ TEST(Calibrate, MeasuresWhatForecastsNeed) {
   const Forecast result = forecast(run, cluster);
   EXPECT_GT(result.result.seconds, 1e-5);
   EXPECT_LT(result.result.seconds, 100.0);
+}
+
+// A word cannot cross a core's cache in less than a nanosecond; a second is no round trip but a stopped machine.
+TEST(CoreDistance, IsATimeBetweenCores) {
+  const double seconds = core_round_trip();
+  if (std::thread::hardware_concurrency() < 2) GTEST_SKIP() << "one core";
+  EXPECT_GT(seconds, 1e-9);
+  EXPECT_LT(seconds, 1.0);
+  EXPECT_FALSE(cores_apart(seconds, seconds));
+  EXPECT_TRUE(cores_apart(360e-9, 55e-9));
+  EXPECT_FALSE(cores_apart(87e-9, 55e-9));  // somebody else's work, not another place
+  EXPECT_FALSE(cores_apart(0.0, 0.0));
 }
 
 // Recompute and offload are weighed by what the link carries while the device computes: of the slowest link on the way.
