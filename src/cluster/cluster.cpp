@@ -32,6 +32,7 @@ void add_device_problems(const Device& device, std::vector<std::string>& problem
   need(device.cores >= 0, "cores", static_cast<double>(device.cores), "0 or more");
   const auto share = [](double value) { return value > 0.0 && value <= 1.0; };
   need(share(device.matrix_share), "matrix_share", device.matrix_share, "a share between 0 and 1");
+  need(share(device.sustained_share), "sustained_share", device.sustained_share, "a share between 0 and 1");
   need(share(device.bandwidth_share), "bandwidth_share", device.bandwidth_share, "a share between 0 and 1");
   if (device.rates.empty()) problems.emplace_back("device.rates is empty, expected operations a second for at least one element type");
   for (const auto& [dtype, rate] : device.rates)

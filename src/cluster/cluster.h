@@ -54,6 +54,7 @@ struct Device {
   double bandwidth_share = 0.85;    // of it, what a kernel that only streams reaches
   double launch = 0.0;              // seconds that an instruction takes at least
   double matrix_share = 0.8;        // of the rate, what a large matrix product reaches
+  double sustained_share = 1.0;     // of the rate, what products one after the other reach at most: the power limit lowers the clock
   std::int64_t units = 1;           // processors that the tiles of a product are dealt out to
   std::int64_t cores = 0;           // a processor whose cores all ranks of the node share; 0: a device of one rank alone
   double round_trip = 0.0;          // seconds of a word from one core to another and back, as measured; says where the rates were taken

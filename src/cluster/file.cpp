@@ -172,6 +172,7 @@ void visit_device(Visitor& visitor, Device& device) {
   visitor.number("bandwidth_share", device.bandwidth_share);
   visitor.number("launch", device.launch);
   visitor.number("matrix_share", device.matrix_share);
+  visitor.number("sustained_share", device.sustained_share);
   visitor.count("units", device.units);
   visitor.count("cores", device.cores);
   visitor.number("round_trip", device.round_trip);

@@ -43,7 +43,7 @@ double matrix_efficiency(const cluster::Device& device, const Product& product) 
       best = std::max(best, tile.speed * filled * depth / (depth + kRamp));
     }
   }
-  return device.matrix_share * std::min(best, 1.0);
+  return std::min(device.matrix_share * std::min(best, 1.0), device.sustained_share);
 }
 
 double matrix_rate(const cluster::Device& device, cluster::DType dtype) {

@@ -3,7 +3,8 @@
 // The product is dealt out in tiles to the device's units. Three things keep it from the device's rate: the last round of tiles
 // does not fill all units; a small tile reads more for each operation than a large one; and a tile's pipeline fills and empties
 // once for each run along the depth, so short depths cost more. Kernels choose the best tile, and may cut the depth in pieces
-// where there are fewer tiles than units; so does the price.
+// where there are fewer tiles than units; so does the price. Large products draw more power than a device may for long, whatever their
+// shape: its clock falls, and there is a share of the rate that none exceeds in a step (`sustained_share`).
 #pragma once
 
 #include <cstdint>

@@ -44,6 +44,16 @@ TEST(Operator, LargeProductsReachTheShareOfTheRate) {
   EXPECT_LT(2.0 * 128.0 * 128 * 128 / linear_seconds(device, 128, 128, 128) / 1e12, 20);
 }
 
+// As in a step of products on an H200: 1,300 TFLOP/s.
+TEST(Operator, EightBitProductsRunAtTheirOwnRate) {
+  const cluster::Device device = cluster::preset("hgx-h200").device;
+  const auto eight = [](Shape shape) { return TensorType{DType::f8e4m3, shape}; };
+  const std::vector<TensorType> inputs{eight({16384, 6400}), eight({6400, 6400}), {DType::f32, {1}}, {DType::f32, {1}}};
+  const std::vector<TensorType> outputs{bf16({16384, 6400})};
+  const double tflops = 2.0 * 16384 * 6400 * 6400 / operator_seconds(device, ops::ScaledLinear{}, inputs, outputs) / 1e12;
+  EXPECT_NEAR(tflops, 1300, 100);
+}
+
 TEST(Operator, NarrowProductsAreLessEfficient) {
   const cluster::Device device = cluster::preset("dgx-a100-80g").device;
   const auto efficiency = [&](std::int64_t rows, std::int64_t columns, std::int64_t depth) {
@@ -70,6 +80,9 @@ TEST(Flops, AreThoseOfTheClosedForm) {
   EXPECT_EQ(counted_flops(ops::AttentionGrad{attention}, std::vector{out, packed, out, lse}, std::vector{packed}), 2.0 * expected);
   const std::vector<TensorType> linear{bf16({b, s, h}), bf16({3 * h, h})};
   EXPECT_EQ(counted_flops(ops::Linear{}, linear, std::vector{packed}), 6.0 * static_cast<double>(b * s * h * h));
+  // Products of 8-bit operands count as those of others, and run at their own rate.
+  const std::vector<TensorType> scaled{{DType::f8e4m3, {b, s, h}}, {DType::f8e4m3, {3 * h, h}}, {DType::f32, {1}}, {DType::f32, {1}}};
+  EXPECT_EQ(counted_flops(ops::ScaledLinear{}, scaled, std::vector{packed}), 6.0 * static_cast<double>(b * s * h * h));
   EXPECT_EQ(counted_flops(ops::Add{}, std::vector{out, out}, std::vector{out}), 0.0);
 }
 
