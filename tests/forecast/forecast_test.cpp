@@ -121,6 +121,40 @@ TEST(Forecast, OfAPublishedLlamaIsNear) {
   }
 }
 
+// One run of each source in bench/published.py, none of which set a constant: tokens a second of one device.
+TEST(Forecast, OfPublishedRunsIsNear) {
+  struct Row {
+    const char* preset;
+    model::Precision precision;
+    std::int64_t global, micro, sequence;
+    const char* strategy;
+    const char* model;
+    double published;
+  };
+  const Row rows[] = {
+      {"dgx-a100-80g:1", model::Precision::bf16, 128, 8, 8192, R"({"data": 8, "zero": 3, "recompute": "full"})",
+       R"({"family": "gpt2", "layers": 32, "width": 4096, "heads": 32, "vocab": 50368, "context": 8192})", 3206},
+      {"dgx-a100-80g:8", model::Precision::bf16, 128, 2, 4096, R"({"data": 64, "zero": 3, "recompute": "full"})",
+       R"({"family": "llama", "layers": 80, "width": 8192, "heads": 64, "kv_heads": 8, "ffn": 28672, "vocab": 32000, "context": 4096})",
+       353},
+      {"dgx-h100:16", model::Precision::fp8, 256, 1, 2048,
+       R"({"data": 4, "tensor": 4, "pipe": 8, "chunks": 6, "schedule": "interleaved", "sequence_parallel": true, "zero": 1})",
+       R"({"family": "gpt2", "layers": 96, "width": 12288, "heads": 96, "vocab": 51200, "context": 2048})", 726},
+      {"dgx-a100-80g:1", model::Precision::bf16, 96, 3, 1024, R"({"pipe": 8, "schedule": "zb-h1", "stages": [3, 4, 4, 4, 4, 4, 4, 3]})",
+       R"({"family": "gpt2", "layers": 30, "width": 4096, "heads": 32, "vocab": 50304, "context": 1024})", 4096}};
+  for (const Row& row : rows) {
+    config::Run run = run_of(row.strategy, row.model, row.global);
+    run.batch.micro = row.micro;
+    run.batch.sequence = row.sequence;
+    run.precision = row.precision;
+    cluster::Cluster cluster = cluster::preset(row.preset);
+    cluster.device.attention = cluster::AttentionForm::tiled;
+    const double tokens =
+        static_cast<double>(row.global * row.sequence) / (static_cast<double>(cluster.devices()) * forecast(run, cluster).result.seconds);
+    EXPECT_NEAR(tokens, row.published, 0.1 * row.published) << row.preset << " " << row.model;
+  }
+}
+
 // 10 trillion parameters, every axis in use.
 TEST(Forecast, OfAHundredThousandRanksIsQuick) {
   config::Run run = run_of(
