@@ -1,7 +1,6 @@
 #include "kernels/cuda/attention_masks.h"
 
 #include "kernels/cuda/checks.h"
-#include "kernels/cuda/dropout.cuh"
 #include "kernels/cuda/elements.cuh"
 
 namespace plimsoll::kernels::cuda {
@@ -26,35 +25,6 @@ __global__ void __launch_bounds__(kThreads) fill_bias(MaskedRows rows, float uns
     if (segments != nullptr) sees = sees && own >= 0 && segments[j] == own;
     bias[row * rows.length + j] = from_f32<T>(sees ? 0.0f : unseen);
   }
-}
-
-// A thread has four keys of a query, whose words one call makes; a block some queries of one head.
-template <typename T>
-__global__ void __launch_bounds__(kThreads)
-    fill_kept(MaskedRows rows, std::uint32_t heads, std::uint32_t per_run, std::int64_t first_head, DropoutSite site, T* kept) {
-  const auto fours = static_cast<std::uint32_t>(rows.length / 4);  // of a query
-  const std::uint32_t in_head = blockIdx.x * kThreads + threadIdx.x;
-  const std::uint32_t i = in_head / fours;
-  const std::uint32_t j = in_head % fours * 4;
-  if (i >= static_cast<std::uint32_t>(rows.length)) return;
-  const std::uint32_t sample = blockIdx.y / heads;
-  const std::uint32_t head = blockIdx.y % heads;
-  const std::int64_t per_head = rows.length * fours;
-  T values[4];
-  if (rows.causal && j > i) {
-#pragma unroll
-    for (T& value : values) value = from_f32<T>(0.0f);
-  } else {
-    const auto block = static_cast<std::uint64_t>((first_head + head) * per_head + in_head);
-    const base::RandomBlock words = dropout_words(dropout_key(site), static_cast<std::uint32_t>(site.samples[sample]), block);
-#pragma unroll
-    for (int n = 0; n < 4; ++n) values[n] = from_f32<T>(words[n] < site.threshold ? 0.0f : 1.0f);
-  }
-  uint2 raw;
-  static_assert(sizeof values == sizeof raw);
-  memcpy(&raw, values, sizeof raw);
-  const std::int64_t to = (head / per_run * rows.batch + sample) * per_run + head % per_run;
-  reinterpret_cast<uint2*>(kept)[to * per_head + in_head] = raw;
 }
 
 // One block a query; those with a segment have nothing to do.
@@ -88,24 +58,6 @@ void launch_score_bias(const MaskedRows& rows, base::DType dtype, void* bias, cu
         rows, dtype == base::DType::f16 ? kUnseenF16 : kUnseen, static_cast<T*>(bias));
   });
   check_launch("attention: segments");
-}
-
-void launch_kept(const MaskedRows& rows, const ops::Attention& op, std::int64_t runs, const Tensor& samples, const Tensor& scalars,
-                 base::DType dtype, void* kept, cudaStream_t stream) {
-  const auto heads = static_cast<std::uint32_t>(op.heads.query);
-  const DropoutSite site = dropout_site(op.rate, op.site, samples, scalars);
-  const dim3 grid(blocks_for(rows.length * rows.length / 4, kThreads), static_cast<unsigned>(rows.batch * op.heads.query));
-  const auto fill = [&](auto zero) {
-    using T = decltype(zero);
-    fill_kept<T>
-        <<<grid, kThreads, 0, stream>>>(rows, heads, heads / static_cast<std::uint32_t>(runs), op.first_head, site, static_cast<T*>(kept));
-  };
-  if (dtype == base::DType::bf16) {
-    fill(__nv_bfloat16{});
-  } else {
-    fill(__half{});
-  }
-  check_launch("attention: dropout");
 }
 
 void launch_blank_rows(const MaskedRows& rows, std::int64_t heads, const Tensor& out, float* stats, cudaStream_t stream) {

@@ -1,29 +1,23 @@
-// What cuDNN's attention is told of masks it has no form for: scores that do not count as a large negative number added to them, dropped
-// probabilities as a mask of zeros and ones with our own counters. Both are tensors in a kernel's workspace.
+// What cuDNN's attention is told of segments, which it has no form for: scores that do not count as a large negative number added to them,
+// a tensor in a kernel's workspace.
 #pragma once
 
 #include <cstdint>
 
 #include "base/dtype.h"
 #include "kernels/cuda/kernel.h"
-#include "ops/attributes.h"
 
 namespace plimsoll::kernels::cuda {
 
 struct MaskedRows {
   std::int64_t batch = 0;
   std::int64_t length = 0;
-  bool causal = false;
   std::int64_t window = 0;                 // 0: none
   const std::int32_t* segments = nullptr;  // null: all one
 };
 
 // (batch, 1, length, length): 0 where a query sees a key. Keys after a causal query are left to the library's own mask, but have a number.
 void launch_score_bias(const MaskedRows& rows, base::DType dtype, void* bias, cudaStream_t stream);
-
-// (runs, batch, heads / runs, length, length), in the type of two bytes: 1 for probabilities that are kept. 4 divides the length.
-void launch_kept(const MaskedRows& rows, const ops::Attention& op, std::int64_t runs, const Tensor& samples, const Tensor& scalars,
-                 base::DType dtype, void* kept, cudaStream_t stream);
 
 // Queries without a segment see nothing: zeros in out (batch, length, width), -infinity in stats (batch, heads, length).
 void launch_blank_rows(const MaskedRows& rows, std::int64_t heads, const Tensor& out, float* stats, cudaStream_t stream);

@@ -7,6 +7,7 @@
 #include "kernels/cuda/dropout.cuh"
 #include "kernels/cuda/elements.cuh"
 #include "kernels/cuda/kernel.h"
+#include "kernels/cuda/workspace.h"
 #include "ops/op.h"
 
 namespace plimsoll::kernels::cuda {
@@ -87,10 +88,33 @@ __global__ void attention_deltas(AttentionProblem p, const T* dout, const T* out
   if (threadIdx.x == 0) delta[p.stat(row / p.heads.query / p.length, row % p.heads.query, i)] = sum;
 }
 
+// Of a gradient's call: the deltas are its scratch.
+inline std::int64_t attention_grad_workspace(const ops::KernelQuery& query) {
+  Workspace pieces;
+  pieces.take<float>(query.inputs[3].shape.elements());
+  return pieces.bytes();
+}
+
 template <typename T>
-void launch_attention_deltas(const AttentionProblem& p, const T* dout, const T* out, float* delta, cudaStream_t stream) {
-  attention_deltas<T>
-      <<<blocks_for(p.batch * p.length * p.heads.query, kDeltaWarps), dim3(32, kDeltaWarps), 0, stream>>>(p, dout, out, delta);
+struct AttentionGradOperands {
+  AttentionProblem problem;
+  const T* dout;
+  const T* packed;
+  T* dpacked;
+};
+
+// Makes the deltas that the passes behind it read.
+template <typename T>
+AttentionGradOperands<T> begin_attention_grad(const Call& call, cudaStream_t stream) {
+  AttentionProblem p = attention_problem(std::get<ops::AttentionGrad>(call.op).forward, call.inputs[1], call.inputs.subspan(4));
+  Workspace pieces(call.workspace);
+  auto* delta = pieces.take<float>(call.inputs[3].type.shape.elements());
+  p.lse = call.inputs[3].as<const float>();
+  p.delta = delta;
+  const auto* dout = call.inputs[0].as<const T>();
+  attention_deltas<T><<<blocks_for(p.batch * p.length * p.heads.query, kDeltaWarps), dim3(32, kDeltaWarps), 0, stream>>>(
+      p, dout, call.inputs[2].as<const T>(), delta);
+  return {p, dout, call.inputs[1].as<const T>(), call.outputs[0].as<T>()};
 }
 
 }  // namespace plimsoll::kernels::cuda

@@ -1,7 +1,7 @@
 // Attention by cuDNN's fused form, for 16-bit elements. Heads stay packed as they are: a tensor is a base address and strides. Where
 // several query heads share a key (grouped queries) they lie side by side and the groups do not, so each group is one run of the same
-// graph at its own addresses. Windows are the library's own; segments are a bias on scores, and dropout with our counters a mask of what
-// is kept, both made before each run in the workspace (attention_masks.h); gradients with dropout are the plain kernel's.
+// graph at its own addresses. Windows are the library's own; segments are a bias on scores, made before each run in the workspace
+// (attention_masks.h). Dropout with our counters is left to mma_attention.cu.
 //
 // cuDNN is found at run time: without it, or where it does not take a shape, the plain kernel is next in the table. What it
 // asks for as workspace depends on the GPU, so plans that use it are made where the GPU is.
@@ -27,7 +27,7 @@ namespace {
 namespace fe = cudnn_frontend;
 using base::DType;
 
-enum Uid : std::int64_t { kQuery = 1, kKey, kValue, kOut, kStats, kDout, kDquery, kDkey, kDvalue, kBias, kKept };
+enum Uid : std::int64_t { kQuery = 1, kKey, kValue, kOut, kStats, kDout, kDquery, kDkey, kDvalue, kBias };
 
 // Larger masks are not worth their memory.
 constexpr std::int64_t kMostMaskBytes = std::int64_t{4} << 30;
@@ -42,22 +42,18 @@ struct Problem {
   bool causal;
   std::int64_t window;
   bool segmented;
-  double rate;  // of dropout
   DType dtype;
   bool backward;
   bool deterministic;
 
   std::string text() const {
-    return fmt::format("{} x {} x {} x {} of {} in {} runs {} {} {} {} {} {} {}", batch, length, query_heads, dim, packed_width, runs,
-                       causal, window, segmented, rate, base::name_of(dtype), backward, deterministic);
+    return fmt::format("{} x {} x {} x {} of {} in {} runs {} {} {} {} {} {}", batch, length, query_heads, dim, packed_width, runs, causal,
+                       window, segmented, base::name_of(dtype), backward, deterministic);
   }
-  bool drops() const { return rate > 0.0; }
-  // Windows go with neither a bias nor dropout in some of the library's versions, so they are part of the bias then.
-  bool has_bias() const { return segmented || (window > 0 && drops()); }
-  std::int64_t bias_elements() const { return has_bias() ? batch * length * length : 0; }
+  // Windows do not go with a bias in some of the library's versions, so they are part of it then.
+  std::int64_t bias_elements() const { return segmented ? batch * length * length : 0; }
   // Before version 9.26 the library reads the backward pass's statistics right only where a run's lie together.
   bool copies_stats() const { return backward && (segmented || runs > 1); }
-  std::int64_t kept_elements() const { return drops() ? batch * all_heads * length * length : 0; }
   bool grouped() const { return query_heads > kv_heads; }
   // Elements between heads of a tensor within a run.
   std::int64_t query_step() const { return grouped() ? dim : 3 * dim; }
@@ -82,7 +78,6 @@ Problem problem_of(const ops::KernelQuery& query, bool deterministic) {
           .causal = op.causal,
           .window = op.window,
           .segmented = op.segmented,
-          .rate = op.rate,
           .dtype = packed.dtype,
           .backward = backward != nullptr,
           .deterministic = deterministic};
@@ -122,7 +117,6 @@ class GraphBuilder {
     auto attributes =
         fe::graph::SDPA_attributes().set_name("attention").set_generate_stats(true).set_attn_scale(scale()).set_causal_mask(p_.causal);
     set_masks(attributes);
-    if (p_.drops()) attributes.set_dropout(kept(), number(1.0 / (1.0 - p_.rate)));
     auto [out, stats] = graph_->sdpa(query(kQuery), key_or_value(kKey), key_or_value(kValue), attributes);
     shape_out(out).set_output(true).set_uid(kOut);
     shape_stats(stats).set_output(true).set_uid(kStats);
@@ -160,24 +154,14 @@ class GraphBuilder {
 
   template <typename Attributes>
   void set_masks(Attributes& attributes) {
-    if (p_.window > 0 && !p_.has_bias())
+    if (p_.window > 0 && !p_.segmented)
       attributes.set_diagonal_alignment(fe::DiagonalAlignment_t::TOP_LEFT).set_diagonal_band_left_bound(static_cast<int>(p_.window));
-    if (!p_.has_bias()) return;
+    if (!p_.segmented) return;
     const std::int64_t square = p_.length * p_.length;
     attributes.set_bias(graph_->tensor(fe::graph::Tensor_attributes()
                                            .set_uid(kBias)
                                            .set_dim({p_.batch, 1, p_.length, p_.length})
                                            .set_stride({square, square, p_.length, 1})));
-  }
-  std::shared_ptr<fe::graph::Tensor_attributes> kept() {
-    const std::int64_t square = p_.length * p_.length;
-    return graph_->tensor(fe::graph::Tensor_attributes()
-                              .set_uid(kKept)
-                              .set_dim({p_.batch, p_.query_heads, p_.length, p_.length})
-                              .set_stride({p_.query_heads * square, square, p_.length, 1}));
-  }
-  static std::shared_ptr<fe::graph::Tensor_attributes> number(double value) {
-    return std::make_shared<fe::graph::Tensor_attributes>(static_cast<float>(value));
   }
 
   std::shared_ptr<fe::graph::Tensor_attributes> query(Uid uid) {
@@ -254,12 +238,10 @@ std::optional<std::string> refuse(const ops::KernelQuery& query, bool determinis
   if (dtype != DType::bf16 && dtype != DType::f16) return "operands are not 16-bit floats";
   if (op.heads.dim % 8 != 0) return "heads are not a multiple of 16 bytes";
   const Problem problem = problem_of(query, deterministic);
-  if ((problem.has_bias() || problem.drops()) && problem.length % 8 != 0) return "8 does not divide the length, and masks are tensors";
-  if (problem.drops() && problem.backward) return "its gradients are wrong where a mask says what is dropped (seen with 9.14)";
-
+  if (op.rate > 0.0) return "dropout has counters of our own";
+  if (problem.segmented && problem.length % 8 != 0) return "8 does not divide the length, and segments are a tensor";
   if (problem.batch * problem.all_heads > kMostHeads) return fmt::format("the samples have more than {} heads together", kMostHeads);
-  if (2 * std::max(problem.bias_elements(), problem.kept_elements()) > kMostMaskBytes)
-    return fmt::format("a mask would have more than {} bytes", kMostMaskBytes);
+  if (2 * problem.bias_elements() > kMostMaskBytes) return fmt::format("a mask would have more than {} bytes", kMostMaskBytes);
   const std::shared_ptr<const Built> built = built_for(problem);
   if (!built->refusal.empty()) return built->refusal;
   return std::nullopt;
@@ -274,13 +256,11 @@ std::optional<std::string> refusal(const ops::KernelQuery& query) {
 struct Scratch {
   std::byte* library;
   std::byte* bias;
-  std::byte* kept;
   float* stats;
 
   Scratch(const Built& built, Workspace& pieces)
       : library(pieces.take<std::byte>(built.workspace)),
         bias(pieces.take<std::byte>(2 * built.problem.bias_elements())),
-        kept(pieces.take<std::byte>(2 * built.problem.kept_elements())),
         stats(pieces.take<float>(built.problem.copies_stats() ? built.problem.batch * built.problem.all_heads * built.problem.length : 0)) {
   }
 };
@@ -299,17 +279,11 @@ Prepared prepare(const ops::KernelQuery& query) {
 
 // What the graphs read beside the operands of the call; gives the rows.
 MaskedRows fill_masks(const Call& call, const Problem& p, const Scratch& scratch, cudaStream_t stream) {
-  const auto* backward = std::get_if<ops::AttentionGrad>(&call.op);
-  const ops::Attention& op = backward != nullptr ? backward->forward : std::get<ops::Attention>(call.op);
-  const std::span<const Tensor> masks = call.inputs.subspan(backward != nullptr ? 4 : 1);
   const MaskedRows rows{.batch = p.batch,
                         .length = p.length,
-                        .causal = p.causal,
                         .window = p.window,
-                        .segments = p.segmented ? masks[0].as<const std::int32_t>() : nullptr};
-  if (p.has_bias()) launch_score_bias(rows, p.dtype, scratch.bias, stream);
-  const std::size_t at = p.segmented ? 1 : 0;
-  if (p.drops()) launch_kept(rows, op, p.runs, masks[at], masks[at + 1], p.dtype, scratch.kept, stream);
+                        .segments = p.segmented ? call.inputs[p.backward ? 4 : 1].as<const std::int32_t>() : nullptr};
+  if (p.segmented) launch_score_bias(rows, p.dtype, scratch.bias, stream);
   if (p.copies_stats()) launch_stats_of_runs(rows, p.all_heads, p.runs, call.inputs[3].as<const float>(), scratch.stats, stream);
   return rows;
 }
@@ -344,8 +318,7 @@ void launch(const Call& call, cudaStream_t stream) {
       addresses[kOut] = at(call.outputs[0], out_at);
       addresses[kStats] = at(call.outputs[1], stats_at);
     }
-    if (p.has_bias()) addresses[kBias] = scratch.bias;
-    if (p.drops()) addresses[kKept] = scratch.kept + run * p.batch * p.query_heads * p.length * p.length * size;
+    if (p.segmented) addresses[kBias] = scratch.bias;
     check_fe(built.graph->execute(handle(), addresses, scratch.library), p);
   }
   if (p.segmented && !p.backward) launch_blank_rows(rows, p.all_heads, call.outputs[0], call.outputs[1].as<float>(), stream);

@@ -4,7 +4,6 @@
 #include "kernels/cuda/attention_problem.cuh"
 #include "kernels/cuda/checks.h"
 #include "kernels/cuda/table.h"
-#include "kernels/cuda/workspace.h"
 
 namespace plimsoll::kernels::cuda {
 
@@ -195,25 +194,12 @@ void attention(const Call& call, cudaStream_t stream) {
   check_launch("attention.plain");
 }
 
-std::int64_t workspace(const ops::KernelQuery& query) {
-  Workspace pieces;
-  pieces.take<float>(query.inputs[3].shape.elements());
-  return pieces.bytes();
-}
-
 void attention_grad(const Call& call, cudaStream_t stream) {
-  Problem p = attention_problem(std::get<ops::AttentionGrad>(call.op).forward, call.inputs[1], call.inputs.subspan(4));
-  Workspace pieces(call.workspace);
-  auto* delta = pieces.take<float>(call.inputs[3].type.shape.elements());
-  p.lse = call.inputs[3].as<const float>();
-  p.delta = delta;
-  with_form(call.inputs[1].type.dtype, p.heads.dim, [&](auto zero, auto slots) {
+  const std::int64_t head_dim = std::get<ops::AttentionGrad>(call.op).forward.heads.dim;
+  with_form(call.inputs[1].type.dtype, head_dim, [&](auto zero, auto slots) {
     using T = decltype(zero);
     const dim3 block(32, kWarps);
-    const auto* dout = call.inputs[0].as<const T>();
-    const auto* packed = call.inputs[1].as<const T>();
-    auto* dpacked = call.outputs[0].as<T>();
-    launch_attention_deltas(p, dout, call.inputs[2].as<const T>(), delta, stream);
+    const auto [p, dout, packed, dpacked] = begin_attention_grad<T>(call, stream);
     backward_query<T, slots.value><<<grid_of(p, p.heads.query), block, 0, stream>>>(p, dout, packed, dpacked);
     backward_key<T, slots.value><<<grid_of(p, p.heads.kv), block, 0, stream>>>(p, dout, packed, dpacked);
   });
@@ -309,7 +295,11 @@ std::optional<std::string> refuse(const ops::KernelQuery& query) {
 
 constexpr Kernel kKernels[] = {
     {.op = "attention", .name = "attention.plain", .refusal = refuse, .launch = attention},
-    {.op = "attention_grad", .name = "attention_grad.plain", .refusal = refuse, .workspace = workspace, .launch = attention_grad},
+    {.op = "attention_grad",
+     .name = "attention_grad.plain",
+     .refusal = refuse,
+     .workspace = attention_grad_workspace,
+     .launch = attention_grad},
     {.op = "cached_attention", .name = "cached_attention.plain", .refusal = refuse, .launch = cached_attention},
 };
 

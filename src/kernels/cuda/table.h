@@ -36,6 +36,7 @@ std::span<const Kernel> scaled_linear_kernels();    // scaled_linear.cpp: produc
 std::span<const Kernel> plain_linear_kernels();     // plain_linear.cu: the same, any shape
 std::span<const Kernel> head_loss_kernels();        // head_loss.cpp
 std::span<const Kernel> cudnn_attention_kernels();  // cudnn_attention.cpp, or none: attention and its gradient
+std::span<const Kernel> mma_attention_kernels();    // mma_attention.cu: attention and its gradient, on tensor cores
 std::span<const Kernel> tiled_attention_kernels();  // tiled_attention.cu: attention and its gradient, in f32 arithmetic
 std::span<const Kernel> plain_attention_kernels();  // plain_attention.cu: attention, its gradient, cached_attention
 

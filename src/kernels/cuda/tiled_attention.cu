@@ -1,15 +1,13 @@
-// Attention for every mask and element type, heads of up to 128: what cuDNN does not take (f32, and gradients with dropout of our own
-// counters). A block makes 64 rows of a result and walks over the other side in tiles; products are plain f32 arithmetic on tiles in shared
+// Attention for every mask and element type, heads of up to 128: what neither cuDNN nor tensor cores take (f32, odd heads). A block makes
+// 64 rows of a result and walks over the other side in tiles; products are plain f32 arithmetic on tiles in shared
 // memory, four rows by four columns a thread. Every sum has one order.
 //
 // Thread (y, x) of 16 x 16 has rows 4y .. 4y + 3. Where both sides of a product are read along a head's elements, tiles lie transposed, so
 // that a thread's four neighbours are one load; what a product's weights multiply lies as it is.
 #include <algorithm>
 
-#include "kernels/cuda/attention_problem.cuh"
-#include "kernels/cuda/checks.h"
+#include "kernels/cuda/attention_tiles.cuh"
 #include "kernels/cuda/table.h"
-#include "kernels/cuda/workspace.h"
 
 namespace plimsoll::kernels::cuda {
 
@@ -17,11 +15,10 @@ namespace {
 
 using Problem = AttentionProblem;
 
-constexpr int kRows = 64;
+constexpr int kRows = kTileRows;
 constexpr int kThreads = 256;
 constexpr int kSide = 16;  // of the threads' square
 constexpr int kPad = 4;    // keeps loads of four aligned, and neighbours apart
-constexpr int kMostDim = 128;
 
 // Sizes by the head's: larger ones have shorter tiles, so that all fit.
 template <int kDim>
@@ -40,6 +37,8 @@ struct Form {
   static constexpr int kBackwardQuery = 2 * kRowTile + 2 * kLoopTile + kPlainTile + kWeightTile;
   static constexpr int kBackwardKey = 2 * (kRowTile + kLoopTile + kPlainTile + kWeightTile);
 };
+
+constexpr int bytes_of(int floats) { return floats * static_cast<int>(sizeof(float)); }
 
 template <typename T>
 __device__ __forceinline__ float4 load_four(const T* from, int left, bool aligned) {
@@ -189,22 +188,6 @@ __device__ __forceinline__ void multipliers(const Problem& p, const DropoutKey& 
 __device__ __forceinline__ DropoutKey key_of(const Problem& p) {
   return p.dropout.samples != nullptr ? dropout_key(p.dropout) : DropoutKey{};
 }
-
-// The other side of rows [first, first + kRows): queries see keys [begin, end), keys are seen by queries of it.
-struct Reach {
-  std::int64_t begin, end;
-};
-__device__ __forceinline__ Reach keys_of(const Problem& p, std::int64_t first, int loop) {
-  const std::int64_t begin = p.window > 0 && first - p.window + 1 > 0 ? first - p.window + 1 : 0;
-  return {begin / loop * loop, p.causal ? min(p.length, first + kRows) : p.length};
-}
-__device__ __forceinline__ Reach queries_of(const Problem& p, std::int64_t first, int loop) {
-  const std::int64_t end = p.window > 0 ? min(p.length, first + kRows - 1 + p.window) : p.length;
-  return {p.causal ? first / loop * loop : 0, end};
-}
-
-// Blocks of a causal mask's later rows have more to do: they come first.
-__device__ __forceinline__ std::int64_t first_row() { return static_cast<std::int64_t>(gridDim.x - 1 - blockIdx.x) * kRows; }
 
 template <typename T, int kDim>
 __global__ void __launch_bounds__(kThreads) forward(Problem p, const T* packed, T* out, float* lse) {
@@ -411,90 +394,49 @@ __global__ void __launch_bounds__(kThreads) backward_key(Problem p, const T* dou
   }
 }
 
-// use(T{}, kDim) for the element type and the least size that holds a head.
+// use(T{}, kDim)
 template <typename Use>
 void with_form(base::DType dtype, std::int64_t dim, Use&& use) {
-  with_element(dtype, [&](auto zero) {
-    if (dim <= 64) {
-      use(zero, std::integral_constant<int, 64>());
-    } else {
-      use(zero, std::integral_constant<int, kMostDim>());
-    }
-  });
-}
-
-dim3 grid_of(const Problem& p, std::int64_t heads) {
-  return {blocks_for(p.length, kRows), static_cast<unsigned>(heads), static_cast<unsigned>(p.batch)};
-}
-
-template <typename... Parameters, typename... Operands>
-void launch_tiles(void (*kernel)(Parameters...), int floats, const dim3& grid, cudaStream_t stream, Operands... operands) {
-  const auto bytes = static_cast<int>(floats * sizeof(float));
-  check(cudaFuncSetAttribute(reinterpret_cast<const void*>(kernel), cudaFuncAttributeMaxDynamicSharedMemorySize, bytes), "attention.tiles");
-  kernel<<<grid, kThreads, static_cast<std::size_t>(bytes), stream>>>(operands...);
-  check_launch("attention.tiles");
+  with_element(dtype, [&](auto zero) { with_tile_dim(dim, [&](auto size) { use(zero, size); }); });
 }
 
 void attention(const Call& call, cudaStream_t stream) {
   const Problem p = attention_problem(std::get<ops::Attention>(call.op), call.inputs[0], call.inputs.subspan(1));
   with_form(call.inputs[0].type.dtype, p.heads.dim, [&](auto zero, auto dim) {
     using T = decltype(zero);
-    launch_tiles(forward<T, dim.value>, Form<dim.value>::kForward, grid_of(p, p.heads.query), stream, p, call.inputs[0].as<const T>(),
-                 call.outputs[0].as<T>(), call.outputs[1].as<float>());
+    launch_tiles({"attention.tiles", tile_grid(p, p.heads.query), kThreads, bytes_of(Form<dim.value>::kForward)}, forward<T, dim.value>,
+                 stream, p, call.inputs[0].as<const T>(), call.outputs[0].as<T>(), call.outputs[1].as<float>());
   });
-}
-
-std::int64_t workspace(const ops::KernelQuery& query) {
-  Workspace pieces;
-  pieces.take<float>(query.inputs[3].shape.elements());
-  return pieces.bytes();
 }
 
 void attention_grad(const Call& call, cudaStream_t stream) {
-  Problem p = attention_problem(std::get<ops::AttentionGrad>(call.op).forward, call.inputs[1], call.inputs.subspan(4));
-  Workspace pieces(call.workspace);
-  auto* delta = pieces.take<float>(call.inputs[3].type.shape.elements());
-  p.lse = call.inputs[3].as<const float>();
-  p.delta = delta;
-  with_form(call.inputs[1].type.dtype, p.heads.dim, [&](auto zero, auto dim) {
+  const std::int64_t head_dim = std::get<ops::AttentionGrad>(call.op).forward.heads.dim;
+  with_form(call.inputs[1].type.dtype, head_dim, [&](auto zero, auto dim) {
     using T = decltype(zero);
-    const auto* dout = call.inputs[0].as<const T>();
-    const auto* packed = call.inputs[1].as<const T>();
-    auto* dpacked = call.outputs[0].as<T>();
-    launch_attention_deltas(p, dout, call.inputs[2].as<const T>(), delta, stream);
-    launch_tiles(backward_query<T, dim.value>, Form<dim.value>::kBackwardQuery, grid_of(p, p.heads.query), stream, p, dout, packed,
-                 dpacked);
-    launch_tiles(backward_key<T, dim.value>, Form<dim.value>::kBackwardKey, grid_of(p, p.heads.kv), stream, p, dout, packed, dpacked);
+    using F = Form<dim.value>;
+    const auto [p, dout, packed, dpacked] = begin_attention_grad<T>(call, stream);
+    launch_tiles({"attention_grad.tiles", tile_grid(p, p.heads.query), kThreads, bytes_of(F::kBackwardQuery)}, backward_query<T, dim.value>,
+                 stream, p, dout, packed, dpacked);
+    launch_tiles({"attention_grad.tiles", tile_grid(p, p.heads.kv), kThreads, bytes_of(F::kBackwardKey)}, backward_key<T, dim.value>,
+                 stream, p, dout, packed, dpacked);
   });
-}
-
-// What a block may have, where there is a GPU; plans are made elsewhere too.
-bool has_room() {
-  int device = 0;
-  int most = 0;
-  if (cudaGetDevice(&device) != cudaSuccess ||
-      cudaDeviceGetAttribute(&most, cudaDevAttrMaxSharedMemoryPerBlockOptin, device) != cudaSuccess) {
-    cudaGetLastError();
-    return true;
-  }
-  constexpr int kMost = std::max(Form<64>::kBackwardKey, Form<kMostDim>::kBackwardKey);
-  return most >= static_cast<int>(kMost * sizeof(float));
 }
 
 std::optional<std::string> refuse(const ops::KernelQuery& query) {
   const auto* backward = std::get_if<ops::AttentionGrad>(&query.op);
-  const ops::Attention& op = backward != nullptr ? backward->forward : std::get<ops::Attention>(query.op);
   const base::TensorType& packed = query.inputs[backward != nullptr ? 1 : 0];
   if (!is_element(packed.dtype)) return "operands are not f32, bf16 or f16";
-  if (op.heads.dim > kMostDim) return "heads are larger than 128";
-  if (packed.shape[0] > 65535 || op.heads.query > 65535) return "there are more samples or heads than one launch reaches";
-  if (!has_room()) return "its tiles are larger than this GPU's shared memory";
-  return std::nullopt;
+  return refuse_tiles(backward != nullptr ? backward->forward : std::get<ops::Attention>(query.op), packed,
+                      bytes_of(std::max(Form<64>::kBackwardKey, Form<kMostTileDim>::kBackwardKey)));
 }
 
 constexpr Kernel kKernels[] = {
     {.op = "attention", .name = "attention.tiles", .refusal = refuse, .launch = attention},
-    {.op = "attention_grad", .name = "attention_grad.tiles", .refusal = refuse, .workspace = workspace, .launch = attention_grad},
+    {.op = "attention_grad",
+     .name = "attention_grad.tiles",
+     .refusal = refuse,
+     .workspace = attention_grad_workspace,
+     .launch = attention_grad},
 };
 
 }  // namespace
