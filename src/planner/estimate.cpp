@@ -114,7 +114,7 @@ Bounds Estimator::shape_bounds(const Choice& shape) {
   // Everything in shards, what may live elsewhere there, nothing said: no way to share out takes less of either.
   Choice free = shape;
   free.strategy.zero = 0;
-  const Sheet sheet(problem_, free, prices_);
+  const Sheet sheet(problem_, free, prices_, false);
   const std::int64_t data = shape.strategy.data;
   Bounds bounds{.step_seconds = sheet.least_passes(), .device = {}};
   for (std::size_t rank = 0; rank < sheet.ranks().size(); ++rank) {
@@ -136,7 +136,8 @@ const Passes& Estimator::passes_of(const Sheet& sheet, const Choice& choice) {
   const Strategy& strategy = choice.strategy;
   const schedules::Shape shape = shape_of(problem_, choice);
   const bool waits = std::any_of(sheet.stages().begin(), sheet.stages().end(), [](const StagePrice& stage) { return stage.wait > 0.0; });
-  const bool own = waits || strategy.partition == strategy::StagePartition::listed;
+  const bool fitted = strategy.recompute == strategy::Recompute::optimal && strategy.pipe > 1;
+  const bool own = waits || fitted || strategy.partition == strategy::StagePartition::listed;
   Passes& passes =
       own ? apart_ : known_[{key_of(choice), strategy.schedule, strategy.pipe, strategy.chunks, strategy.recompute, strategy.partition}];
   if (!own && !passes.ends.empty()) return passes;
@@ -179,7 +180,7 @@ Estimate Estimator::evaluate(const Choice& choice) {
   estimate.tensor_share = work > 0.0 ? tensor_seconds / work : 0.0;
   estimate.wait_share = work > 0.0 ? wait / work : 0.0;
   estimate.again_share = work > 0.0 ? again / work : 0.0;
-  if (choice.strategy.recompute == strategy::Recompute::optimal) fit(sheet, choice, estimate);
+  if (choice.strategy.recompute == strategy::Recompute::optimal && choice.strategy.pipe == 1) fit(sheet, choice, estimate);
   return estimate;
 }
 

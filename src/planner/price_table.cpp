@@ -109,8 +109,8 @@ const std::vector<StagePrice>& PriceTable::stages_of(const Problem& problem, con
     if (!stage.first) stage.kept += prices.layer.output;
     if (!stage.last) stage.kept -= prices.layer.output;
     stage.kept += prices.inputs;
-    // No way through the blocks keeps less than one of them at a time.
-    if (strategy.recompute == Recompute::optimal)
+    // Without a pipeline, no way through the blocks keeps less than one of them at a time.
+    if (strategy.recompute == Recompute::optimal && strategy.pipe == 1)
       stage.kept = prices.inputs + std::min(prices.layer.everything.bytes, prices.layer.selective.bytes);
   }
   return stages;

@@ -2,15 +2,92 @@
 
 namespace plimsoll::planner {
 
-Sheet::Sheet(const Problem& problem, const Choice& choice, PriceTable& prices)
+Sheet::Sheet(const Problem& problem, const Choice& choice, PriceTable& prices, bool fits)
     : problem_(problem),
       strategy_(choice.strategy),
       micro_batches_(choice.micro_batches(problem)),
       prices_(prices.of(choice)),
       stages_(prices.stages_of(problem, choice)) {
+  if (fitted_stages() && !fits) keep_least();
   wait_for_what_moves();
   add_ranks();
+  if (fitted_stages() && fits) keep_what_fits();
   message_ = strategy_.pipe > 1 ? problem.wires.message(prices_.layer.output, strategy_.data * strategy_.tensor) : 0.0;
+}
+
+namespace {
+
+// A way to keep less of a layer: bytes and seconds more than where everything is kept.
+struct Step {
+  std::int64_t saved = 0;
+  double again = 0.0;
+  double flops = 0.0;
+  std::int64_t made = 0;  // bytes that are there again while the layer's backward pass runs
+
+  double price() const { return again / as_double(saved); }
+};
+
+}  // namespace
+
+// Layers are alike, so what costs least for a byte is done in as many of them as it takes: first one way, then, of those layers, the other.
+void Sheet::keep_within(StagePrice& stage, std::int64_t bytes) const {
+  const BlockPrice& layer = prices_.layer;
+  const auto step_to = [&](const Keeping& from, const Keeping& to) {
+    return Step{.saved = from.bytes - to.bytes,
+                .again = to.again - from.again,
+                .flops = to.flops - from.flops,
+                .made = layer.everything.bytes - to.bytes};
+  };
+  std::vector<Step> steps;
+  const Step half = step_to(layer.everything, layer.selective);
+  const Step whole = step_to(layer.everything, layer.full);
+  if (half.saved > 0 && half.saved < whole.saved && half.price() <= whole.price()) {
+    steps = {half, step_to(layer.selective, layer.full)};
+  } else if (whole.saved > 0) {
+    steps = {whole};
+  }
+  for (const Step& step : steps) {
+    if (stage.kept <= bytes) return;
+    const std::int64_t layers = std::min(stage.layers, (stage.kept - bytes + step.saved - 1) / step.saved);
+    stage.kept -= layers * step.saved;
+    stage.again += as_double(layers) * step.again;
+    stage.backward_input += as_double(layers) * step.again;
+    stage.flops += as_double(layers) * step.flops;
+    stage.temporary = std::max({stage.temporary, layer.temporary_forward, layer.temporary_backward + step.made});
+  }
+}
+
+void Sheet::keep_least() {
+  for (StagePrice& stage : stages_) {
+    StagePrice least = stage;
+    keep_within(least, 0);
+    stage.kept = least.kept;
+  }
+}
+
+void Sheet::keep_what_fits() {
+  for (std::size_t index = 0; index < stages_.size(); ++index) {
+    const std::size_t rank = index % ranks_.size();
+    StagePrice& stage = stages_[index];
+    const std::int64_t live = least_live(static_cast<std::int64_t>(rank));
+    // What is made again is there once, beside what all micro-batches keep: the least that can be is tried first.
+    for (bool again : {false, true}) {
+      StagePrice tried = stage;
+      const std::int64_t beside =
+          again ? std::max(prices_.layer.temporary_forward,
+                           prices_.layer.temporary_backward + prices_.layer.everything.bytes - prices_.layer.full.bytes)
+                : 0;
+      RankPrice held = ranks_[rank];
+      held.temporary = std::max(held.temporary, beside);
+      const std::int64_t left = problem_.device.count - memory(held, 0).device().count;
+      keep_within(tried, left / live);
+      if (again || tried.temporary <= held.temporary) {
+        stage = tried;
+        break;
+      }
+    }
+  }
+  add_ranks();
 }
 
 // With weights or gradients in shards, or weights, gradients or activations in slower tiers, a stage's passes take as long as what moves

@@ -30,7 +30,9 @@ struct RankPrice {
 
 class Sheet {
  public:
-  Sheet(const Problem& problem, const Choice& choice, PriceTable& prices);
+  // `fits`: stages that keep what their memory allows (recompute "optimal" in a pipeline) do; else they take as little as any of them
+  // could, of time and of memory.
+  Sheet(const Problem& problem, const Choice& choice, PriceTable& prices, bool fits = true);
 
   const std::vector<StagePrice>& stages() const { return stages_; }
   const std::vector<RankPrice>& ranks() const { return ranks_; }
@@ -51,6 +53,11 @@ class Sheet {
   double least_seconds() const;
 
  private:
+  // In a pipeline, recompute "optimal": each stage keeps as much as its rank's memory holds of the micro-batches that are under way.
+  bool fitted_stages() const { return strategy_.pipe > 1 && strategy_.recompute == strategy::Recompute::optimal; }
+  void keep_what_fits();
+  void keep_within(StagePrice& stage, std::int64_t bytes) const;
+  void keep_least();
   void wait_for_what_moves();
   // Of a stage's layers, those whose activations leave the device, and the bytes of one.
   std::int64_t leaving_layers(std::int64_t layers) const;

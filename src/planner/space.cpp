@@ -66,6 +66,12 @@ Question about(Field Strategy::* field, const std::vector<T>& values, const std:
   };
 }
 
+// Whether estimates know what recompute "optimal" is with this schedule.
+bool fits_stages(std::int64_t pipe, std::string_view schedule) {
+  return pipe == 1 || schedule == "1f1b" || schedule == "interleaved" || schedule == "gpipe";
+}
+bool fits_stages(const Strategy& strategy) { return fits_stages(strategy.pipe, strategy.schedule); }
+
 }  // namespace
 
 // All of it there; where the user gave shares of it, these.
@@ -103,12 +109,13 @@ void Space::visit_shapes(const Problem& problem, const See& see) const {
       next(answered);
     }
   };
-  // What a stage makes again within its memory is fitted for a given strategy; estimates of a pipeline do not know it.
+  // What a stage makes again within its memory is fitted to the micro-batches under way, of which schedules with whole backward passes have
+  // a closed form.
   const Question again = [&](const Choice& choice, const See& next) {
     Choice answered = choice;
     for (const Recompute kind : recompute) {
       answered.strategy.recompute = kind;
-      if (kind != Recompute::optimal || choice.strategy.pipe == 1) next(answered);
+      if (kind != Recompute::optimal || fits_stages(answered.strategy)) next(answered);
     }
   };
   const std::vector<Question> questions{type,
@@ -290,10 +297,10 @@ std::vector<std::string> contradictions(const Problem& problem, const Pins& pins
           fmt::format("\"schedule\": \"{}\" and \"chunks\": {}: only \"interleaved\" has several", pins.schedule.value_or(""),
                       pins.chunks.value_or(1)));
   against(
-      pins.recompute == Recompute::optimal && pins.pipe.value_or(1) > 1,
-      fmt::format(
-          "\"recompute\": \"optimal\" and \"pipe\": {}: the search does not fit it to stages; it can be run with a strategy that is given",
-          pins.pipe.value_or(1)));
+      pins.recompute == Recompute::optimal && pins.pipe.value_or(1) > 1 && pins.schedule && !fits_stages(*pins.pipe, *pins.schedule),
+      fmt::format("\"recompute\": \"optimal\" and \"schedule\": \"{}\": the search fits it to 1f1b, interleaved and gpipe; it can be run "
+                  "with a strategy that is given whole",
+                  pins.schedule.value_or("")));
   constexpr std::array<std::string_view, 3> kTiers{"none", "host", "disk"};
   const auto tier = [&](const std::optional<Tier>& pin) { return kTiers.at(static_cast<std::size_t>(pin.value_or(Tier::device))); };
   for (const auto& [name, pin] : {std::pair{"params", pins.params}, {"gradients", pins.gradients}}) {
@@ -341,7 +348,7 @@ class Neighbours {
     if (now.data > 1) add_whole();
     for (const Recompute again : space_.recompute) {
       constexpr std::array<std::string_view, 4> kNames{"none", "full", "selective", "optimal"};
-      if (again != now.recompute && (again != Recompute::optimal || now.pipe == 1))
+      if (again != now.recompute && (again != Recompute::optimal || fits_stages(now)))
         add(fmt::format("recompute {}", kNames.at(static_cast<std::size_t>(again))),
             [&](Choice& other) { other.strategy.recompute = again; });
     }
@@ -372,13 +379,13 @@ class Neighbours {
     if (strategy.tensor == 1) strategy.sequence_parallel = false;
     if (strategy.data == 1) strategy.zero = 0;
     if (strategy.pipe > 1) strategy.offload.activations = {};
-    if (strategy.pipe > 1 && strategy.recompute == Recompute::optimal) strategy.recompute = Recompute::full;
     strategy.chunks = std::min(strategy.chunks, std::max<std::int64_t>(1, problem_.layers / strategy.pipe));
     if (strategy.chunks == 1 && strategy.schedule == "interleaved") strategy.schedule = "1f1b";
     if (strategy.pipe == 1) {
       strategy.chunks = 1;
       strategy.partition = StagePartition::equal;
     }
+    if (strategy.recompute == Recompute::optimal && !fits_stages(strategy)) strategy.recompute = Recompute::full;
     if (neighbour.choice == choice_) return;
     found_.push_back(std::move(neighbour));
   }

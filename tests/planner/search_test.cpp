@@ -272,7 +272,7 @@ TEST(PlannerPins, ContradictionsNameBoth) {
       {{.tensor = 1, .sequence_parallel = true}, {"\"tensor\": 1", "\"sequence_parallel\": true"}},
       {{.chunks = 1, .schedule = "interleaved"}, {"\"schedule\": \"interleaved\"", "\"chunks\": 1"}},
       {{.zero = 0, .zero_group = 2}, {"\"zero\": 0", "\"zero_group\": 2"}},
-      {{.pipe = 2, .recompute = Recompute::optimal}, {"\"recompute\": \"optimal\"", "\"pipe\": 2"}},
+      {{.pipe = 2, .schedule = "zb-h1", .recompute = Recompute::optimal}, {"\"recompute\": \"optimal\"", "\"schedule\": \"zb-h1\""}},
       {{.optimizer = planner::Tier::device, .params = planner::Tier::host},
        {"\"offload.params\": \"host\"", "\"offload.optimizer\": \"none\""}}};
   for (const auto& [pins, parts] : cases) {
