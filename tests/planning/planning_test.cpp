@@ -86,6 +86,31 @@ std::string not_legal(const std::function<void()>& action) {
 }
 
 // One trillion parameters: what a cluster that is too small is told.
+// What stages keep within their memory is estimated in closed form; lowering fits it to the byte. The less there is, the longer it takes.
+TEST(Planning, StagesThatKeepWhatFitsTakeAsLongAsEstimated) {
+  double before = 0.0;
+  for (const char* memory : {"40GiB", "11GiB", "9GiB", "8GiB"}) {
+    const config::Run run = config::parse_run(
+        R"({"model": {"family": "gpt2", "layers": 24, "width": 2048, "heads": 16, "context": 2048, "vocab": 51200}, "precision": "bf16",
+            "batch": {"global": 32, "micro": 2, "sequence": 2048}, "data": {"train": "x"}, "device": "cpu",
+            "strategy": {"data": 1, "pipe": 4, "recompute": "optimal"}})",
+        "run.json", {fmt::format("limits.device=\"{}\"", memory)});
+    cluster::Cluster cluster = cluster::preset("dgx-a100-80g");
+    cluster.device.memory = run.limits.device;
+    cluster.device.reserve = {};
+    const planner::Problem problem = train::planning_problem(run, cluster, 4);
+    planner::Estimator estimator(problem);
+    planner::Choice choice{.strategy = run.strategy, .micro = 2};
+    const planner::Estimate estimate = estimator.evaluate(choice);
+    ASSERT_TRUE(estimate.fits()) << memory << ": " << estimate.reason;
+    const double simulated = train::forecast(run, cluster).step_seconds;
+    EXPECT_NEAR(estimate.step_seconds / simulated, 1.0, 0.08) << memory;
+    EXPECT_LE(estimator.bounds(choice).step_seconds, estimate.step_seconds);
+    EXPECT_GE(estimate.step_seconds, before);
+    before = estimate.step_seconds;
+  }
+}
+
 TEST(Planning, NamesTheSmallestClusterThatHoldsTheModel) {
   config::Run run = config::parse_run(
       R"({"model": {"family": "gpt2", "layers": 48, "width": 8192, "heads": 64, "context": 2048, "vocab": 51200}, "precision": "bf16",
