@@ -10,7 +10,7 @@ much higher the highest is. A virtual machine's cores share a cache or not as it
 trip between cores is looked at before and after each run (`plimsoll calibrate --cores`), runs whose cores were apart are set aside, and what
 then has fewer than half of its rounds is run again while there is time.
 
-    ./dev bench foresight                       # all configurations: under eight minutes on two quiet cores
+    ./dev bench foresight                       # all configurations: four minutes on two quiet cores, eight where they move
     ./dev bench foresight --only 3 --calibration FILE   # the first three, with measurements made before
     ./dev bench foresight --busy                # on a machine that others use: processor time of ranks with one thread
     ./dev bench foresight --device cuda         # one GPU; --calibration may also name a preset (hgx-h200)
@@ -153,8 +153,8 @@ class Rounds:
 def main():
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--only", type=int, help="so many configurations")
-    parser.add_argument("--steps", type=int, default=15, help="of a configuration in each round")
-    parser.add_argument("--rounds", type=int, default=4)
+    parser.add_argument("--steps", type=int, default=10, help="of a configuration in each round")
+    parser.add_argument("--rounds", type=int, default=3)
     parser.add_argument("--busy", action="store_true", help="compare processor time of ranks with one thread")
     parser.add_argument("--device", choices=["cpu", "cuda"], default="cpu")
     parser.add_argument("--calibration", help="a cluster file made by `plimsoll calibrate --out`, or a preset; else it is made now")
