@@ -328,7 +328,9 @@ std::string text_of(const Outcome& outcome, const PlanOptions& options) {
   }
   if (!all_simulated) text += "~ estimated; the others were simulated to the instruction\n";
   text += "\nbeside the best:\n";
-  for (const planner::Verdict& verdict : outcome.verdicts) text += fmt::format("  {:<31} {}\n", verdict.what, verdict.reason);
+  std::size_t widest = 0;
+  for (const planner::Verdict& verdict : outcome.verdicts) widest = std::max(widest, verdict.what.size());
+  for (const planner::Verdict& verdict : outcome.verdicts) text += fmt::format("  {:<{}}  {}\n", verdict.what, widest, verdict.reason);
   if (outcome.named) text += text_of(*outcome.named, outcome.rows[0].estimate.step_seconds);
   if (const auto whole = whole_run_of(outcome, options)) text += whole_run_text(*whole, options);
   if (!outcome.found.complete) text += "\nthe search was cut off: there may be a better one (--time-limit)\n";

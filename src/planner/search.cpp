@@ -198,7 +198,8 @@ std::string why_slower(const Estimate& slower, const Estimate& best) {
     if (more(slower.wait_share, best.wait_share))
       why = fmt::format("waits for what is in shards or elsewhere, {:.0f}% of the passes", 100.0 * slower.wait_share);
   }
-  return fmt::format("{:.1f}% slower: {}", share, why);
+  const std::string by = share < 100.0 ? fmt::format("{:.1f}% slower", share) : fmt::format("{:.3g} times as long", 1.0 + share / 100.0);
+  return fmt::format("{}: {}", by, why);
 }
 
 std::vector<Verdict> explain(Estimator& estimator, const Space& space, const Candidate& best) {
