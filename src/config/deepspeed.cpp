@@ -275,10 +275,12 @@ void DeepSpeedTranslation::zero() {
     }
   }
   if (const Json* bucket = given("zero_optimization.reduce_bucket_size")) {
-    if (!between(1.0, 1e15).contains(bucket->as_double()))
+    if (!between(0.0, 1e15).contains(bucket->as_double()))
       fail_value(*bucket, "zero_optimization.reduce_bucket_size", "a count of elements");
     const std::int64_t element = run_.precision == model::Precision::f32 ? 4 : 2;
-    assign("strategy.bucket", static_cast<std::int64_t>(bucket->as_double()) * element, "zero_optimization.reduce_bucket_size");
+    // With 0, which is legal there, every gradient is a bucket of its own.
+    const std::int64_t elements = std::max<std::int64_t>(1, static_cast<std::int64_t>(bucket->as_double()));
+    assign("strategy.bucket", elements * element, "zero_optimization.reduce_bucket_size");
     note("zero_optimization.reduce_bucket_size", fmt::format("strategy.bucket, at {} bytes an element", element), false);
   }
   const Json* prefetch = given("zero_optimization.stage3_prefetch_bucket_size");

@@ -52,6 +52,7 @@ class DeepSpeedTranslation {
   void optimizer_params(bool adam);
   void scheduler();
   void peak_rate(const base::Json& value, std::string_view path);  // a scheduler overrules the optimizer's rate
+  void usual_decay_peak();
   void warmup(std::string_view type);
   void cycle();
   void range_test();

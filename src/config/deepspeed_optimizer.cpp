@@ -71,6 +71,15 @@ void DeepSpeedTranslation::peak_rate(const Json& value, std::string_view path) {
   note("optimizer.params.lr", fmt::format("not used: {} sets the rate", path), false);
 }
 
+// WarmupLR rises to the optimizer's rate, WarmupDecayLR to a default of its own. The caller's rate comes before both.
+void DeepSpeedTranslation::usual_decay_peak() {
+  const OriginKind kind = run_.origin("optimizer.lr").kind;
+  if (left_open_.contains("scheduler.params.warmup_max_lr") || kind == OriginKind::file || kind == OriginKind::set) return;
+  run_.lr = 1e-3;
+  run_.origins["optimizer.lr"] = {.kind = OriginKind::deepspeed, .text = "DeepSpeed's default of WarmupDecayLR's warmup_max_lr"};
+  note("optimizer.params.lr", "not used: WarmupDecayLR rises to its warmup_max_lr, which is 0.001 unless given", true);
+}
+
 void DeepSpeedTranslation::warmup(std::string_view type) {
   const std::string prefix = "scheduler.params.";
   const Json* steps = given(prefix + "warmup_num_steps");
@@ -94,14 +103,18 @@ void DeepSpeedTranslation::warmup(std::string_view type) {
     }
     return;
   }
+  const bool decay = type == "warmupdecaylr";
   if (const Json* most = given(prefix + "warmup_max_lr")) {
     peak_rate(*most, prefix + "warmup_max_lr");
+  } else if (decay) {
+    usual_decay_peak();
   }
   const double least = number(prefix + "warmup_min_lr", 0.0);
   if (least == 0.0) return note(prefix + "warmup_min_lr", "lr_schedule.warmup_from", false);
   const Json& found = *given(prefix + "warmup_min_lr");
   if (least < 0.0 || least > run_.lr) fail_value(found, prefix + "warmup_min_lr", fmt::format("0 to the learning rate, {}", run_.lr));
   assign("lr_schedule.warmup_from", least / run_.lr, prefix + "warmup_min_lr");
+  if (decay) assign("lr_schedule.min_ratio", least / run_.lr, prefix + "warmup_min_lr");  // it falls to where it rose from
 }
 
 void DeepSpeedTranslation::cycle() {

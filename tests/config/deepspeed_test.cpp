@@ -226,6 +226,27 @@ TEST(DeepSpeed, TheOneCycleAndTheRangeTestArePoints) {
   EXPECT_EQ(range.lr_schedule.points, (std::vector<LrPoint>{{0, 0.25}, {300, 1.0}}));
 }
 
+TEST(DeepSpeed, ABucketOfNothingHoldsOneGradient) {
+  EXPECT_EQ(run_of(R"({"zero_optimization": {"reduce_bucket_size": 0}})").strategy.bucket, base::Bytes{4});
+}
+
+// As DeepSpeed 0.19's WarmupDecayLR does with the same settings.
+TEST(DeepSpeed, ADecayingScheduleHasItsOwnPeakAndFallsToWhereItRoseFrom) {
+  const std::string optimizer = R"("optimizer": {"type": "AdamW", "params": {"lr": 5e-4}})";
+  const auto with = [&](const std::string& params, const std::string& run = "{}") {
+    return run_of("{" + optimizer + R"(, "scheduler": {"type": "WarmupDecayLR", "params": {"total_num_steps": 25)" + params + "}}}", run);
+  };
+  EXPECT_EQ(with("").lr, 1e-3);
+  EXPECT_TRUE(says(explain(with("")), "! optimizer.params.lr"));
+  EXPECT_EQ(with(R"(, "warmup_max_lr": "auto")").lr, 5e-4);
+  EXPECT_EQ(with(R"(, "warmup_max_lr": 2e-3)").lr, 2e-3);
+  EXPECT_EQ(with("", R"({"optimizer": {"lr": 5e-4}})").lr, 5e-4);
+  const config::Run lifted = with(R"(, "warmup_max_lr": 2e-3, "warmup_min_lr": 1e-3)");
+  EXPECT_EQ(lifted.lr_schedule.warmup_from, 0.5);
+  EXPECT_EQ(lifted.lr_schedule.min_ratio, 0.5);
+  EXPECT_EQ(with("").lr_schedule.min_ratio, 0.0);
+}
+
 TEST(DeepSpeed, EveryRowIsShownByExplain) {
   for (const DeepSpeedKey& key : deepspeed_keys()) {
     EXPECT_FALSE(key.text.empty()) << key.path;
