@@ -133,14 +133,12 @@ Model read_bert(const Json& config) {
   return model;
 }
 
-// transformers 5 keeps everything about rotary positions in one object, 4 beside each other.
-model::Rope read_rope(const Json& config, std::int64_t context) {
+// The rotary positions that `scaling` describes, an object with or without the base of the wavelengths; null: the plain ones.
+model::Rope read_rope(const Json& config, const Json* scaling, std::int64_t context) {
   const Reader top(config);
-  const Json* parameters = top.find("rope_parameters");
-  const Json* scaling = parameters ? parameters : top.find("rope_scaling");
   const Reader inner(scaling ? *scaling : config);
   model::Rope rope;
-  rope.theta = parameters && inner.find("rope_theta") ? inner.number("rope_theta", 1e4) : top.number("rope_theta", 1e4);
+  rope.theta = inner.number("rope_theta", top.number("rope_theta", 1e4));
   for (const Reader& read : {top, inner}) {
     if (read.number("partial_rotary_factor", 1.0) != 1.0) {
       base::bad_input("{}: \"partial_rotary_factor\" is not 1; Plimsoll turns whole heads", read.find("partial_rotary_factor")->where());
@@ -159,6 +157,19 @@ model::Rope read_rope(const Json& config, std::int64_t context) {
   rope.low_frequency_factor = scaling->at("low_freq_factor").as_double();
   rope.high_frequency_factor = scaling->at("high_freq_factor").as_double();
   rope.original_context = inner.count("original_max_position_embeddings", context);
+  return rope;
+}
+
+// transformers 5 keeps everything about rotary positions in one object, 4 beside each other. Where both stand, the versions prefer
+// different ones.
+model::Rope read_rope(const Json& config, std::int64_t context) {
+  const Json* parameters = Reader(config).find("rope_parameters");
+  const Json* scaling = Reader(config).find("rope_scaling");
+  const model::Rope rope = read_rope(config, parameters ? parameters : scaling, context);
+  if (parameters && scaling && read_rope(config, scaling, context) != rope) {
+    base::bad_input("{}: \"rope_scaling\" describes other rotary positions than \"rope_parameters\"; remove the one that does not hold",
+                    scaling->where());
+  }
   return rope;
 }
 

@@ -53,6 +53,9 @@ TEST(HfConfig, BothSpellingsOfRotaryPositionsMeanTheSame) {
   EXPECT_EQ(llama(R"(,"rope_theta":5000,"rope_scaling":null)"), llama(R"(,"rope_theta":5000.0)"));
   EXPECT_EQ(llama(R"(,"rope_theta":500.0,"rope_scaling":{"type":"linear","factor":2.5})"),
             llama(R"(,"rope_parameters":{"rope_theta":500.0,"rope_type":"linear","factor":2.5})"));
+  EXPECT_EQ(llama(R"(,"rope_theta":500.0,"rope_scaling":{"type":"linear","factor":2.5})"),
+            llama(R"(,"rope_scaling":{"rope_theta":500.0,"type":"linear","factor":2.5},)"
+                  R"("rope_parameters":{"rope_theta":500.0,"rope_type":"linear","factor":2.5})"));
   const std::string factors = R"("factor":8.0,"low_freq_factor":1.0,"high_freq_factor":4.0,"original_max_position_embeddings":32)";
   const Model scaled = llama(R"(,"rope_theta":500.0,"rope_scaling":{"rope_type":"llama3",)" + factors + "}");
   EXPECT_EQ(scaled, llama(R"(,"rope_parameters":{"rope_theta":500.0,"rope_type":"llama3",)" + factors + "}"));
@@ -90,6 +93,7 @@ TEST(HfConfig, RefusesByNameWhatItDoesNotCompute) {
   expect(llama_refusal(R"(,"hidden_act":"gelu_10")"), "activation");
   expect(llama_refusal(R"(,"rope_scaling":{"rope_type":"yarn","factor":2})"), "\"yarn\"");
   expect(llama_refusal(R"(,"rope_scaling":{"rope_type":"linear"})"), "factor");
+  expect(llama_refusal(R"(,"rope_theta":500,"rope_scaling":{"type":"linear","factor":2},"rope_parameters":{"rope_theta":500})"), "remove");
   expect(llama_refusal(R"(,"partial_rotary_factor":0.5)"), "partial_rotary_factor");
   expect(llama_refusal(R"(,"rope_parameters":{"rope_type":"default","partial_rotary_factor":0.5})"), "partial_rotary_factor");
   expect(llama_refusal(R"(,"quantization_config":{"bits":4})"), "quantized");
