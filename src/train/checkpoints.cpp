@@ -111,8 +111,13 @@ Resumed Checkpoints::resume(Trainer& trainer) {
   trainer.progress() = {.steps_done = search.found->manifest.step, .cursor = search.found->manifest.state.at("cursor").as_integer()};
   resumed.from = search.found->path.string();
   resumed.steps_done = search.found->manifest.step;
-  if (const Json* data = search.found->manifest.state.find("data"); data != nullptr && data->as_string() != data_)
+  const Json* data = search.found->manifest.state.find("data");
+  const Json* samples = search.found->manifest.state.find("samples");
+  if (data != nullptr && data->as_string() != data_) {
     resumed.other_data = data->as_string();
+  } else if (samples != nullptr && samples->as_string() != trainer.data_digest()) {
+    resumed.other_data = fmt::format("{}, {}", data_, samples->as_string());
+  }
   return resumed;
 }
 
@@ -139,7 +144,7 @@ checkpoint::Search Checkpoints::load_together(Session& session) {
 
 checkpoint::SaveRequest Checkpoints::request_of(Trainer& trainer) {
   checkpoint::SaveRequest request{.identity = identity_, .step = trainer.progress().steps_done};
-  request.state = Json::object({{"cursor", trainer.progress().cursor}, {"data", data_}});
+  request.state = Json::object({{"cursor", trainer.progress().cursor}, {"data", data_}, {"samples", trainer.data_digest()}});
   request.keep = settings_.keep;
   step_ = request.step;
   began_ = seconds_now();

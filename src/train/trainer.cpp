@@ -36,16 +36,19 @@ Session make_session(const config::Run& run, const TrainContext& context) {
 
 constexpr std::int64_t kMostNotFinite = 10;  // steps in a row
 
-// Ranks read their own copies of the data: all must hold the same, or they train on different samples.
-void agree_on_data(Session& session, const data::BatchReader& reader, const config::Run& run) {
-  if (session.world() == nullptr) return;
+// How many samples there are, and a sum over some that lie all over them: which data these are, without reading all of it.
+std::string digest_of(const data::BatchReader& reader, const config::Run& run) {
+  constexpr std::int64_t kLookedAt = 64;
+  const std::int64_t samples = reader.sampler().samples_per_epoch();
   std::vector<std::int32_t> tokens(static_cast<std::size_t>(run.batch.sequence));
   std::vector<std::int32_t> targets(tokens.size());
-  reader.read({0, 1}, {.rows = 1, .sequence = run.batch.sequence, .tokens = tokens, .targets = targets});
   std::uint64_t hash = 0xCBF29CE484222325u;
-  for (std::int32_t token : tokens) hash = (hash ^ static_cast<std::uint32_t>(token)) * 0x100000001B3u;
-  collectives::agree(*session.world(),
-                     {{"data.train", fmt::format("{} samples, the first of digest {:016x}", reader.sampler().samples_per_epoch(), hash)}});
+  for (std::int64_t i = 0; i < std::min(samples, kLookedAt); ++i) {
+    const std::int64_t sample = samples <= kLookedAt ? i : i * (samples / kLookedAt);
+    reader.read({sample, 1}, {.rows = 1, .sequence = run.batch.sequence, .tokens = tokens, .targets = targets});
+    for (std::int32_t token : tokens) hash = (hash ^ static_cast<std::uint32_t>(token)) * 0x100000001B3u;
+  }
+  return fmt::format("{} samples of digest {:016x}", samples, hash);
 }
 
 }  // namespace
@@ -55,9 +58,11 @@ struct Trainer::State {
       : run(given),
         context(where),
         train_reader(open_reader(where.file_system, given, given.data.train, false)),
+        data_digest(digest_of(*train_reader, given)),
         session(make_session(given, where)) {
     if (!given.data.valid.empty()) evaluator.emplace(where.file_system, given);
-    agree_on_data(session, *train_reader, given);
+    // Ranks read their own copies of the data: all must hold the same, or they train on different samples.
+    if (session.world() != nullptr) collectives::agree(*session.world(), {{"data.train", data_digest}});
   }
 
   // Counts the step, and says what it did.
@@ -101,6 +106,7 @@ struct Trainer::State {
   TrainContext context;
   std::int64_t not_finite = 0;  // steps in a row
   std::shared_ptr<const data::BatchReader> train_reader;
+  std::string data_digest;
   std::optional<Evaluator> evaluator;
   Session session;
   Progress progress;
@@ -111,6 +117,7 @@ Trainer::~Trainer() = default;
 
 Session& Trainer::session() { return state_->session; }
 Progress& Trainer::progress() { return state_->progress; }
+const std::string& Trainer::data_digest() const { return state_->data_digest; }
 
 std::vector<observe::StepDone> Trainer::round(executor::Timeline* timeline) {
   State& state = *state_;

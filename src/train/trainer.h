@@ -40,6 +40,8 @@ class Trainer {
 
   Session& session();
   Progress& progress();
+  // Which samples these are: how many, and a sum over some of them.
+  const std::string& data_digest() const;
 
   struct Hooks {
     std::function<void(Trainer&)> save;         // after steps that end at a checkpoint's place, and when the run stops

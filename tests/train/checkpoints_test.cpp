@@ -3,6 +3,7 @@
 
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <chrono>
 #include <filesystem>
 #include <fstream>
@@ -188,6 +189,21 @@ TEST_F(CheckpointsTest, StateOnDiskIsSavedAndResumed) {
   train_two(run({"strategy.data=2", "strategy.zero=1"}), "two");
   train_two(run(two), "two-disk");
   EXPECT_EQ(tensors_in("two-disk"), tensors_in("two"));
+}
+
+// The name of the data may be the same and the data others: then the samples that come next are not those of the run that began.
+TEST_F(CheckpointsTest, DataThatChangedUnderTheirNameAreNoticed) {
+  train(run({"steps=2"}), "out");
+  const auto other_data = [&] {
+    const config::Run rest = run({"steps=4"});
+    Trainer trainer(rest, {.file_system = disk_, .observer = recorder_, .clock = clock_, .stop_wanted = stop_});
+    return Checkpoints(files_, rest, (folder_ / "out").string()).resume(trainer).other_data;
+  };
+  EXPECT_EQ(other_data(), "");
+  std::string text = io::read_text(disk_, folder_ / "train.txt");
+  std::reverse(text.begin(), text.end());
+  io::replace_file(disk_, folder_ / "train.txt", io::as_bytes(text));
+  EXPECT_NE(other_data().find("samples of digest"), std::string::npos) << other_data();
 }
 
 // With delayed scaling, what was seen before scales what comes next: a run that is interrupted must not forget it.
