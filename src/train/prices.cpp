@@ -1,7 +1,9 @@
 #include "train/prices.h"
 
 #include <algorithm>
+#include <memory>
 #include <set>
+#include <unordered_map>
 
 #include "base/error.h"
 #include "config/run.h"
@@ -239,33 +241,57 @@ ops::Tier tier_named(planner::Tier tier) {
 
 }  // namespace
 
+namespace {
+
+// A collective that was asked for. A search asks for the same few thousand millions of times.
+struct Asked {
+  planner::Wires::Kind kind;
+  std::int64_t bytes, members, stride;
+
+  bool operator==(const Asked&) const = default;
+};
+struct HashOfAsked {
+  std::size_t operator()(const Asked& asked) const {
+    std::size_t hash = static_cast<std::size_t>(asked.kind);
+    for (const std::int64_t part : {asked.bytes, asked.members, asked.stride})
+      hash = (hash ^ static_cast<std::size_t>(part)) * 0x9E3779B97F4A7C15ull + (hash >> 29);
+    return hash;
+  }
+};
+
+}  // namespace
+
 planner::Wires wires_of(const cluster::Cluster& cluster, std::int64_t ranks) {
   const std::int64_t users = std::min(cluster.devices_per_node, ranks);
-  return {
-      .collective =
-          [=](planner::Wires::Kind kind, std::int64_t bytes, std::int64_t members, std::int64_t stride) {
-            const auto kind_of = kind == planner::Wires::Kind::all_reduce       ? ops::CollectiveKind::all_reduce
-                                 : kind == planner::Wires::Kind::reduce_scatter ? ops::CollectiveKind::reduce_scatter
-                                                                                : ops::CollectiveKind::all_gather;
-            return cost::collective(cluster, kind_of, static_cast<double>(bytes), cost::group_of(cluster, members, stride, ranks)).seconds;
-          },
-      .message = [=](std::int64_t bytes,
-                     std::int64_t stride) { return cost::message(cluster, static_cast<double>(bytes), stride, users).seconds; },
-      .copy =
-          [=](std::int64_t bytes, planner::Tier tier) {
-            return cost::copy(cluster, ops::Tier::device, tier_named(tier), static_cast<double>(bytes), users).seconds;
-          },
-      .host_update =
-          [=](std::int64_t gradients, std::int64_t weights, std::int64_t optimizer, std::int64_t ranks_of_node) {
-            const double out =
-                cost::copy(cluster, ops::Tier::device, ops::Tier::host, static_cast<double>(gradients), ranks_of_node).seconds;
-            const double back =
-                cost::copy(cluster, ops::Tier::host, ops::Tier::device, static_cast<double>(weights), ranks_of_node).seconds;
-            // Masters and moments are read and written, gradients read, weights written; copies run beside it, block by block.
-            const double moved = static_cast<double>(2 * optimizer + gradients + weights) * static_cast<double>(ranks_of_node);
-            const double update = cluster.host.bandwidth > 0.0 ? moved / cluster.host.bandwidth : 0.0;
-            return std::max({out, update, back});
-          }};
+  const auto known = std::make_shared<std::unordered_map<Asked, double, HashOfAsked>>();
+  return {.collective =
+              [=](planner::Wires::Kind kind, std::int64_t bytes, std::int64_t members, std::int64_t stride) {
+                const auto [found, fresh] = known->try_emplace({kind, bytes, members, stride});
+                if (!fresh) return found->second;
+                const auto kind_of = kind == planner::Wires::Kind::all_reduce       ? ops::CollectiveKind::all_reduce
+                                     : kind == planner::Wires::Kind::reduce_scatter ? ops::CollectiveKind::reduce_scatter
+                                                                                    : ops::CollectiveKind::all_gather;
+                found->second =
+                    cost::collective(cluster, kind_of, static_cast<double>(bytes), cost::group_of(cluster, members, stride, ranks)).seconds;
+                return found->second;
+              },
+          .message = [=](std::int64_t bytes,
+                         std::int64_t stride) { return cost::message(cluster, static_cast<double>(bytes), stride, users).seconds; },
+          .copy =
+              [=](std::int64_t bytes, planner::Tier tier) {
+                return cost::copy(cluster, ops::Tier::device, tier_named(tier), static_cast<double>(bytes), users).seconds;
+              },
+          .host_update =
+              [=](std::int64_t gradients, std::int64_t weights, std::int64_t optimizer, std::int64_t ranks_of_node) {
+                const double out =
+                    cost::copy(cluster, ops::Tier::device, ops::Tier::host, static_cast<double>(gradients), ranks_of_node).seconds;
+                const double back =
+                    cost::copy(cluster, ops::Tier::host, ops::Tier::device, static_cast<double>(weights), ranks_of_node).seconds;
+                // Masters and moments are read and written, gradients read, weights written; copies run beside it, block by block.
+                const double moved = static_cast<double>(2 * optimizer + gradients + weights) * static_cast<double>(ranks_of_node);
+                const double update = cluster.host.bandwidth > 0.0 ? moved / cluster.host.bandwidth : 0.0;
+                return std::max({out, update, back});
+              }};
 }
 
 double model_flops(const PriceInputs& inputs) {
