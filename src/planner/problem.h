@@ -24,6 +24,7 @@ struct Problem {
   Bytes device;            // that a rank may use
   Bytes host;              // that the ranks of a node may use together; zero: none
   Bytes disk = {};         // the same
+  Bytes largest = {};      // block's weights, on a rank without others; zero: not known
   PriceOf prices;
   Wires wires;
   std::vector<std::string> precisions = {""};  // that may be chosen; one that is empty: as the run has it

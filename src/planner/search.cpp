@@ -237,6 +237,7 @@ std::string describe(const Choice& choice) {
                                     {"activations", offload.activations}}) {
     if (share.anything()) text += fmt::format(", {} {}", name, share.disk > 0.0 ? "on the disk" : "in the host's memory");
   }
+  if (strategy.tile.count > 0) text += fmt::format(", weights over {} in tiles", base::to_string(strategy.tile));
   if (!choice.precision.empty()) text += ", " + choice.precision;
   return text;
 }

@@ -94,6 +94,10 @@ void Sheet::keep_what_fits() {
 // beside them, if that is longer. Ranks talk on one wire; what comes from other tiers and what goes there are two more.
 void Sheet::wait_for_what_moves() {
   const strategy::Offload& offload = strategy_.offload;
+  // A head in tiles goes over them twice: once for what its softmax divides by, then for the gradients, a third more arithmetic.
+  const BlockPrice& head = prices_.head;
+  const bool twice = strategy_.tile.count > 0 && std::max(head.weights, prices_.tied_weights) > strategy_.tile.count;
+  if (twice) stages_.back().backward_input += (head.forward + head.backward_input + head.backward_weight) / 3.0;
   const std::int64_t shards = strategy_.shards();
   const bool gathers = shards > 1 && strategy_.zero == 3 && !(strategy_.keep_params && micro_batches_ > 1);
   const bool scatters = shards > 1 && strategy_.zero >= 2 && !strategy_.keep_grads && micro_batches_ > 1;
@@ -208,14 +212,13 @@ Memory Sheet::memory(const RankPrice& rank, std::int64_t activations) const {
   if (strategy_.zero == 3 && shards > 1) {
     const std::int64_t blocks = std::min(rank.layers, std::max<std::int64_t>(1, strategy_.prefetch));
     memory.weights =
-        Bytes{rank.weights / shards + (strategy_.keep_params ? rank.weights : blocks * prices_.layer.weights + rank.end_weights)};
+        Bytes{rank.weights / shards + (strategy_.keep_params ? rank.weights : window(blocks, prices_.layer.weights, rank.end_weights))};
   }
   if (strategy_.zero >= 2 && !strategy_.keep_grads && shards > 1) {
     // Whole gradients wait until a bucket of them leaves; while they gather, the activations of their micro-batch go.
     const double bucket = as_double(std::min(rank.gradients, strategy_.bucket.count));
     const double left = 1.0 - as_double(rank.kept) / std::max(1.0, as_double(rank.gradients));
-    const std::int64_t waiting =
-        std::max(2 * prices_.layer.gradients + rank.end_gradients, static_cast<std::int64_t>(bucket * std::max(0.0, left)));
+    const std::int64_t waiting = std::max(gradient_window(rank), static_cast<std::int64_t>(bucket * std::max(0.0, left)));
     memory.gradients = Bytes{rank.gradients / shards + std::min(rank.gradients, waiting)};
   }
   put_away(memory, rank);
@@ -241,6 +244,20 @@ std::int64_t Sheet::leaving_bytes() const {
   return strategy_.recompute == strategy::Recompute::selective ? layer.selective.bytes : layer.everything.bytes;
 }
 
+std::int64_t Sheet::window(std::int64_t blocks, std::int64_t of_layer, std::int64_t of_ends) const {
+  const std::int64_t whole = blocks * of_layer + of_ends;
+  if (strategy_.tile.count == 0) return whole;
+  // A tile is so many bytes of weights; its gradient may be wider.
+  const double wider = as_double(of_layer) / std::max(1.0, as_double(prices_.layer.weights));
+  return std::min(whole, static_cast<std::int64_t>(as_double((blocks + 1) * strategy_.tile.count) * wider));
+}
+
+// What a head that shares its weight with the embedding gives waits for what the embedding adds to it.
+std::int64_t Sheet::gradient_window(const RankPrice& rank) const {
+  const std::int64_t whole = 2 * prices_.layer.gradients + rank.end_gradients;
+  return std::min(whole, window(2, prices_.layer.gradients, rank.end_gradients) + (strategy_.tile.count > 0 ? prices_.tied_gradients : 0));
+}
+
 // What lives in slower tiers leaves a window on the device: blocks that are computed, come or go.
 void Sheet::put_away(Memory& memory, const RankPrice& rank) const {
   const strategy::Offload& offload = strategy_.offload;
@@ -250,14 +267,14 @@ void Sheet::put_away(Memory& memory, const RankPrice& rank) const {
   };
   if (offload.params.anything()) {
     keep(offload.params, strategy_.zero == 3 ? rank.weights / strategy_.shards() : rank.weights);
-    const std::int64_t window = std::min(rank.layers, ahead + 1) * prices_.layer.weights + rank.end_weights;
-    const std::int64_t shards = strategy_.zero == 3 && strategy_.shards() > 1 ? window / strategy_.shards() : 0;
-    memory.weights = Bytes{std::min(memory.weights.count, window + shards)};
+    const std::int64_t here = window(std::min(rank.layers, ahead + 1), prices_.layer.weights, rank.end_weights);
+    const std::int64_t shards = strategy_.zero == 3 && strategy_.shards() > 1 ? here / strategy_.shards() : 0;
+    memory.weights = Bytes{std::min(memory.weights.count, here + shards)};
   }
   if (offload.gradients.anything()) {
     const bool scattered = strategy_.zero >= 2 && !strategy_.keep_grads;
     keep(offload.gradients, scattered ? rank.gradients / strategy_.shards() : rank.gradients);
-    memory.gradients = Bytes{std::min(memory.gradients.count, 2 * prices_.layer.gradients + rank.end_gradients)};
+    memory.gradients = Bytes{std::min(memory.gradients.count, gradient_window(rank))};
   }
   if (const std::int64_t layers = leaving_layers(rank.layers) - 1; layers > 0) {  // one is on its way
     keep(offload.activations, layers * leaving_bytes());

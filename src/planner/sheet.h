@@ -63,6 +63,9 @@ class Sheet {
   std::int64_t leaving_layers(std::int64_t layers) const;
   std::int64_t leaving_bytes() const;
   void put_away(Memory& memory, const RankPrice& rank) const;
+  // On the device of what comes and goes block by block: so many of a layer's bytes with those of the ends, or as many tiles.
+  std::int64_t window(std::int64_t blocks, std::int64_t of_layer, std::int64_t of_ends) const;
+  std::int64_t gradient_window(const RankPrice& rank) const;
   std::int64_t least_live(std::int64_t rank) const;
   void add_ranks();
   double collective(Wires::Kind kind, std::int64_t bytes) const;

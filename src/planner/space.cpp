@@ -14,6 +14,10 @@ using strategy::StagePartition;
 using strategy::Strategy;
 
 constexpr std::int64_t kMostChunks = 8;
+// Of a device, the part that a block of weights must exceed for tiles to be worth a look, and the part that one of them may have.
+constexpr std::int64_t kWorthTiles = 4;
+constexpr std::int64_t kTilesOnDevice = 16;
+constexpr std::int64_t kLeastTile = 64 * 1024;
 
 template <typename T>
 std::vector<T> pinned_or(const std::optional<T>& pin, std::vector<T> open) {
@@ -148,6 +152,7 @@ void Space::visit_sharing(const Problem& problem, const Choice& shape, const See
   const Question nearest = [&](const Choice& choice, const See& next) {
     Choice answered = choice;
     const strategy::Offload& given = rest.offload;
+    answered.strategy.tile = tile.front();
     answered.strategy.offload = {share_of(optimizer.front(), given.optimizer), share_of(gradients.front(), given.gradients),
                                  share_of(params.front(), given.params), share_of(activations.front(), given.activations)};
     next(answered);
@@ -186,7 +191,11 @@ void Space::visit_tiers(const Problem& problem, const Choice& choice, const See&
         for (const Tier kept : activations) {
           if (kept != Tier::device && strategy.pipe > 1) continue;
           offload.activations = share_of(kept, rest.offload.activations);
-          if (offload != choice.strategy.offload) see(other);
+          for (const Bytes most : tile) {
+            if (most != tile.front() && weights == Tier::device) continue;
+            other.strategy.tile = most;
+            if (other != choice) see(other);
+          }
         }
       }
     }
@@ -219,6 +228,9 @@ Space whole_space(const Problem& problem, const Pins& pins, const Strategy& rest
       if (group > 1 && !has(groups, group)) groups.push_back(group);
     }
   }
+  std::vector<Bytes> tiles_of_weights{rest.tile};
+  if (problem.largest.count > problem.device.count / kWorthTiles && rest.tile.count == 0)
+    tiles_of_weights.push_back(Bytes{std::max(kLeastTile, problem.device.count / kTilesOnDevice / kLeastTile * kLeastTile)});
   std::vector<Tier> near{Tier::device};
   if (problem.host.count > 0) near.push_back(Tier::host);
   std::vector<Tier> tiers = near;
@@ -241,6 +253,7 @@ Space whole_space(const Problem& problem, const Pins& pins, const Strategy& rest
           .activations = pinned_or(pins.activations, near),
           .recompute = pinned_or(pins.recompute, {Recompute::none, Recompute::selective, Recompute::full, Recompute::optimal}),
           .partition = pinned_or(pins.partition, {StagePartition::equal, StagePartition::by_cost}),
+          .tile = pinned_or(pins.tile, tiles_of_weights),
           .rest = rest};
 }
 

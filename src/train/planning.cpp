@@ -75,6 +75,7 @@ planner::Problem planning_problem(const config::Run& run, const cluster::Cluster
   base::Bytes device = cluster.device.memory - cluster.device.reserve;
   if (cluster.device.cores > 0) device = base::Bytes{device.count / per_node};  // ranks on a processor share its memory
   if (run.limits.device.count > 0) device = run.limits.device;
+  const planner::Prices whole = prices_of(*inputs, {.tensor = 1, .micro = 1});
   return {.layers = run.model.layers,
           .global_batch = run.batch.global,
           .sequence = run.batch.sequence,
@@ -88,6 +89,7 @@ planner::Problem planning_problem(const config::Run& run, const cluster::Cluster
           .disk = !uses_disk(run, cluster)    ? base::Bytes{0}
                   : run.limits.disk.count > 0 ? run.limits.disk
                                               : cluster.host.disk,
+          .largest = base::Bytes{std::max({whole.embedding.weights, whole.layer.weights, whole.head.weights})},
           .prices = [inputs](const planner::PriceKey& key) { return prices_of(*inputs, key); },
           .wires = wires_of(cluster, ranks),
           .precisions = precisions_of(run, cluster),
@@ -112,6 +114,7 @@ planner::Pins pins_of(const config::Run& run) {
   pin("strategy.keep_grads", pins.keep_grads, strategy.keep_grads);
   pin("strategy.sequence_parallel", pins.sequence_parallel, strategy.sequence_parallel);
   pin("strategy.schedule", pins.schedule, strategy.schedule);
+  pin("strategy.tile", pins.tile, strategy.tile);
   pin("strategy.recompute", pins.recompute, strategy.recompute);
   pin("strategy.stages", pins.partition, strategy.partition);
   pin("strategy.offload.optimizer", pins.optimizer, planner::tier_of(strategy.offload.optimizer));

@@ -31,6 +31,7 @@ inline planner::Problem small_problem(const ProblemSizes& sizes) {
                            .device = {},
                            .host = base::Bytes{sizes.host ? std::int64_t{1} << 40 : 0},
                            .disk = base::Bytes{sizes.disk ? std::int64_t{1} << 42 : 0},
+                           .largest = base::Bytes{sizes.host ? sizes.layer_weights : 0},
                            .prices = {},
                            .wires = {}};
   if (sizes.types) problem.precisions = {"short", "long"};

@@ -75,6 +75,18 @@ std::vector<ProblemSizes> small_cases() {
   return cases;
 }
 
+// Between what keeps everything and what makes everything again, stages that keep what fits are best.
+TEST(PlannerSearch, EqualsBruteForceWhereStagesKeepWhatFits) {
+  std::string winners;
+  for (const char* schedule : {"1f1b", "interleaved", "gpipe"}) {
+    for (const double memory : {0.1, 0.15, 0.2, 0.25, 0.3, 0.35, 0.4, 0.5}) {
+      const Problem problem = small_problem({.layers = 8, .batch = 8, .ranks = 4, .memory = memory, .layer_weights = 2'000'000});
+      winners += expect_optimum(problem, planner::whole_space(problem, {.tensor = 1, .pipe = 4, .schedule = schedule}, {})) + "\n";
+    }
+  }
+  expect_words(winners, {"recompute optimal"});
+}
+
 TEST(PlannerSearch, EqualsBruteForceOverTheWholeSpace) {
   std::string winners;
   for (const ProblemSizes& sizes : small_cases()) {
@@ -85,7 +97,8 @@ TEST(PlannerSearch, EqualsBruteForceOverTheWholeSpace) {
     ASSERT_LE(choices_in(space, problem), 100'000);
     winners += expect_optimum(problem, space) + "\n";
   }
-  expect_words(winners, {"recompute optimal", "optimizer in the host's memory", "weights in the host's memory", "ZeRO 1", "tensor 2"});
+  expect_words(winners,
+               {"recompute optimal", "optimizer in the host's memory", "weights in the host's memory", "ZeRO 1", "tensor 2", "in tiles"});
 }
 
 // Calls `check` with all pinned but one question or two, for a pipeline and for stages that are whole models.

@@ -63,6 +63,8 @@ TEST(Planning, ExpectsTheBytesThatLoweringGives) {
       {R"({"offload": {"optimizer": "host", "params": "host"}})", 4},
       {R"({"offload": {"optimizer": "host", "params": "host", "gradients": "host"}, "recompute": "full"})", 4},
       {R"({"data": 4, "zero": 3, "keep_grads": false, "offload": {"optimizer": "host", "params": "host", "gradients": "host"}})", 2},
+      {R"({"tile": 65536, "offload": {"optimizer": "host", "params": "host", "gradients": "host"}, "recompute": "full"})", 1},
+      {R"({"tile": 262144, "offload": {"optimizer": "host", "params": "host", "gradients": "host"}, "recompute": "full"})", 1},
       {R"({"offload": {"activations": "host"}})", 8},
       {R"({"offload": {"activations": "host"}, "recompute": "selective"})", 8}};
   for (const auto& [strategy, micro] : layouts) {
@@ -85,7 +87,6 @@ std::string not_legal(const std::function<void()>& action) {
   return "(no error)";
 }
 
-// One trillion parameters: what a cluster that is too small is told.
 // What stages keep within their memory is estimated in closed form; lowering fits it to the byte. The less there is, the longer it takes.
 TEST(Planning, StagesThatKeepWhatFitsTakeAsLongAsEstimated) {
   double before = 0.0;
@@ -111,6 +112,7 @@ TEST(Planning, StagesThatKeepWhatFitsTakeAsLongAsEstimated) {
   }
 }
 
+// What a cluster that is too small is told.
 TEST(Planning, NamesTheSmallestClusterThatHoldsTheModel) {
   config::Run run = config::parse_run(
       R"({"model": {"family": "gpt2", "layers": 48, "width": 8192, "heads": 64, "context": 2048, "vocab": 51200}, "precision": "bf16",
