@@ -52,6 +52,12 @@ struct Choices<LrScheduleType> {
 };
 
 template <>
+struct Choices<strategy::EmbeddingRows> {
+  static constexpr std::array<Choice<strategy::EmbeddingRows>, 2> kTable{
+      {{"whole", strategy::EmbeddingRows::whole}, {"disk", strategy::EmbeddingRows::disk}}};
+};
+
+template <>
 struct Choices<OnFullDisk> {
   static constexpr std::array<Choice<OnFullDisk>, 2> kTable{{{"stop", OnFullDisk::stop}, {"retry", OnFullDisk::retry}}};
 };

@@ -182,6 +182,10 @@ std::vector<Field> strategy_fields() {
                  "ZeRO-3: keep gathered weights across micro-batches instead of gathering them again."),
       flag_field("strategy.keep_grads", PLIMSOLL_AT(strategy.keep_grads),
                  "ZeRO-2/3: keep whole gradients across micro-batches and reduce once, instead of reducing each."),
+      choice_field(
+          "strategy.embedding_rows", PLIMSOLL_AT(strategy.embedding_rows),
+          "Where the token table is: whole with the other weights, or on disk, whence a step brings the rows that it reads and the "
+          "optimizer updates those alone (untied models)."),
       flag_field("strategy.delayed_update", PLIMSOLL_AT(strategy.delayed_update),
                  "Update with the previous step's gradients, while the device computes the next ones (`offload.optimizer`)."),
       choice_field(

@@ -4,6 +4,16 @@
 
 namespace plimsoll::graph {
 
+namespace {
+
+ops::Tier tier_of_results(const ops::Op& op) {
+  if (const auto* move = std::get_if<ops::Move>(&op)) return move->to;
+  if (const auto* rows = std::get_if<ops::MoveRows>(&op)) return rows->back ? ops::Tier::disk : ops::Tier::host;
+  return ops::Tier::device;
+}
+
+}  // namespace
+
 NodeId Graph::append(const Node& node) {
   const NodeId id = nodes.add(node);
   for (ValueId output : node.outputs) values[output].producer = id;
@@ -23,12 +33,8 @@ std::vector<ValueId> Graph::add_node(const ops::Op& op, std::vector<ValueId> inp
   std::vector<ValueId> outputs;
   for (std::size_t index = 0; index < results_types.size(); ++index) {
     const std::string result_name = results_types.size() == 1 ? std::string(name) : fmt::format("{}.{}", name, index);
-    const auto* move = std::get_if<ops::Move>(&op);
-    outputs.push_back(add_value({.name = result_name,
-                                 .type = results_types[index],
-                                 .block = block,
-                                 .producer = id,
-                                 .tier = move != nullptr ? move->to : ops::Tier::device}));
+    outputs.push_back(
+        add_value({.name = result_name, .type = results_types[index], .block = block, .producer = id, .tier = tier_of_results(op)}));
   }
   nodes.add({.op = op, .inputs = std::move(inputs), .outputs = outputs, .block = block, .phase = phase});
   return outputs;

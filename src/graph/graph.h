@@ -89,6 +89,7 @@ struct Parameter {
   ValueId gradient{};             // its final value in the micro-batch; invalid when frozen
   bool frozen = false;
   bool gradient_leaves = false;  // what a micro-batch made of the gradient is kept in a slower tier
+  bool rows_of_table = false;    // it holds the rows that a step reads of a table on disk
 };
 
 struct Graph {

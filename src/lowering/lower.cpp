@@ -18,6 +18,7 @@
 #include "lowering/procedures.h"
 #include "lowering/rank_graph.h"
 #include "lowering/recompute.h"
+#include "lowering/rows.h"
 #include "lowering/storage.h"
 #include "lowering/streams.h"
 #include "lowering/versions.h"
@@ -93,6 +94,7 @@ class ClassLowering {
     for (const ProgramSource& source : inputs_.programs) add_program(source);
     if (graphs_.update() == HostUpdate::under_forward)
       add_program({.name = std::string(kFlush), .graph = inputs_.programs.front().graph, .waiting_update_only = true});
+    if (inputs_.rows != nullptr) add_row_programs(*inputs_.rows);
     place_buffers();
     return {std::move(rank_class_), procedures_.take()};
   }
@@ -192,21 +194,52 @@ class ClassLowering {
   };
 
   void add_program(const ProgramSource& source) {
-    const graph::Graph graph = graphs_.graph_at(source, place_.pipe, seat_, place_.data);
+    add_program(graphs_.graph_at(source, place_.pipe, seat_, place_.data),
+                {.name = source.name, .micro_batches = source.micro_batches, .batches = graphs_.batches(source)},
+                graphs_.items_at(source, place_.pipe, place_.data));
+  }
+
+  // They are run between other programs, whose inputs may be there already: so they have nothing on the device but what is there anyway.
+  // Ranks without the table have nothing to do in them.
+  void add_row_programs(const RowTable& table) {
+    if (!persistent_.contains(table.weight)) {
+      for (const std::string_view name : {kFetchRows, kStoreRows})
+        rank_class_.programs.push_back({.name = std::string(name), .streams = {{.kind = plan::StreamKind::compute, .calls = {}}}});
+      return;
+    }
+    const FindBuffer find = [&](const std::string& name) {
+      const auto found = persistent_.find(name);
+      return found == persistent_.end() ? nullptr : &rank_class_.buffers[found->second];
+    };
+    add_program(fetch_rows(table, find), {.name = std::string(kFetchRows)}, {});
+    add_program(store_rows(table, find), {.name = std::string(kStoreRows)}, {});
+    for (const RowTable::Tensor& tensor : table.tensors)
+      rank_class_.buffers[persistent_.at(tensor.on_disk)].bytes = plan::row_bytes(table.whole) * table.whole.shape[0];
+    for (const plan::Buffer& buffer : rank_class_.buffers) {
+      const bool theirs = !buffer.persistent() && buffer.program >= static_cast<std::int32_t>(rank_class_.programs.size()) - 2;
+      PLIMSOLL_CHECK(!theirs || buffer.tier != plan::Tier::device, "{} would overwrite what other programs read", buffer.name);
+    }
+  }
+
+  struct ProgramShape {
+    std::string name;
+    std::int32_t micro_batches = 1;
+    std::int32_t batches = 1;
+  };
+
+  void add_program(const graph::Graph& graph, const ProgramShape& shape, const std::vector<strategy::schedules::Item>& items) {
     const Storages storages = share_storage(graph);
     const std::vector<Piece> pieces = pieces_of(graph, inputs_.host_beside);
     const ProcedureInputs procedure_inputs(graph, storages, pieces, inputs_.choose, inputs_.threads);
     std::map<std::pair<std::size_t, bool>, Made> made;
     instances_.assign(storages.all.size(), {});
     stashes_.clear();
-    const std::vector<strategy::schedules::Item> items = graphs_.items_at(source, place_.pipe, place_.data);
-    const std::int32_t batches = graphs_.batches(source);
     versions_ = Versions(graph, storages, items);
 
-    plan::Program program{.name = source.name, .micro_batches = source.micro_batches * batches, .streams = {}};
+    plan::Program program{.name = shape.name, .micro_batches = shape.micro_batches * shape.batches, .streams = {}};
     Streams streams(program);
     Settling settling(streams);
-    for (const Issue& issue : issue_order(graph, pieces, items, source.micro_batches, batches)) {
+    for (const Issue& issue : issue_order(graph, pieces, items, shape.micro_batches, shape.batches)) {
       const Piece& piece = pieces[issue.piece];
       if (versions_.ends_before(piece.phase, issue)) keep_old_weights(graph, storages, issue, streams);
       const auto [found, fresh] = made.try_emplace({issue.piece, issue.accumulate});
@@ -348,14 +381,17 @@ plan::Plan lower_as(const LoweringInputs& inputs, const RecomputeOrder& again) {
   plan.procedures = procedures.take();
   const std::string note = update_note(inputs.programs.front().graph, graphs.update(), plan::fullest_class(plan));
   if (!note.empty()) plan.notes.push_back(note);
+  if (inputs.rows != nullptr) plan.notes.push_back(note_of(*inputs.rows));
   return plan;
 }
 
 }  // namespace
 
 plan::Plan lower(const LoweringInputs& inputs) {
-  return fit_update(inputs, 1, [](const LoweringInputs& fitted) {
-    return fit_recompute(fitted, [&](const RecomputeOrder& again) { return lower_as(fitted, again); });
+  return with_rows_apart(inputs, [](const LoweringInputs& apart) {
+    return fit_update(apart, 1, [](const LoweringInputs& fitted) {
+      return fit_recompute(fitted, [&](const RecomputeOrder& again) { return lower_as(fitted, again); });
+    });
   });
 }
 

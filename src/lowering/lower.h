@@ -21,6 +21,8 @@ struct ProgramSource {
   bool waiting_update_only = false;  // of a training graph: the update that a step left to the next (carry_update.h)
 };
 
+struct RowTable;  // rows.h
+
 struct LoweringInputs {
   std::string model;
   std::vector<ProgramSource> programs;  // values of the same name that outlive a program are the same buffer; training comes first
@@ -28,13 +30,15 @@ struct LoweringInputs {
   std::optional<strategy::schedules::Schedule> schedule = {};  // of a pipeline; else made as the strategy names it
   ops::ChooseKernel choose;
   int threads = 1;
-  double link = 0.1;              // bytes to or from the host's memory in the time of one floating-point operation, about
-  bool host_beside = false;       // the host's processor is another than the device: it computes on a stream of its own
-  base::Bytes device_limit = {};  // of a rank's arena, where the strategy is fitted to it (optimal recompute); zero: none
-  base::Bytes host_limit = {};    // of all ranks' arenas in the host's memory, where the strategy is fitted to it; zero: none
+  double link = 0.1;               // bytes to or from the host's memory in the time of one floating-point operation, about
+  bool host_beside = false;        // the host's processor is another than the device: it computes on a stream of its own
+  base::Bytes device_limit = {};   // of a rank's arena, where the strategy is fitted to it (optimal recompute); zero: none
+  base::Bytes host_limit = {};     // of all ranks' arenas in the host's memory, where the strategy is fitted to it; zero: none
+  const RowTable* rows = nullptr;  // set here: graphs have the rows of this table that a step reads
 };
 
-// Where updates wait for the next step, a program more than are asked for makes the one that waits (kFlush).
+// Where updates wait for the next step, a program more than are asked for makes the one that waits (kFlush); where the token table is on
+// disk, two move its rows (rows.h).
 plan::Plan lower(const LoweringInputs& inputs);
 
 }  // namespace plimsoll::lowering

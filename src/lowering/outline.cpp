@@ -13,6 +13,7 @@
 #include "lowering/memory.h"
 #include "lowering/procedures.h"
 #include "lowering/rank_graph.h"
+#include "lowering/rows.h"
 #include "lowering/storage.h"
 #include "lowering/streams.h"
 #include "lowering/versions.h"
@@ -395,8 +396,10 @@ class Outlining {
 }  // namespace
 
 plan::Plan outline(const LoweringInputs& inputs) {
-  return fit_update(inputs, inputs.strategy.tensor, [](const LoweringInputs& fitted) {
-    return fit_recompute(fitted, [&](const RecomputeOrder& again) { return Outlining(fitted, again).run(); });
+  return with_rows_apart(inputs, [](const LoweringInputs& apart) {
+    return fit_update(apart, apart.strategy.tensor, [](const LoweringInputs& fitted) {
+      return fit_recompute(fitted, [&](const RecomputeOrder& again) { return Outlining(fitted, again).run(); });
+    });
   });
 }
 

@@ -72,6 +72,13 @@ class ProcedureMaker {
       made_.procedure.instructions.push_back(std::move(moved));
       return;
     }
+    if (const auto* rows = std::get_if<ops::MoveRows>(&step.op)) {
+      plan::RowCopy moved{.op = *rows, .inputs = {}, .outputs = {}};
+      for (ValueId id : step.inputs) moved.inputs.push_back(operand(id, false));
+      for (ValueId id : step.outputs) moved.outputs.push_back(operand(id, true));
+      made_.procedure.instructions.push_back(std::move(moved));
+      return;
+    }
     if (const auto* move = std::get_if<ops::Move>(&step.op)) {
       const plan::Operand from = operand(step.inputs[0], false);
       made_.procedure.instructions.push_back(plan::Copy{*move, from, operand(step.outputs[0], true)});
@@ -151,7 +158,7 @@ class ProcedureMaker {
 
 // Where a node's operands lie; a move's lie in two tiers.
 plan::Tier tier_of(const Graph& graph, const Node& node) {
-  if (std::holds_alternative<ops::Move>(node.op)) return plan::Tier::device;
+  if (std::holds_alternative<ops::Move>(node.op) || std::holds_alternative<ops::MoveRows>(node.op)) return plan::Tier::device;
   const ValueId any = node.outputs.empty() ? node.inputs.front() : node.outputs.front();
   return graph.values[any].tier;
 }
@@ -165,6 +172,7 @@ plan::StreamKind stream_of(const Graph& graph, const Node& node, bool host_besid
     if (move->from == ops::Tier::host) return move->to == ops::Tier::disk ? plan::StreamKind::disk_out : plan::StreamKind::host_in;
     return move->from == ops::Tier::disk ? plan::StreamKind::disk_in : plan::StreamKind::host_out;
   }
+  if (const auto* rows = std::get_if<ops::MoveRows>(&op)) return rows->back ? plan::StreamKind::disk_out : plan::StreamKind::disk_in;
   const auto* collective = std::get_if<ops::Collective>(&op);
   if (host_beside && collective == nullptr && tier_of(graph, node) == plan::Tier::host) return plan::StreamKind::host_compute;
   const bool beside = collective != nullptr && collective->axis != ops::Axis::tensor && collective->axis != ops::Axis::tensor_inner;

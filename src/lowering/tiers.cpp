@@ -75,7 +75,9 @@ HostUpdate host_update(const LoweringInputs& inputs) {
   if (!strategy::synchronous(strategy)) return HostUpdate::behind;
   if (strategy.carry_update == strategy::CarryUpdate::always) return HostUpdate::under_forward;
   if (!needs_verdict(graph)) return HostUpdate::under_backward;
-  if (strategy.carry_update == strategy::CarryUpdate::never) return HostUpdate::behind;
+  // Rows of a table on disk go back there before the next step brings others.
+  const bool waits = strategy.carry_update != strategy::CarryUpdate::never && strategy.embedding_rows == strategy::EmbeddingRows::whole;
+  if (!waits) return HostUpdate::behind;
   // A drive would take the gradients too; a processor that is device and host at once has nothing to do beside the update.
   const bool can = inputs.host_beside && strategy.offload.optimizer.disk == 0.0 && !strategy::gathers_parts(strategy);
   return can && leave_in_time(inputs) ? HostUpdate::under_forward : HostUpdate::behind;

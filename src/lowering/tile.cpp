@@ -59,7 +59,8 @@ class Tiling {
       const graph::Parameter& parameter = old.parameters[index];
       const Value& weight = old.values[parameter.weight];
       // Tensor ranks that share a head sum what they have in common of its gradient: that stays together.
-      const bool cuts = weight.type.shape.rank() == 2 && weight.type.bytes() > most.count && weight.part.tail == 0;
+      const bool cuts =
+          weight.type.shape.rank() == 2 && weight.type.bytes() > most.count && weight.part.tail == 0 && !parameter.rows_of_table;
       cuts_.push_back(cuts ? cut(weight, most) : std::vector<Rows>{});
       if (!cuts) continue;
       for (ValueId id : roots_of(parameter)) cut_of_[id.index] = index;

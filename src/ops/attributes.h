@@ -640,6 +640,20 @@ struct Move {
   bool operator==(const Move&) const = default;
 };
 
+// Rows of tables on disk, and the same rows of tensors in the host's memory, for tables that are too large to come whole. Bringing them,
+// (ids (n), table_0 (R, C), table_1, ..) -> (rows_0 (n, C), rows_1, ..); with `back`,
+// (ids (n), rows_0, rows_1, .., table_0, table_1, ..) -> (table_0, table_1, ..), in place. The first negative id ends the list: what is
+// behind it is left as it was. Ids are all different.
+struct MoveRows {
+  std::int64_t tables = 1;
+  bool back = false;
+  PLIMSOLL_OP("move_rows") {
+    visit("tables", self.tables);
+    visit("back", self.back);
+  }
+  bool operator==(const MoveRows&) const = default;
+};
+
 // (x) -> the same memory with another shape. A larger one ends in padding, which is not written.
 struct View {
   base::Shape shape{1};

@@ -73,6 +73,37 @@ std::vector<Alias> move_aliases(const Op& op) {
   return {{.output = 0, .input = 1, .required = true}};
 }
 
+std::vector<TensorType> infer_move_rows(const Op& op, Types inputs) {
+  const auto& [tables, back] = std::get<MoveRows>(op);
+  const auto count = static_cast<std::size_t>(std::max<std::int64_t>(tables, 0));
+  expect(count > 0 && inputs.size() == 1 + count * (back ? 2 : 1) && inputs[0].dtype == DType::i32 && inputs[0].shape.rank() == 1, op,
+         inputs, back ? "i32 ids, rows, and as many tables" : "i32 ids and tables");
+  const Types given = inputs.last(count);
+  std::vector<TensorType> rows;
+  for (const TensorType& table : given) {
+    expect(table.shape.rank() == 2 && table.shape[0] == given[0].shape[0], op, inputs, "tables (R, C) of as many rows");
+    rows.push_back({table.dtype, Shape{inputs[0].shape[0], table.shape[1]}});
+  }
+  if (!back) return rows;
+  for (std::size_t table = 0; table < count; ++table)
+    expect(inputs[1 + table] == rows[table], op, inputs, "as many rows of each table as there are ids");
+  return {given.begin(), given.end()};
+}
+
+// Of the rows alone: tables are not looked through.
+Work move_rows_work(const Op& op, Types inputs, Types outputs) {
+  const auto& [tables, back] = std::get<MoveRows>(op);
+  return {0.0, 2.0 * bytes_of(back ? inputs.subspan(1, static_cast<std::size_t>(tables)) : outputs, {})};
+}
+
+std::vector<Alias> move_rows_aliases(const Op& op) {
+  const auto& [tables, back] = std::get<MoveRows>(op);
+  std::vector<Alias> aliases;
+  for (int table = 0; table < tables && back; ++table)
+    aliases.push_back({.output = table, .input = 1 + static_cast<int>(tables) + table, .required = true});
+  return aliases;
+}
+
 std::vector<TensorType> infer_view(const Op& op, Types inputs) {
   expect(inputs.size() == 1, op, inputs, "one operand");
   return {{inputs[0].dtype, std::get<View>(op).shape}};
@@ -119,6 +150,8 @@ Definition define(const Collective&) { return {.infer = infer_collective, .work 
 Definition define(const Message&) { return {.infer = infer_message, .work = collective_work}; }
 
 Definition define(const Move&) { return {.infer = infer_move, .work = collective_work, .aliases = move_aliases, .place = place_alike<1>}; }
+
+Definition define(const MoveRows&) { return {.infer = infer_move_rows, .work = move_rows_work, .aliases = move_rows_aliases}; }
 
 Definition define(const View&) { return {.infer = infer_view, .work = no_work, .aliases = view_aliases, .view = true}; }
 

@@ -48,6 +48,7 @@ Definition define(const CrossEntropyMerge&);
 Definition define(const Collective&);
 Definition define(const Message&);
 Definition define(const Move&);
+Definition define(const MoveRows&);
 Definition define(const View&);
 Definition define(const Slice&);
 Definition define(const OwnShard&);

@@ -13,7 +13,7 @@ using Op = std::variant<Embed, EmbedGrad, Linear, LinearGradInput, LinearGradWei
                         Add, Cast, Dropout, Residual, Norm, NormGrad, QkNorm, QkNormGrad, Rope, Attention, AttentionGrad, CachedAttention,
                         CrossEntropy, CrossEntropyGrad, HeadLoss, BeginStep, SumLoss, SquaredNorm, PrepareUpdate, FinishStep, AdamUpdate,
                         SgdUpdate, MergeScalars, FreshScalars, ShiftIds, CrossEntropyPart, CrossEntropyMerge, Collective, Message, Move,
-                        View, Slice, OwnShard, Pad, Accumulate, Quantize, NoteAmax, ScaledLinear, TakeColumns, PutColumns>;
+                        MoveRows, View, Slice, OwnShard, Pad, Accumulate, Quantize, NoteAmax, ScaledLinear, TakeColumns, PutColumns>;
 
 std::string_view name_of(Axis axis);
 std::string_view name_of(Tier tier);

@@ -53,6 +53,7 @@ Json moved_json(const Moved& moved) {
 Json instruction_json(const Instruction& instruction) {
   if (const auto* collective = std::get_if<Collective>(&instruction)) return moved_json(*collective);
   if (const auto* message = std::get_if<Message>(&instruction)) return moved_json(*message);
+  if (const auto* rows = std::get_if<RowCopy>(&instruction)) return moved_json(*rows);
   if (const auto* copy = std::get_if<Copy>(&instruction)) {
     return Json::object({{"op", ops::to_string(copy->op)}, {"from", operand_json(copy->from)}, {"to", operand_json(copy->to)}});
   }
@@ -259,6 +260,15 @@ Instruction instruction_from(const Json& json) {
                   .outputs = list_from<Operand>(json.at("outputs"), operand_from)};
     if (moved.inputs.size() != (message->receive ? 0u : 1u) || moved.outputs.size() != (message->receive ? 1u : 0u))
       json.fail_expected("one operand");
+    return moved;
+  }
+  if (const auto* rows = std::get_if<ops::MoveRows>(&op)) {
+    RowCopy moved{.op = *rows,
+                  .inputs = list_from<Operand>(json.at("inputs"), operand_from),
+                  .outputs = list_from<Operand>(json.at("outputs"), operand_from)};
+    const std::size_t tables = moved.outputs.size();
+    if (rows->tables < 1 || tables != static_cast<std::size_t>(rows->tables) || moved.inputs.size() != 1 + tables * (rows->back ? 2 : 1))
+      json.fail_expected("ids, and as many operands as \"tables\" says");
     return moved;
   }
   if (const auto* move = std::get_if<ops::Move>(&op)) return Copy{*move, operand_from(json.at("from")), operand_from(json.at("to"))};

@@ -114,7 +114,27 @@ struct Copy {
   bool operator==(const Copy&) const = default;
 };
 
-using Instruction = std::variant<Compute, Collective, Message, Copy>;
+// Rows of tables on disk, to tensors in the host's memory or back, on the streams disk_in and disk_out; see ops::MoveRows. Every row of
+// a table starts at a page (row_bytes); where in the scratch file it lies is the executor's business.
+struct RowCopy {
+  ops::MoveRows op;
+  std::vector<Operand> inputs;
+  std::vector<Operand> outputs;
+
+  const Operand& ids() const { return inputs.front(); }
+  // Of each table: its operand, and that of its rows in memory.
+  const Operand& table(std::size_t index) const { return op.back ? outputs[index] : inputs[1 + index]; }
+  const Operand& rows(std::size_t index) const { return op.back ? inputs[1 + index] : outputs[index]; }
+  std::size_t tables() const { return static_cast<std::size_t>(op.tables); }
+  bool operator==(const RowCopy&) const = default;
+};
+
+// What a row of a table on disk takes there.
+Bytes row_bytes(const TensorType& table);
+// Between the disk and the host's memory, at most: where all rows are asked for.
+Bytes moved_bytes(const RowCopy& copy);
+
+using Instruction = std::variant<Compute, Collective, Message, Copy, RowCopy>;
 
 struct Procedure {
   std::string name;

@@ -65,6 +65,11 @@ std::string to_string(const Procedure& procedure) {
                                   : fmt::format("  {} <- {}\n", ops::to_string(message->op), operand_list(procedure, message->inputs));
       continue;
     }
+    if (const auto* rows = std::get_if<RowCopy>(&instruction)) {
+      text += fmt::format("  {} = {} <- {}\n", operand_list(procedure, rows->outputs), ops::to_string(rows->op),
+                          operand_list(procedure, rows->inputs));
+      continue;
+    }
     if (const auto* copy = std::get_if<Copy>(&instruction)) {
       text += fmt::format("  {} = {} <- {}\n", operand_list(procedure, {copy->to}), ops::to_string(copy->op),
                           operand_list(procedure, {copy->from}));

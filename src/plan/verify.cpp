@@ -96,6 +96,13 @@ class ProgramVerifier {
         report_("{}: {} copies between other tiers than it says", program_.name, call.label);
       return;
     }
+    if (const auto* rows = std::get_if<RowCopy>(&instruction)) {
+      bool right = tier(rows->ids()) == Tier::host;
+      for (std::size_t table = 0; table < rows->tables(); ++table)
+        right = right && tier(rows->table(table)) == Tier::disk && tier(rows->rows(table)) == Tier::host;
+      if (!right) report_("{}: {} moves rows between other tiers than the disk and the host's memory", program_.name, call.label);
+      return;
+    }
     std::array<bool, kTiers> tiers{};
     std::visit(
         [&](const auto& moved) {

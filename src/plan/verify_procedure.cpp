@@ -28,6 +28,10 @@ class ProcedureVerifier {
         check_message(*message);
         continue;
       }
+      if (const auto* rows = std::get_if<RowCopy>(&procedure_.instructions[index])) {
+        check_moved(rows->op, rows->inputs, rows->outputs);
+        continue;
+      }
       if (const auto* copy = std::get_if<Copy>(&procedure_.instructions[index])) {
         check_copy(*copy);
         continue;

@@ -131,6 +131,30 @@ void add_carry_reasons(const Strategy& strategy, std::vector<std::string>& reaso
                     kAlways, strategy.zero));
 }
 
+// A table whose rows are on disk is served by the ranks of the first stage, each from its own drive.
+void add_row_reasons(const Strategy& strategy, std::vector<std::string>& reasons) {
+  constexpr std::string_view kDisk = "\"embedding_rows\" is \"disk\", but";
+  const auto against = [&](bool holds, std::string reason) {
+    if (holds) reasons.push_back(std::move(reason));
+  };
+  against(strategy.widest_tensor() > 1,
+          fmt::format("{} tensor ranks share the token table out among them; use \"tensor\": 1, or \"whole\"", kDisk));
+  against(
+      strategy.own_degrees(),
+      fmt::format("{} \"stages\" have degrees of their own, whose data ranks read different rows; use one degree, or \"whole\"", kDisk));
+  against(strategy.zero > 0,
+          fmt::format("{} with \"zero\": {} no rank has whole rows of the optimizer's state; use \"zero\": 0, or \"whole\"", kDisk,
+                      strategy.zero));
+  against(strategy.delayed_update,
+          fmt::format("{} with \"delayed_update\" a gradient waits until other rows are there; use false, or \"whole\"", kDisk));
+  against(
+      strategy.carry_update == CarryUpdate::always,
+      fmt::format("{} with \"carry_update\": \"always\" an update waits until other rows are there; use \"auto\", or \"whole\"", kDisk));
+  against(!synchronous(strategy),
+          fmt::format("{} with \"{}\" several steps are under way, each with rows of its own; use \"schedule\": \"1f1b\", or \"whole\"",
+                      kDisk, strategy.schedule));
+}
+
 }  // namespace
 
 bool gathers_parts(const Strategy& strategy) {
@@ -191,6 +215,7 @@ std::vector<std::string> reasons_against(const Strategy& strategy) {
                   "\"1f1b\"",
                   strategy.schedule));
   if (strategy.carry_update == CarryUpdate::always) add_carry_reasons(strategy, reasons);
+  if (strategy.embedding_rows == EmbeddingRows::disk) add_row_reasons(strategy, reasons);
   return reasons;
 }
 
@@ -222,6 +247,7 @@ std::string describe(const Strategy& strategy) {
                                     {"activations", strategy.offload.activations}}) {
     if (share.anything()) tiers += fmt::format(", {} {}", name, place_of(share));
   }
+  if (strategy.embedding_rows == EmbeddingRows::disk) tiers += ", the token table's rows on disk";
   if (strategy.tile.count > 0) tiers += fmt::format(", weights over {} in tiles", base::to_string(strategy.tile));
   if (strategy.ranks() == 1) return fmt::format("one rank{}{}", recompute.empty() ? ", everything kept" : recompute, tiers);
   if (strategy.tensor == 1 && strategy.pipe == 1) {

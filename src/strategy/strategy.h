@@ -47,6 +47,10 @@ enum class StagePartition { equal, by_cost, listed };
 
 enum class Reduce { ring, main };
 
+// Where the token table is: with the other weights, or on disk, whence a step brings the rows that it reads. The optimizer then updates
+// these rows alone.
+enum class EmbeddingRows { whole, disk };
+
 // Whether updates that the host makes behind a verdict wait for the next step, to run under its forward pass.
 enum class CarryUpdate { automatic, always, never };
 
@@ -69,6 +73,7 @@ struct Strategy {
   double recompute_memory = 0.0;     // optimal: share of the activation memory it may use; zero: what the device's limit leaves
   bool split_activations = false;    // tensor ranks keep a part each of the activations that all of them have
   Offload offload;
+  EmbeddingRows embedding_rows = EmbeddingRows::whole;
   base::Bytes tile{};  // weight matrices of more bytes on a rank are computed with in tiles of rows, each a tensor of its own; 0: none
 
   // when

@@ -5,6 +5,7 @@
 
 #include "base/error.h"
 #include "executor/core/backend.h"
+#include "lowering/rows.h"
 #include "plan/waterline.h"
 #include "strategy/legality.h"
 #include "train/setup.h"
@@ -84,6 +85,22 @@ std::string reason_against(const plan::Plan& plan, const cluster::Cluster& clust
 
 }  // namespace
 
+namespace {
+
+// What moves rows of a table on disk stands before and behind the step.
+double add_row_programs(Forecast& forecast, const cluster::Cluster& cluster) {
+  double seconds = 0.0;
+  for (const std::string_view program : {lowering::kFetchRows, lowering::kStoreRows}) {
+    if (plan::find_program(forecast.plan.classes.front(), program) == nullptr) continue;
+    const executor::sim::Result moved = executor::sim::simulate(forecast.plan, cluster, {.program = program});
+    seconds += moved.seconds;
+    for (std::size_t link = 0; link < moved.bytes.size(); ++link) forecast.result.bytes[link] += moved.bytes[link];
+  }
+  return seconds;
+}
+
+}  // namespace
+
 SessionOptions described_session(const config::Run& run, const cluster::Cluster& cluster, const ForecastOptions& options) {
   config::Run here = run;
   here.device = config::Device::cpu;  // what can be planned does not depend on what this machine has
@@ -130,7 +147,7 @@ Forecast forecast(const config::Run& run, const cluster::Cluster& given, const F
                                              .tensor_folded = forecast.outlined});
   const auto tokens = static_cast<double>(run.batch.global) * static_cast<double>(run.batch.sequence);
   const std::int64_t updates = forecast.plan.classes.front().programs.front().micro_batches / run.micro_batches();
-  forecast.step_seconds = forecast.result.seconds / static_cast<double>(updates);
+  forecast.step_seconds = forecast.result.seconds / static_cast<double>(updates) + add_row_programs(forecast, cluster);
   forecast.tokens_per_second = tokens / forecast.step_seconds;
   forecast.reason = reason_against(forecast.plan, cluster);
   return forecast;

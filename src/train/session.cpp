@@ -8,9 +8,11 @@
 #include "lowering/carry_update.h"
 #include "lowering/lower.h"
 #include "lowering/outline.h"
+#include "lowering/rows.h"
 #include "plan/verify.h"
 #include "strategy/legality.h"
 #include "train/initialise.h"
+#include "train/number_rows.h"
 
 namespace plimsoll::train {
 
@@ -172,6 +174,24 @@ struct Session::State {
     settled();
   }
 
+  // Where the token table is on disk: its rows that a program will read, whose inputs have been filled.
+  void bring_rows(std::string_view program) {
+    const std::string ids(lowering::kRowIds);
+    if (!buffers.has(ids)) return;
+    std::vector<std::span<std::int32_t>> tokens;
+    for (std::int32_t micro_batch = 0;; ++micro_batch) {
+      const std::string name = program_buffer(program, lowering::kTokens, micro_batch);
+      if (!buffers.has(name)) break;
+      tokens.push_back(buffers.view<std::int32_t>(name, plan::Access::write));
+    }
+    number_rows(tokens, buffers.view<std::int32_t>(ids, plan::Access::write), data_group.get());
+    executor->run(lowering::kFetchRows);
+  }
+
+  void take_rows_back() {
+    if (buffers.has(std::string(lowering::kRowIds))) executor->run(lowering::kStoreRows);
+  }
+
   // No update waits.
   void settled() {
     update_waits = false;
@@ -261,7 +281,9 @@ std::vector<StepResult> Session::steps(std::span<const StepInputs> inputs, execu
     // Where there are several, none is skipped: nothing then waits for a verdict.
     numbers.updates = start.updates + static_cast<std::int64_t>(step);
   }
+  state_->bring_rows("train");
   state_->executor->run("train", timeline);
+  state_->take_rows_back();
   state_->update_waits = state_->carries;
   std::vector<StepResult> results;
   for (std::size_t step = 0; step < inputs.size(); ++step) {
@@ -286,6 +308,7 @@ bool Session::update_waits() const { return state_->update_waits; }
 double Session::evaluate() {
   settle();
   const ops::StepScalars before = scalars();
+  state_->bring_rows("evaluate");
   state_->executor->run("evaluate");
   const double loss = scalars_now().loss.value();
   scalars() = before;
@@ -294,6 +317,7 @@ double Session::evaluate() {
 
 void Session::infer() {
   settle();
+  state_->bring_rows("infer");
   state_->executor->run("infer");
 }
 

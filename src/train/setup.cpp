@@ -82,10 +82,13 @@ base::Bytes memory_so_far() {
   return base::Bytes{static_cast<std::int64_t>(usage.ru_maxrss) * 1024};
 }
 
-// What a rank keeps for tensors that cannot go to a drive as they are.
-base::Bytes disk_buffers(const strategy::Offload& offload) {
-  const bool disk = offload.optimizer.disk + offload.gradients.disk + offload.params.disk + offload.activations.disk > 0.0;
-  return disk ? base::Bytes{storage::disk::BlockStoreOptions{}.lanes * storage::disk::BlockStore::kBlock} : base::Bytes{};
+// What a rank keeps for tensors that cannot go to a drive as they are, and of every row of a table there.
+base::Bytes disk_buffers(const config::Run& run) {
+  const strategy::Offload& offload = run.strategy.offload;
+  const bool rows = run.strategy.embedding_rows == strategy::EmbeddingRows::disk;
+  const bool disk = rows || offload.optimizer.disk + offload.gradients.disk + offload.params.disk + offload.activations.disk > 0.0;
+  const base::Bytes marks{rows ? run.model.vocab * storage::disk::BlockStore::kMarkBytes : 0};
+  return disk ? base::Bytes{storage::disk::BlockStoreOptions{}.lanes * storage::disk::BlockStore::kBlock} + marks : base::Bytes{};
 }
 
 std::string count_text(std::int64_t count) {
@@ -157,7 +160,7 @@ namespace {
 // but end the process.
 base::Bytes host_limit(const config::Run& run) {
   if (run.limits.host.count > 0 || backend_of(run).name() == executor::cpu_backend().name()) return run.limits.host;
-  return executor::cpu_backend().memory(0).total - (memory_so_far() + kStillToCome + disk_buffers(run.strategy.offload));
+  return executor::cpu_backend().memory(0).total - (memory_so_far() + kStillToCome + disk_buffers(run));
 }
 
 // Between flushes ranks are at different steps: nothing can be saved, evaluated or ended there.
@@ -263,7 +266,7 @@ data::BatchView batch_view(Session& session, std::string_view program, std::int3
 }
 
 Capacity capacity_of(const config::Run& run) {
-  const base::Bytes reserve = memory_so_far() + kStillToCome + disk_buffers(run.strategy.offload);
+  const base::Bytes reserve = memory_so_far() + kStillToCome + disk_buffers(run);
   const base::Bytes host = host_limit(run);
   std::string host_origin = run.limits.host.count > 0 ? "\"limits.host\"" : "what this machine has beside the program";
   const base::Bytes disk = run.limits.disk;

@@ -8,6 +8,7 @@
 
 #include "collectives/group.h"
 #include "lowering/carry_update.h"
+#include "lowering/rows.h"
 
 namespace plimsoll::train {
 
@@ -230,7 +231,7 @@ Snapshot snapshot_of(Session& session) {
   for_each_write(session, "train", [&](const plan::Call& call, const std::string& buffer) {
     if (carries && end.contains(buffer) && in_host_memory(buffer)) snapshot.of_waiting_update.insert(&call);
   });
-  for (const std::string_view program : {std::string_view("train"), lowering::kFlush}) {
+  for (const std::string_view program : {std::string_view("train"), lowering::kFlush, lowering::kStoreRows}) {
     for_each_write(session, program, [&](const plan::Call& call, const std::string& buffer) {
       const auto found = end.find(buffer);
       if (found == end.end()) return;

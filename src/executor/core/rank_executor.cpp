@@ -24,7 +24,8 @@ InstructionView::InstructionView(const plan::Instruction& instruction)
     : compute(std::get_if<plan::Compute>(&instruction)),
       collective(std::get_if<plan::Collective>(&instruction)),
       message(std::get_if<plan::Message>(&instruction)),
-      copy(std::get_if<plan::Copy>(&instruction)) {
+      copy(std::get_if<plan::Copy>(&instruction)),
+      rows(std::get_if<plan::RowCopy>(&instruction)) {
   if (collective != nullptr) {
     name = std::string(ops::name_of(collective->op.kind));
     detail = fmt::format("{}.{}", name, ops::name_of(collective->op.axis));
@@ -34,6 +35,9 @@ InstructionView::InstructionView(const plan::Instruction& instruction)
   } else if (copy != nullptr) {
     name = "move";
     detail = fmt::format("{} to {}", ops::name_of(copy->op.from), ops::name_of(copy->op.to));
+  } else if (rows != nullptr) {
+    name = "move_rows";
+    detail = rows->op.back ? "host to disk" : "disk to host";
   } else {
     PLIMSOLL_CHECK(compute->inputs.size() <= kMaxOperands && compute->outputs.size() <= kMaxOperands, "{} has too many operands",
                    compute->kernel);
@@ -52,7 +56,7 @@ RankExecutor::RankExecutor(const plan::Plan& plan, const ExecutorOptions& option
     : plan_(plan),
       class_(plan::class_of(plan, options.rank)),
       shard_place_(plan.mesh.place(ops::Axis::data_inner, options.rank)),
-      disk_(class_, options),
+      disk_(plan_, class_, options),
       transport_(options.transport) {}
 
 void RankExecutor::run(std::string_view name, Timeline* timeline) {

@@ -17,7 +17,7 @@ namespace plimsoll::executor {
 
 constexpr std::size_t kMaxOperands = 16;  // of a kernel, in and out each
 
-// One of the four pointers is set.
+// One of the five pointers is set.
 struct InstructionView {
   explicit InstructionView(const plan::Instruction& instruction);
 
@@ -25,6 +25,7 @@ struct InstructionView {
   const plan::Collective* collective = nullptr;
   const plan::Message* message = nullptr;
   const plan::Copy* copy = nullptr;
+  const plan::RowCopy* rows = nullptr;
   std::string name;    // for timelines
   std::string detail;  // the kernel, the axis, the other rank, the two tiers
 };

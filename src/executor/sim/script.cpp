@@ -47,12 +47,15 @@ class Pricing {
         routine.steps.push_back(meeting(*collective));
       } else if (const auto* message = std::get_if<plan::Message>(&instruction)) {
         routine.steps.push_back(message_step(*message, call));
+      } else if (const auto* rows = std::get_if<plan::RowCopy>(&instruction)) {
+        routine.steps.push_back(rows->op.back ? copy_step(plan::Tier::host, plan::Tier::disk, plan::moved_bytes(*rows))
+                                              : copy_step(plan::Tier::disk, plan::Tier::host, plan::moved_bytes(*rows)));
       } else {
         const auto& copy = std::get<plan::Copy>(instruction);
         if (copy.op.from == copy.op.to) {
           add_work(routine, copy_inside_seconds(copy));
         } else {
-          routine.steps.push_back(copy_step(copy));
+          routine.steps.push_back(copy_step(copy.op.from, copy.op.to, plan::Bytes{copy.from.type.bytes()}));
         }
       }
     }
@@ -115,11 +118,10 @@ class Pricing {
     return cluster_.device.launch + 2.0 * static_cast<double>(copy.from.type.bytes()) / bandwidth;
   }
 
-  Step copy_step(const plan::Copy& copy) const {
-    const auto bytes = static_cast<double>(copy.from.type.bytes());
-    Step step = moved(Step::Kind::copy, cost::copy(cluster_, copy.op.from, copy.op.to, bytes, users_));
-    const bool out = copy.op.to > copy.op.from;
-    const bool to_disk = copy.op.to == ops::Tier::disk || copy.op.from == ops::Tier::disk;
+  Step copy_step(plan::Tier from, plan::Tier to, plan::Bytes bytes) const {
+    Step step = moved(Step::Kind::copy, cost::copy(cluster_, from, to, static_cast<double>(bytes.count), users_));
+    const bool out = to > from;
+    const bool to_disk = to == ops::Tier::disk || from == ops::Tier::disk;
     const cluster::Link* link = cluster_.find(to_disk ? cluster::Reach::disk : cluster::Reach::host);
     const bool one_way = link != nullptr && !link->both_ways;
     step.wire = to_disk ? (out || one_way ? Wire::disk_out : Wire::disk_in) : (out || one_way ? Wire::host_out : Wire::host_in);

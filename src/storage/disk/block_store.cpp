@@ -105,6 +105,13 @@ BlockStore::BlockStore(io::FileSystem& file_system, BlockStoreOptions options)
               [](std::byte* memory) { std::free(memory); }) {
   PLIMSOLL_CHECK(memory_ != nullptr, "no memory for the disk tier's {} buffers", options_.lanes);
   for (std::int32_t lane = 0; lane < options_.lanes; ++lane) buffers_.push_back(memory_.get() + lane * kBlock);
+  for (const Records& records : options_.records) {
+    PLIMSOLL_CHECK(records.offset % kPage == 0 && records.bytes > 0 && records.bytes % kPage == 0 && records.bytes <= kBlock &&
+                       records.end() <= round_up(options_.size.count),
+                   "the disk tier of {} B has no {} records of {} B at {}", options_.size.count, records.count, records.bytes,
+                   records.offset);
+    record_marks_.emplace_back(static_cast<std::size_t>(records.count));
+  }
 }
 
 BlockStore::~BlockStore() = default;
@@ -151,9 +158,25 @@ class BlockStore::Buffer {
   std::byte* memory_;
 };
 
+// work(0) .. work(count - 1), several at a time.
+template <typename Work>
+void BlockStore::in_lanes(std::size_t count, const Work& work) {
+  if (count == 0) return;
+  std::atomic<std::size_t> next{0};
+  std::atomic<bool> failed{false};
+  base::in_parallel(std::min<std::int64_t>(options_.lanes, static_cast<std::int64_t>(count)), [&](std::int64_t) {
+    try {
+      for (std::size_t index = next++; index < count && !failed; index = next++) work(index);
+    } catch (...) {
+      failed = true;
+      throw;
+    }
+  });
+}
+
 // move(stretch, block's place in it, its length), for all blocks of all stretches, several at a time.
 template <typename Move>
-void BlockStore::in_lanes(std::span<const Stretch> stretches, const Move& move) {
+void BlockStore::by_blocks(std::span<const Stretch> stretches, const Move& move) {
   struct Block {
     std::size_t stretch = 0;
     std::int64_t begin = 0;
@@ -166,16 +189,43 @@ void BlockStore::in_lanes(std::span<const Stretch> stretches, const Move& move) 
     for (std::int64_t begin = 0; begin < stretch.length; begin += kBlock)
       blocks.push_back({index, begin, std::min(kBlock, stretch.length - begin)});
   }
-  std::atomic<std::size_t> next{0};
-  std::atomic<bool> failed{false};
-  base::in_parallel(std::min<std::int64_t>(options_.lanes, std::ssize(blocks)), [&](std::int64_t) {
-    try {
-      for (std::size_t block = next++; block < blocks.size() && !failed; block = next++)
-        move(blocks[block].stretch, blocks[block].begin, blocks[block].length);
-    } catch (...) {
-      failed = true;
-      throw;
-    }
+  in_lanes(blocks.size(), [&](std::size_t block) { move(blocks[block].stretch, blocks[block].begin, blocks[block].length); });
+}
+
+// move(place in the list, where the record is, memory for it), several at a time.
+void BlockStore::move_records(const Records& records, std::span<const std::int64_t> which,
+                              const std::function<void(std::size_t, std::int64_t, std::span<std::byte>)>& move) {
+  in_lanes(which.size(), [&](std::size_t index) {
+    PLIMSOLL_CHECK(which[index] >= 0 && which[index] < records.count, "the disk tier has {} records at {}, and no record {}", records.count,
+                   records.offset, which[index]);
+    const Buffer buffer(*this);
+    move(index, records.at(which[index]), buffer.first(static_cast<std::size_t>(records.bytes)));
+  });
+}
+
+void BlockStore::read_records(const Records& records, std::span<const std::int64_t> which,
+                              const std::function<void(std::size_t, std::span<const std::byte>)>& take) {
+  move_records(records, which, [&](std::size_t index, std::int64_t offset, std::span<std::byte> memory) {
+    read_block(offset, memory);
+    take(index, memory);
+  });
+}
+
+void BlockStore::write_records(const Records& records, std::span<const std::int64_t> which,
+                               const std::function<void(std::size_t, std::span<std::byte>)>& fill) {
+  move_records(records, which, [&](std::size_t index, std::int64_t offset, std::span<std::byte> memory) {
+    fill(index, memory);
+    write_block(offset, memory);
+  });
+}
+
+void BlockStore::change_records(const Records& records, std::span<const std::int64_t> which,
+                                const std::function<void(std::size_t, std::span<std::byte>)>& change) {
+  const std::scoped_lock lock(part_mutex_);
+  move_records(records, which, [&](std::size_t index, std::int64_t offset, std::span<std::byte> memory) {
+    read_block(offset, memory);
+    change(index, memory);
+    write_block(offset, memory);
   });
 }
 
@@ -192,7 +242,7 @@ void BlockStore::read(std::int64_t offset, std::span<std::byte> out) {
 void BlockStore::write(std::span<const Writing> stretches) {
   std::vector<Stretch> where;
   for (const Writing& each : stretches) where.push_back({each.offset, std::ssize(each.data)});
-  in_lanes(where, [&](std::size_t index, std::int64_t begin, std::int64_t length) {
+  by_blocks(where, [&](std::size_t index, std::int64_t begin, std::int64_t length) {
     const auto& [offset, data] = stretches[index];
     write_block(offset + begin, data.subspan(static_cast<std::size_t>(begin), static_cast<std::size_t>(length)));
   });
@@ -201,7 +251,7 @@ void BlockStore::write(std::span<const Writing> stretches) {
 void BlockStore::read(std::span<const Reading> stretches) {
   std::vector<Stretch> where;
   for (const Reading& each : stretches) where.push_back({each.offset, std::ssize(each.out)});
-  in_lanes(where, [&](std::size_t index, std::int64_t begin, std::int64_t length) {
+  by_blocks(where, [&](std::size_t index, std::int64_t begin, std::int64_t length) {
     const auto& [offset, out] = stretches[index];
     read_block(offset + begin, out.subspan(static_cast<std::size_t>(begin), static_cast<std::size_t>(length)));
   });
@@ -245,6 +295,18 @@ void BlockStore::write_part(const Stretch& stretch, std::int64_t first, std::spa
   }
 }
 
+// Null where no record begins.
+BlockStore::Mark* BlockStore::record_mark(std::int64_t offset) {
+  for (std::size_t index = 0; index < record_marks_.size(); ++index) {
+    const Records& records = options_.records[index];
+    if (offset < records.offset || offset >= records.end()) continue;
+    PLIMSOLL_CHECK((offset - records.offset) % records.bytes == 0, "{} is inside a record of {} B from {} on", offset, records.bytes,
+                   records.offset);
+    return &record_marks_[index][static_cast<std::size_t>((offset - records.offset) / records.bytes)];
+  }
+  return nullptr;
+}
+
 // Marks of blocks that lay in these bytes with other borders. To be called under the lock.
 void BlockStore::forget_overlapped(std::int64_t offset, std::int64_t length) {
   auto mark = marks_.lower_bound(offset);
@@ -266,9 +328,10 @@ void BlockStore::write_block(std::int64_t offset, std::span<const std::byte> dat
   const std::uint64_t sum = sum_of(written);
   file_.write_at(offset, written);
   const std::scoped_lock lock(mutex_);
-  forget_overlapped(offset, static_cast<std::int64_t>(whole));
-  Mark& mark = marks_[offset];
-  mark = {.sum = sum, .sum_before = mark.sum, .length = static_cast<std::int64_t>(data.size()), .generation = mark.generation + 1};
+  Mark* record = record_mark(offset);
+  if (record == nullptr) forget_overlapped(offset, static_cast<std::int64_t>(whole));
+  Mark& mark = record != nullptr ? *record : marks_[offset];
+  mark = {.sum = sum, .sum_before = mark.sum, .length = static_cast<std::uint32_t>(data.size()), .generation = mark.generation + 1};
   traffic_.written += static_cast<std::int64_t>(whole);
 }
 
@@ -276,15 +339,17 @@ void BlockStore::read_block(std::int64_t offset, std::span<std::byte> out) {
   Mark mark;
   {
     const std::scoped_lock lock(mutex_);
-    const auto found = marks_.find(offset);
-    if (found == marks_.end()) {
-      std::memset(out.data(), 0, out.size());
-      return;
+    if (const Mark* record = record_mark(offset)) {
+      mark = *record;
+    } else if (const auto found = marks_.find(offset); found != marks_.end()) {
+      mark = found->second;
     }
-    PLIMSOLL_CHECK(found->second.length == static_cast<std::int64_t>(out.size()), "the disk tier has {} B at {}, not {} B",
-                   found->second.length, offset, out.size());
-    mark = found->second;
   }
+  if (mark.generation == 0) {
+    std::memset(out.data(), 0, out.size());
+    return;
+  }
+  PLIMSOLL_CHECK(mark.length == out.size(), "the disk tier has {} B at {}, not {} B", mark.length, offset, out.size());
   const auto whole = static_cast<std::size_t>(round_up(mark.length));
   std::optional<Buffer> copy;
   const std::span<std::byte> read = is_paged(out) ? out : copy.emplace(*this).first(whole);

@@ -10,6 +10,7 @@
 
 #include <condition_variable>
 #include <cstdint>
+#include <functional>
 #include <map>
 #include <memory>
 #include <mutex>
@@ -21,11 +22,22 @@
 
 namespace plimsoll::storage::disk {
 
+// A stretch of records that are read and written one by one, such as the rows of a table: each is a block with a checksum of its own.
+struct Records {
+  std::int64_t offset = 0;
+  std::int64_t count = 0;
+  std::int64_t bytes = 0;  // of each: whole pages, at most a block
+
+  std::int64_t at(std::int64_t record) const { return offset + record * bytes; }
+  std::int64_t end() const { return at(count); }
+};
+
 struct BlockStoreOptions {
   io::Path folder;
-  base::Bytes size;        // of the tier
-  std::int32_t rank = 0;   // for the file's name
-  std::int32_t lanes = 4;  // transfers of a call in flight; buffers for those that need one
+  base::Bytes size;                // of the tier
+  std::int32_t rank = 0;           // for the file's name
+  std::int32_t lanes = 4;          // transfers of a call in flight; buffers for those that need one
+  std::vector<Records> records{};  // stretches that only the calls for records touch
 };
 
 // A folder that can hold the tier: it is there, can be written, is not memory itself and has the room; bad_input or not_legal
@@ -66,6 +78,17 @@ class BlockStore {
   void read_part(const Stretch& stretch, std::int64_t first, std::span<std::byte> out);
   void write_part(const Stretch& stretch, std::int64_t first, std::span<const std::byte> data);
 
+  // Records by their numbers, several at a time: `take` sees what a record holds, `fill` writes all of it, `change` alters what is there.
+  // They get the place in the list and the record's memory, and run on several threads at once.
+  void read_records(const Records& records, std::span<const std::int64_t> which,
+                    const std::function<void(std::size_t, std::span<const std::byte>)>& take);
+  void write_records(const Records& records, std::span<const std::int64_t> which,
+                     const std::function<void(std::size_t, std::span<std::byte>)>& fill);
+  void change_records(const Records& records, std::span<const std::int64_t> which,
+                      const std::function<void(std::size_t, std::span<std::byte>)>& change);
+  // What a record takes in memory.
+  static constexpr std::int64_t kMarkBytes = 24;
+
   struct Traffic {
     std::int64_t read = 0;     // bytes
     std::int64_t written = 0;  // bytes
@@ -79,12 +102,18 @@ class BlockStore {
   struct Mark {
     std::uint64_t sum = 0;
     std::uint64_t sum_before = 0;
-    std::int64_t length = 0;
+    std::uint32_t length = 0;
     std::uint32_t generation = 0;  // writes so far
   };
+  static_assert(sizeof(Mark) == kMarkBytes);
 
+  template <typename Work>
+  void in_lanes(std::size_t count, const Work& work);
   template <typename Move>
-  void in_lanes(std::span<const Stretch> stretches, const Move& move);
+  void by_blocks(std::span<const Stretch> stretches, const Move& move);
+  void move_records(const Records& records, std::span<const std::int64_t> which,
+                    const std::function<void(std::size_t, std::int64_t, std::span<std::byte>)>& move);
+  Mark* record_mark(std::int64_t offset);
   class Buffer;
   void write_block(std::int64_t offset, std::span<const std::byte> data);
   void read_block(std::int64_t offset, std::span<std::byte> out);
@@ -97,11 +126,12 @@ class BlockStore {
   BlockStoreOptions options_;
   io::File file_;
   mutable std::mutex mutex_;
-  std::mutex part_mutex_;  // between reading a block and writing it with some bytes changed
+  std::mutex part_mutex_;  // between reading a block or a record and writing it with some bytes changed
   std::condition_variable buffer_free_;
   std::vector<std::byte*> buffers_;  // free ones
   std::unique_ptr<std::byte[], void (*)(std::byte*)> memory_;
-  std::map<std::int64_t, Mark> marks_;  // by offset
+  std::map<std::int64_t, Mark> marks_;           // by offset
+  std::vector<std::vector<Mark>> record_marks_;  // of each stretch of records, by number
   Traffic traffic_;
 };
 

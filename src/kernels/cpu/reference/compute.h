@@ -74,5 +74,6 @@ Results compute(const ops::OwnShard& op, Operands operands);
 Results compute(const ops::Collective& op, Operands operands);
 Results compute(const ops::Message& op, Operands operands);
 Results compute(const ops::Move& op, Operands operands);
+Results compute(const ops::MoveRows& op, Operands operands);
 
 }  // namespace plimsoll::kernels::cpu::reference

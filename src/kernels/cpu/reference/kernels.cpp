@@ -80,6 +80,7 @@ Results compute(const ops::OwnShard& op, Operands) { not_a_kernel(op.kName); }
 Results compute(const ops::Collective& op, Operands) { not_a_kernel(op.kName); }
 Results compute(const ops::Message& op, Operands) { not_a_kernel(op.kName); }
 Results compute(const ops::Move& op, Operands) { not_a_kernel(op.kName); }
+Results compute(const ops::MoveRows& op, Operands) { not_a_kernel(op.kName); }
 
 Results evaluate(const ops::Op& op, Operands operands) {
   return std::visit([&](const auto& attributes) { return compute(attributes, operands); }, op);
