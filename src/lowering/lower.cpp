@@ -213,8 +213,10 @@ class ClassLowering {
     };
     add_program(fetch_rows(table, find), {.name = std::string(kFetchRows)}, {});
     add_program(store_rows(table, find), {.name = std::string(kStoreRows)}, {});
-    for (const RowTable::Tensor& tensor : table.tensors)
-      rank_class_.buffers[persistent_.at(tensor.on_disk)].bytes = plan::row_bytes(table.whole) * table.whole.shape[0];
+    // The first has what fills up the records.
+    const Bytes others = Bytes{table.whole.bytes()} * static_cast<std::int64_t>(table.tensors.size() - 1);
+    plan::Buffer& first = rank_class_.buffers[persistent_.at(table.tensors[0].on_disk)];
+    first.bytes = plan::record_bytes(table.whole, table.tensors.size()) * table.whole.shape[0] - others;
     for (const plan::Buffer& buffer : rank_class_.buffers) {
       const bool theirs = !buffer.persistent() && buffer.program >= static_cast<std::int32_t>(rank_class_.programs.size()) - 2;
       PLIMSOLL_CHECK(!theirs || buffer.tier != plan::Tier::device, "{} would overwrite what other programs read", buffer.name);

@@ -88,6 +88,7 @@ Graph with_small_table(Graph graph, const Found& found, std::int64_t room) {
     Value& root = graph.values[id];
     root.name = name_here(parameter, root.name);
     root.type.shape = {room, root.type.shape[1]};
+    root.deal = {};  // tensor ranks all have the rows
   }
   parameter.name += ".rows";
   parameter.rows_of_table = true;
@@ -113,7 +114,7 @@ RowTable table_of(const Graph& graph, const Found& found, std::int64_t room) {
                  .whole = graph.values[parameter.master].type,
                  .room = room};
   for (ValueId state : parameter.states) table.tensors.push_back(tensor(state));
-  const base::Bytes record = plan::row_bytes(table.whole) * static_cast<std::int64_t>(table.tensors.size());
+  const base::Bytes record = plan::record_bytes(table.whole, table.tensors.size());
   if (record > kLargestRecord)
     refuse(fmt::format("a row of {} with its moments takes {} there, more than the {} that are read at once", parameter.name,
                        base::to_string(record), base::to_string(kLargestRecord)));
@@ -229,7 +230,7 @@ plan::Plan with_rows_apart(const LoweringInputs& inputs, const std::function<pla
 }
 
 std::string note_of(const RowTable& table) {
-  const base::Bytes record = plan::row_bytes(table.whole) * static_cast<std::int64_t>(table.tensors.size());
+  const base::Bytes record = plan::record_bytes(table.whole, table.tensors.size());
   return fmt::format(
       "the token table is on disk, {} rows of {} with their moments: a step brings those of its tokens, {} at most ({}), updates them "
       "alone and "

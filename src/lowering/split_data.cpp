@@ -97,7 +97,8 @@ class DataSplit {
   Split split_of(const graph::Parameter& parameter) const {
     Split split{.elements = old_.values[parameter.weight].type.shape.elements()};
     const std::int64_t unit = members_ * ops::kSumBlock;
-    const bool worth = strategy_.zero >= (parameter.frozen ? 3 : 1) && split.elements >= unit;
+    // Rows of a table on disk come and go whole.
+    const bool worth = strategy_.zero >= (parameter.frozen ? 3 : 1) && split.elements >= unit && !parameter.rows_of_table;
     split.split = worth;
     split.padded = (split.elements + unit - 1) / unit * unit;
     return split;

@@ -81,7 +81,7 @@ std::vector<TensorType> infer_move_rows(const Op& op, Types inputs) {
   const Types given = inputs.last(count);
   std::vector<TensorType> rows;
   for (const TensorType& table : given) {
-    expect(table.shape.rank() == 2 && table.shape[0] == given[0].shape[0], op, inputs, "tables (R, C) of as many rows");
+    expect(table.shape.rank() == 2 && table == given[0], op, inputs, "tables (R, C) of one type");
     rows.push_back({table.dtype, Shape{inputs[0].shape[0], table.shape[1]}});
   }
   if (!back) return rows;

@@ -172,15 +172,12 @@ std::int32_t tag_of(const ops::Message& message, std::int32_t micro_batch) {
   return static_cast<std::int32_t>((message.tag * 65'536 + micro_batch) & 0x3FFFFFFF);
 }
 
-Bytes row_bytes(const TensorType& table) {
-  return base::round_up(Bytes{table.shape[1] * base::size_of(table.dtype)}, alignment_of(Tier::disk));
+Bytes record_bytes(const TensorType& table, std::size_t tables) {
+  const std::int64_t row = table.shape[1] * base::size_of(table.dtype);
+  return base::round_up(Bytes{row * static_cast<std::int64_t>(tables)}, alignment_of(Tier::disk));
 }
 
-Bytes moved_bytes(const RowCopy& copy) {
-  Bytes row{0};
-  for (std::size_t table = 0; table < copy.tables(); ++table) row += row_bytes(copy.table(table).type);
-  return row * copy.ids().type.shape.elements();
-}
+Bytes moved_bytes(const RowCopy& copy) { return record_bytes(copy.table(0).type, copy.tables()) * copy.ids().type.shape.elements(); }
 
 Bytes arena_of_all(const Plan& plan, Tier tier) {
   Bytes sum{0};

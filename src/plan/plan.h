@@ -114,8 +114,8 @@ struct Copy {
   bool operator==(const Copy&) const = default;
 };
 
-// Rows of tables on disk, to tensors in the host's memory or back, on the streams disk_in and disk_out; see ops::MoveRows. Every row of
-// a table starts at a page (row_bytes); where in the scratch file it lies is the executor's business.
+// Rows of tables on disk, to tensors in the host's memory or back, on the streams disk_in and disk_out; see ops::MoveRows. Tables whose
+// rows are moved together have adjacent buffers, which hold a record for each row: the row of the first table, of the second, and so on.
 struct RowCopy {
   ops::MoveRows op;
   std::vector<Operand> inputs;
@@ -129,8 +129,8 @@ struct RowCopy {
   bool operator==(const RowCopy&) const = default;
 };
 
-// What a row of a table on disk takes there.
-Bytes row_bytes(const TensorType& table);
+// What a row of so many tables takes on disk: whole pages.
+Bytes record_bytes(const TensorType& table, std::size_t tables);
 // Between the disk and the host's memory, at most: where all rows are asked for.
 Bytes moved_bytes(const RowCopy& copy);
 

@@ -131,28 +131,19 @@ void add_carry_reasons(const Strategy& strategy, std::vector<std::string>& reaso
                     kAlways, strategy.zero));
 }
 
-// A table whose rows are on disk is served by the ranks of the first stage, each from its own drive.
+// Rows of a table on disk go back there at the end of the step that brought them.
 void add_row_reasons(const Strategy& strategy, std::vector<std::string>& reasons) {
   constexpr std::string_view kDisk = "\"embedding_rows\" is \"disk\", but";
-  const auto against = [&](bool holds, std::string reason) {
-    if (holds) reasons.push_back(std::move(reason));
-  };
-  against(strategy.widest_tensor() > 1,
-          fmt::format("{} tensor ranks share the token table out among them; use \"tensor\": 1, or \"whole\"", kDisk));
-  against(
-      strategy.own_degrees(),
-      fmt::format("{} \"stages\" have degrees of their own, whose data ranks read different rows; use one degree, or \"whole\"", kDisk));
-  against(strategy.zero > 0,
-          fmt::format("{} with \"zero\": {} no rank has whole rows of the optimizer's state; use \"zero\": 0, or \"whole\"", kDisk,
-                      strategy.zero));
-  against(strategy.delayed_update,
-          fmt::format("{} with \"delayed_update\" a gradient waits until other rows are there; use false, or \"whole\"", kDisk));
-  against(
-      strategy.carry_update == CarryUpdate::always,
-      fmt::format("{} with \"carry_update\": \"always\" an update waits until other rows are there; use \"auto\", or \"whole\"", kDisk));
-  against(!synchronous(strategy),
-          fmt::format("{} with \"{}\" several steps are under way, each with rows of its own; use \"schedule\": \"1f1b\", or \"whole\"",
-                      kDisk, strategy.schedule));
+  if (strategy.delayed_update)
+    reasons.push_back(
+        fmt::format("{} with \"delayed_update\" a gradient waits until other rows are there; use false, or \"whole\"", kDisk));
+  if (strategy.carry_update == CarryUpdate::always)
+    reasons.push_back(
+        fmt::format("{} with \"carry_update\": \"always\" an update waits until other rows are there; use \"auto\", or \"whole\"", kDisk));
+  if (!synchronous(strategy))
+    reasons.push_back(
+        fmt::format("{} with \"{}\" several steps are under way, each with rows of its own; use \"schedule\": \"1f1b\", or \"whole\"",
+                    kDisk, strategy.schedule));
 }
 
 }  // namespace

@@ -179,10 +179,10 @@ struct Session::State {
     const std::string ids(lowering::kRowIds);
     if (!buffers.has(ids)) return;
     std::vector<std::span<std::int32_t>> tokens;
-    for (std::int32_t micro_batch = 0;; ++micro_batch) {
+    const std::int32_t micro_batches = plan::find_program(executor->rank_class(), program)->micro_batches;
+    for (std::int32_t micro_batch = 0; micro_batch < micro_batches; ++micro_batch) {
       const std::string name = program_buffer(program, lowering::kTokens, micro_batch);
-      if (!buffers.has(name)) break;
-      tokens.push_back(buffers.view<std::int32_t>(name, plan::Access::write));
+      if (buffers.has(name)) tokens.push_back(buffers.view<std::int32_t>(name, plan::Access::write));
     }
     number_rows(tokens, buffers.view<std::int32_t>(ids, plan::Access::write), data_group.get());
     executor->run(lowering::kFetchRows);

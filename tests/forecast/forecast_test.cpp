@@ -51,6 +51,19 @@ TEST(Forecast, IsTheSameFromAPlanAndAnOutline) {
   EXPECT_GT(most.count, 0);
 }
 
+// What brings rows of a table on disk, and takes them back, is part of a step: at most a page for each row, there and back.
+TEST(Forecast, CountsRowsOnDisk) {
+  const char* const untied = R"({"family": "gpt2", "layers": 2, "width": 128, "heads": 8, "context": 64, "vocab": 100000, "tied": false})";
+  const cluster::Cluster cluster = cluster::preset("dgx-h100");
+  const Forecast whole = forecast(run_of(R"({"data": 1})", untied, 16), cluster, {});
+  const Forecast rows = forecast(run_of(R"({"data": 1, "embedding_rows": "disk"})", untied, 16), cluster, {});
+  const double moved = 2.0 * 16 * 64 * 4096;
+  EXPECT_EQ(rows.result.bytes[3] - whole.result.bytes[3], moved);
+  EXPECT_GT(rows.step_seconds, rows.result.seconds);
+  EXPECT_NEAR(static_cast<double>(rows.plan.classes[0].arena[2].count), 100000.0 * 4096, 3 * 4096);
+  EXPECT_LT(rows.plan.classes[0].arena[0], whole.plan.classes[0].arena[0]);
+}
+
 TEST(Forecast, SaysWhatDoesNotFit) {
   cluster::Cluster cluster = cluster::preset("dgx-h100");
   cluster.device.memory = base::Bytes{2 << 20};

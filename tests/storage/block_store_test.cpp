@@ -5,7 +5,9 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <fstream>
+#include <numeric>
 #include <random>
 #include <thread>
 
@@ -112,6 +114,91 @@ TEST_F(DiskTier, ManyThreadsUseItAtOnce) {
   }
   for (std::thread& thread : threads) thread.join();
   EXPECT_EQ(wrong, 0);
+}
+
+// Records are read and written one by one in any order, changed in part, and are zeros before that; what lies beside them is not touched.
+TEST_F(DiskTier, Records) {
+  constexpr std::int64_t kCount = 50;
+  const Records records{.offset = BlockStore::kBlock, .count = kCount, .bytes = 3 * BlockStore::kPage};
+  BlockStoreOptions with = options(records.end() + BlockStore::kBlock);
+  with.records = {records};
+  BlockStore store(disk_, with);
+  const Data beside = random_bytes(static_cast<std::size_t>(BlockStore::kBlock), 5);
+  store.write(0, beside);
+  store.write(records.end(), beside);
+  std::vector<Data> model(kCount, Data(static_cast<std::size_t>(records.bytes)));
+  std::mt19937_64 random(11);
+  for (unsigned round = 0; round < 20; ++round) {
+    std::vector<std::int64_t> which;
+    for (std::int64_t record = 0; record < kCount; ++record) {
+      if (random() % 4 == 0) which.push_back(record);
+    }
+    std::shuffle(which.begin(), which.end(), random);
+    const auto fresh = [&](std::size_t index) {
+      return random_bytes(static_cast<std::size_t>(records.bytes), round * 1000 + static_cast<unsigned>(index));
+    };
+    if (round % 2 == 0) {
+      store.write_records(records, which, [&](std::size_t index, std::span<std::byte> record) {
+        const Data data = fresh(index);
+        std::copy(data.begin(), data.end(), record.begin());
+      });
+      for (std::size_t index = 0; index < which.size(); ++index) model[static_cast<std::size_t>(which[index])] = fresh(index);
+    } else {
+      store.change_records(records, which, [&](std::size_t index, std::span<std::byte> record) { record[index] ^= std::byte{0x55}; });
+      for (std::size_t index = 0; index < which.size(); ++index) model[static_cast<std::size_t>(which[index])][index] ^= std::byte{0x55};
+    }
+    std::vector<std::int64_t> all(kCount);
+    std::iota(all.begin(), all.end(), 0);
+    std::vector<Data> found(kCount);
+    store.read_records(records, all,
+                       [&](std::size_t index, std::span<const std::byte> record) { found[index] = {record.begin(), record.end()}; });
+    ASSERT_EQ(found, model) << "round " << round;
+  }
+  for (const std::int64_t offset : {std::int64_t{0}, records.end()}) {
+    Data found(beside.size());
+    store.read(offset, found);
+    EXPECT_EQ(found, beside);
+  }
+}
+
+TEST_F(DiskTier, NoFaultOfARecordIsSilent) {
+  using io::FaultKind;
+  const Records records{.offset = 0, .count = 6, .bytes = 2 * BlockStore::kPage};
+  const std::vector<std::int64_t> which{4, 1, 5};
+  for (const FaultKind kind : {FaultKind::io_error, FaultKind::no_space, FaultKind::short_write, FaultKind::short_read,
+                               FaultKind::flipped_read, FaultKind::lost_write}) {
+    int stopped = 0;
+    for (std::int64_t at = 1;; ++at) {
+      io::FaultyFileSystem faulty(disk_, {.at = at, .kind = kind});
+      bool named = false;
+      try {
+        BlockStoreOptions with = options(records.end());
+        with.records = {records};
+        BlockStore store(faulty, with);
+        for (unsigned round = 0; round < 3; ++round) {
+          const auto content = [&](std::size_t index) {
+            return random_bytes(static_cast<std::size_t>(records.bytes), round * 10 + static_cast<unsigned>(index));
+          };
+          store.write_records(records, which, [&](std::size_t index, std::span<std::byte> record) {
+            const Data data = content(index);
+            std::copy(data.begin(), data.end(), record.begin());
+          });
+          store.read_records(records, which, [&](std::size_t index, std::span<const std::byte> record) {
+            const Data expected = content(index);
+            EXPECT_TRUE(std::equal(record.begin(), record.end(), expected.begin(), expected.end())) << static_cast<int>(kind) << " " << at;
+          });
+        }
+      } catch (const base::Error& error) {
+        named = true;
+        EXPECT_NE(std::string(error.what()).find("'"), std::string::npos) << error.what();
+      }
+      EXPECT_EQ(named, faulty.fired()) << "fault " << static_cast<int>(kind) << " at operation " << at;
+      stopped += named ? 1 : 0;
+      if (!faulty.reached()) break;
+    }
+    EXPECT_GE(stopped, 3) << "fault " << static_cast<int>(kind);
+  }
+  EXPECT_EQ(files(), 0u);
 }
 
 // A fault at every operation: what is read afterwards is right, or somebody says that it is not.

@@ -33,25 +33,22 @@ void DiskTier::find_tables(const plan::Plan& plan) {
   }
 }
 
-// Its tensors follow one another in the plan, and so they have together what their records take.
+// Its tensors follow one another in the plan, and have together what their records take.
 void DiskTier::add_table(const plan::RowCopy& copy, const plan::Call& call) {
+  const auto buffer_of = [&](std::size_t index) -> const plan::Buffer& { return class_.buffers[call.bindings[copy.table(index).index]]; };
+  if (place_of(buffer_of(0)).table != nullptr) return;
+  const base::TensorType& type = copy.table(0).type;
+  const std::int64_t row = type.shape[1] * base::size_of(type.dtype);
   Table table;
-  const plan::Buffer& first = class_.buffers[call.bindings[copy.table(0).index]];
-  if (place_of(first).table != nullptr) return;
-  std::int64_t end = first.offset.count;
+  table.records = {.offset = buffer_of(0).offset.count, .count = type.shape[0], .bytes = plan::record_bytes(type, copy.tables()).count};
+  std::int64_t end = table.records.offset;
   for (std::size_t index = 0; index < copy.tables(); ++index) {
-    const plan::Operand& operand = copy.table(index);
-    const plan::BufferId id = call.bindings[operand.index];
-    const plan::Buffer& buffer = class_.buffers[id];
-    const std::int64_t stride = plan::row_bytes(operand.type).count;
-    PLIMSOLL_CHECK(buffer.offset.count == end && buffer.bytes.count == stride * operand.type.shape[0], "{} is not laid out by rows",
-                   buffer.name);
-    table.columns.push_back({id, operand.type.shape[1] * base::size_of(operand.type.dtype), table.records.bytes});
-    table.records.bytes += stride;
-    end += buffer.bytes.count;
+    const plan::Buffer& buffer = buffer_of(index);
+    PLIMSOLL_CHECK(buffer.offset.count == end, "{} does not lie behind the tensor whose rows come with its own", buffer.name);
+    end += base::round_up(buffer.bytes, plan::alignment_of(plan::Tier::disk)).count;
+    table.columns.push_back({call.bindings[copy.table(index).index], row, static_cast<std::int64_t>(index) * row});
   }
-  table.records.offset = first.offset.count;
-  table.records.count = copy.table(0).type.shape[0];
+  PLIMSOLL_CHECK(table.records.end() <= end, "{} has no room for its records", buffer_of(0).name);
   tables_.push_back(std::move(table));
 }
 
