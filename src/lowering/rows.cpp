@@ -63,9 +63,10 @@ void require_lookups_only(const Graph& graph, const Found& found) {
             "\"embedding_rows\" is \"disk\", but [{}] needs all of {}, which the model's head shares; use \"model.tied\": false, or "
             "\"embedding_rows\": \"whole\" with a \"tile\"",
             ops::name_of(node.op), parameter.name);
-      const bool numbered = (looks_up && node.inputs[input + 1] == parameter.weight) ||
-                            (std::holds_alternative<ops::EmbedGrad>(node.op) && input == 0 && node.outputs[0] == parameter.gradient);
-      if (id == found.tokens && !numbered) refuse(fmt::format("[{}] reads the ids of tokens for something else", ops::name_of(node.op)));
+      if (id != found.tokens) continue;
+      const bool numbered = looks_up ? node.inputs[input + 1] == parameter.weight
+                                     : std::holds_alternative<ops::EmbedGrad>(node.op) && node.outputs[0] == parameter.gradient;
+      if (!numbered) refuse(fmt::format("[{}] reads the ids of tokens for something else", ops::name_of(node.op)));
     }
   }
 }
@@ -227,6 +228,11 @@ plan::Plan with_rows_apart(const LoweringInputs& inputs, const std::function<pla
   }
   apart.programs.swap(programs);
   return work(apart);
+}
+
+const graph::Parameter* token_table(const Graph& graph) {
+  const std::optional<Found> found = find_table(graph);
+  return found ? &graph.parameters[found->parameter] : nullptr;
 }
 
 std::string note_of(const RowTable& table) {

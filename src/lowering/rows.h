@@ -41,6 +41,9 @@ struct RowTable {
 // are. not_legal where the model needs its token table for more than looking up tokens.
 plan::Plan with_rows_apart(const LoweringInputs& inputs, const std::function<plan::Plan(const LoweringInputs&)>& work);
 
+// The parameter that looks up tokens; null where there is none.
+const graph::Parameter* token_table(const graph::Graph& graph);
+
 // How much of the table is here and what a step moves, in a line for people.
 std::string note_of(const RowTable& table);
 

@@ -7,6 +7,7 @@
 #include <fmt/format.h>
 
 #include "graph/training.h"
+#include "lowering/rows.h"
 #include "strategy/legality.h"
 
 namespace plimsoll::train {
@@ -88,8 +89,12 @@ struct States {
 
 States states_of(const SessionOptions& options) {
   const graph::Graph graph = graph::training_graph(options.forward, options.training);
+  // What is on disk whatever else is done needs no other place.
+  const bool rows = options.strategy.embedding_rows == strategy::EmbeddingRows::disk;
+  const graph::Parameter* apart = rows ? lowering::token_table(graph) : nullptr;
   States states;
   for (const graph::Parameter& parameter : graph.parameters) {
+    if (&parameter == apart) continue;
     states.weights += static_cast<double>(graph.values[parameter.weight].type.bytes());
     if (parameter.master != parameter.weight) states.optimizer += static_cast<double>(graph.values[parameter.master].type.bytes());
     for (graph::ValueId state : parameter.states) states.optimizer += static_cast<double>(graph.values[state].type.bytes());

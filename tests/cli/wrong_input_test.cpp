@@ -95,6 +95,21 @@ TEST_F(WrongInput, ShapesThatDoNotDivide) {
   expect_refusal_of("batch.sequence=64", kBadInput, {"64", "32", "expected"});
 }
 
+TEST_F(WrongInput, RowsOnDiskThatCannotBe) {
+  const auto expect = [&](const std::vector<std::string>& settings, int exit_code, const Parts& parts) {
+    std::vector<std::string> arguments{"train", "run.json", "--set", "strategy.embedding_rows=disk"};
+    for (const std::string& setting : settings) arguments.insert(arguments.end(), {"--set", setting});
+    expect_refusal(arguments, exit_code, parts);
+  };
+  const std::string untied = "model.tied=false";
+  expect({"model.tied=true", "limits.disk_path=."}, kNotLegal, {"needs all of embed.tokens", "use \"model.tied\": false"});
+  expect({untied}, kBadInput, {"the disk tier has no folder", "set \"limits.disk_path\""});
+  expect({untied, "limits.disk_path=missing"}, kBadInput, {"'missing' does not exist"});
+  expect({untied, "limits.disk_path=.", "limits.disk=4096"}, kNotLegal, {"of the disk", "\"limits.disk\" is 4.00 KiB"});
+  expect({untied, "limits.disk_path=.", "strategy.offload.optimizer=host", "strategy.delayed_update=true"}, kNotLegal,
+         {"a gradient waits until other rows are there"});
+}
+
 TEST_F(WrongInput, SetWithNonsense) {
   expect_refusal_of("nonsense", kBadInput, {"--set nonsense: found no \"=\"", "expected KEY=VALUE"});
   expect_refusal_of("=3", kBadInput, {"--set =3", "expected KEY=VALUE"});

@@ -90,6 +90,23 @@ TEST_P(TiersOfAGpu, DelayedUpdatesAreTheProcessors) {
   expect_same_bits(train(task(), late), host);
 }
 
+// Rows of a token table on disk come to the GPU and go back: with plain gradient descent what the whole table there gives.
+TEST_P(TiersOfAGpu, RowsOnDiskTrainAsTheWholeTable) {
+  Task rows = task();
+  rows.model.tied = false;
+  rows.clip = 0.0;
+  rows.optimizer = model::OptimizerKind::sgd;
+  Layout moved = layout({});
+  const Outcome alone = train(rows, moved);
+  moved.strategy.embedding_rows = strategy::EmbeddingRows::disk;
+  for (const bool on_host : {false, true}) {
+    if (on_host) moved.strategy.offload.optimizer = {.host = 1.0};
+    const Outcome outcome = train(rows, moved);
+    expect_close(outcome, alone, tolerance(GetParam().precision));
+    EXPECT_GT(outcome.disk_arena, 0);
+  }
+}
+
 // A drive that fails under a running GPU: the run ends with what happened and where, and nobody waits for ever.
 TEST(DriveOfAGpu, ThatFailsEndsTheRun) {
   using io::FaultKind;

@@ -13,6 +13,7 @@
 #include "plan/file.h"
 #include "plan/verify.h"
 #include "ranks/compare.h"
+#include "ranks/device_beside.h"
 #include "ranks/layouts.h"
 #include "strategy/legality.h"
 #include "support/refusal.h"
@@ -277,6 +278,21 @@ INSTANTIATE_TEST_SUITE_P(
                           .offload = kAllOnDisk},
                     Place{.name = "tiles_on_disk", .micro = 8, .offload = kAllOnDisk, .tile = 16'384}),
     [](const auto& each) { return each.param.name; });
+
+// Beside a device the host casts rows on a stream of its own.
+TEST_F(RowsOnDisk, IsTheSameBesideADevice) {
+  const DeviceBeside beside;
+  for (const strategy::TierShare& optimizer : {strategy::TierShare{}, kHost}) {
+    for (const Precision precision : {Precision::f32, Precision::bf16}) {
+      Task task = task_of({"", Family::llama, OptimizerKind::adamw, precision, 2, 0.1});
+      Layout layout = layout_of(2);
+      layout.strategy.offload.optimizer = optimizer;
+      const Outcome here = train(task, layout);
+      task.backend = &beside;
+      expect_same_bits(train(task, layout), here);
+    }
+  }
+}
 
 // A record of whole pages for each row on disk; in memory room for as many rows as a step has tokens: on the device the weight and its
 // state, in the host's memory which rows they are, and a copy on the way.
