@@ -147,7 +147,7 @@ std::vector<std::string> names_of_operators(std::index_sequence<Index...>) {
 
 std::vector<std::string> computed_operators() {
   std::vector<std::string> names = names_of_operators(std::make_index_sequence<std::variant_size_v<ops::Op>>());
-  for (const char* moved : {"collective", "message", "move", "view", "slice", "own_shard"}) std::erase(names, moved);
+  for (const char* moved : {"collective", "message", "move", "move_rows", "view", "slice", "own_shard"}) std::erase(names, moved);
   return names;
 }
 
