@@ -103,7 +103,7 @@ std::optional<Simulated> simulate_row(const Outcome& outcome, Candidate& row) {
 bool is_quick(const Outcome& outcome, const Candidate& candidate) {
   const planner::Choice& choice = candidate.choice;
   const Bytes elsewhere = candidate.estimate.memory.host + candidate.estimate.memory.disk;
-  if (elsewhere.count / choice.strategy.bucket.count > kMostBuckets) return false;
+  if (elsewhere.count / std::max<std::int64_t>(1, choice.strategy.bucket.count) > kMostBuckets) return false;
   if (choice.strategy.recompute != strategy::Recompute::optimal) return true;
   return outcome.problem.layers * choice.micro_batches(outcome.problem) <= kMostPasses;
 }

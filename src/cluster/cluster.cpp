@@ -35,11 +35,17 @@ void add_device_problems(const Device& device, std::vector<std::string>& problem
   need(share(device.sustained_share), "sustained_share", device.sustained_share, "a share between 0 and 1");
   need(share(device.bandwidth_share), "bandwidth_share", device.bandwidth_share, "a share between 0 and 1");
   if (device.rates.empty()) problems.emplace_back("device.rates is empty, expected operations a second for at least one element type");
-  for (const auto& [dtype, rate] : device.rates)
+  for (const auto& [dtype, rate] : device.rates) {
     need(positive(rate), fmt::format("rates.{}", base::name_of(dtype)), rate, "operations a second, more than 0");
+    need(base::is_float(dtype), fmt::format("rates.{}", base::name_of(dtype)), rate, "a type of floating-point numbers");
+  }
   for (const Sample& sample : device.samples) {
-    if (positive(sample.seconds)) continue;
-    problems.push_back(fmt::format("a sample of {} took {} seconds, expected more than 0", sample.op, sample.seconds));
+    const bool shaped = std::all_of(sample.extents.begin(), sample.extents.end(), [](std::int64_t extent) { return extent >= 1; });
+    if (positive(sample.seconds) && shaped && sample.threads >= 0) continue;
+    problems.push_back(
+        fmt::format("a sample of \"{}\" took {} seconds with {} threads on {} x {} x {}, expected more than 0 seconds, 0 threads or "
+                    "more and a shape of 1 or more",
+                    sample.op, sample.seconds, sample.threads, sample.extents[0], sample.extents[1], sample.extents[2]));
     break;
   }
 }

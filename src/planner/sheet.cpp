@@ -129,6 +129,7 @@ void Sheet::add_ranks() {
     const StagePrice& stage = stages_[index];
     RankPrice& rank = ranks_[index % ranks_.size()];
     rank.work += stage.work();
+    rank.forward += stage.forward;
     rank.backward += stage.backward();
     rank.kept += stage.kept;
     const bool apart = strategy_.schedule == "zb-h1" || strategy_.schedule == "zb-h2";
@@ -193,7 +194,20 @@ double Sheet::update(const RankPrice& rank) const {
   const std::int64_t users = std::min(problem_.ranks, problem_.ranks_per_node);
   const double host = problem_.wires.host_update(rank.gradients / shards, rank.weights / shards, rank.optimizer / shards, users);
   const double states = tier == Tier::disk ? 2.0 * problem_.wires.copy(rank.optimizer / shards, Tier::disk) : 0.0;
-  return std::max({here, host, states});
+  return std::max({here, host, states}) - std::min(std::max(here, host), carried(rank));
+}
+
+// Where lowering lets it (lowering/tiers.cpp), a weight is updated ahead of its first use in the next step: each block's but the first
+// behind the passes of those before it.
+double Sheet::carried(const RankPrice& rank) const {
+  using strategy::CarryUpdate;
+  const bool may = problem_.host_beside && tier_of(strategy_.offload.optimizer) == Tier::host && strategy_.offload.optimizer.disk == 0.0;
+  if (!may || strategy_.carry_update == CarryUpdate::never) return 0.0;
+  const double forward = rank.forward * as_double(rank.layers) / as_double(rank.layers + 1);
+  if (strategy_.carry_update == CarryUpdate::always || strategy_.offload.gradients.anything()) return forward;
+  // Gradients have to be gone before the last backward pass ends.
+  const double leaves = problem_.wires.copy(rank.gradients / (strategy_.zero > 0 ? strategy_.shards() : 1), Tier::host);
+  return leaves < rank.work ? forward : 0.0;
 }
 double Sheet::gather(const RankPrice& rank) const {
   if (strategy_.shards() == 1) return 0.0;

@@ -14,6 +14,7 @@ inline double as_double(std::int64_t count) { return static_cast<double>(count);
 // What a rank of the pipe axis has of all its stages; of what stages differ in, the most.
 struct RankPrice {
   double work = 0.0;            // of a micro-batch
+  double forward = 0.0;         // of a micro-batch
   double backward = 0.0;        // of a micro-batch
   std::int64_t kept = 0;        // by all its stages for a micro-batch
   std::int64_t kept_least = 0;  // by one of its stages at least, with either part of its backward pass to come
@@ -72,6 +73,8 @@ class Sheet {
   double by_blocks(Wires::Kind kind, std::int64_t bytes, std::int64_t layers) const;
   double update(const RankPrice& rank) const;
   double gather(const RankPrice& rank) const;
+  // Of the host's update, what goes on under the forward pass of the next step.
+  double carried(const RankPrice& rank) const;
   template <typename Exposed>
   double least_end(const Exposed& exposed) const;
 

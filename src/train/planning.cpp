@@ -39,12 +39,21 @@ std::vector<std::string> precisions_of(const config::Run& run, const cluster::Cl
   return names;
 }
 
+// What the search leaves as it is. Listed stages that have the degrees of all get them from the search where these are open.
+strategy::Strategy rest_of(const config::Run& run) {
+  if (run.strategy_auto) return {};
+  strategy::Strategy rest = run.strategy;
+  if (rest.own_degrees()) return rest;
+  for (strategy::Stage& stage : rest.stages) stage.data = stage.tensor = 0;
+  return rest;
+}
+
 bool anything_fits(const config::Run& run, const cluster::Cluster& cluster, std::int64_t ranks) {
   const planner::Problem problem = planning_problem(run, cluster, ranks);
   planner::Estimator estimator(problem);
   planner::SearchOptions options;
   options.first_that_fits = true;
-  return !planner::search(estimator, planner::lean_space(problem, pins_of(run), run.strategy), options).candidates.empty();
+  return !planner::search(estimator, planner::lean_space(problem, pins_of(run), rest_of(run)), options).candidates.empty();
 }
 
 bool fits_on_nodes(const config::Run& run, cluster::Cluster cluster, std::int64_t nodes) {
@@ -89,6 +98,7 @@ planner::Problem planning_problem(const config::Run& run, const cluster::Cluster
           .disk = !uses_disk(run, cluster)    ? base::Bytes{0}
                   : run.limits.disk.count > 0 ? run.limits.disk
                                               : cluster.host.disk,
+          .host_beside = cluster.device.cores == 0,
           .largest = base::Bytes{std::max({whole.embedding.weights, whole.layer.weights, whole.head.weights})},
           .prices = [inputs](const planner::PriceKey& key) { return prices_of(*inputs, key); },
           .wires = wires_of(cluster, ranks),
@@ -129,7 +139,7 @@ planner::Space planning_space(const config::Run& run, const planner::Problem& pr
   const planner::Pins pins = pins_of(run);
   const std::vector<std::string> against = planner::contradictions(problem, pins);
   if (!against.empty()) base::not_legal("{}: what the run decides cannot go together: {}", run.name, fmt::join(against, "; "));
-  return planner::whole_space(problem, pins, run.strategy_auto ? strategy::Strategy{} : run.strategy);
+  return planner::whole_space(problem, pins, rest_of(run));
 }
 
 config::Run decided(config::Run run, const planner::Choice& choice) {

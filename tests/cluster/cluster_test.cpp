@@ -76,6 +76,14 @@ TEST(Problems, NameWhatCannotBe) {
   cluster = two_devices();
   cluster.nodes = 0;
   EXPECT_THAT(problems(cluster), HasSubstr("nodes is 0"));
+  cluster = two_devices();
+  cluster.device.rates[DType::i32] = 1e12;
+  EXPECT_THAT(problems(cluster), HasSubstr("a type of floating-point numbers"));
+  cluster = two_devices();
+  cluster.device.samples = {{.op = "linear", .threads = -1, .extents = {8, 8, 8}, .seconds = 1e-3}};
+  EXPECT_THAT(problems(cluster), HasSubstr("a sample of \"linear\""));
+  cluster.device.samples = {{.op = "linear", .threads = 1, .extents = {8, 0, 8}, .seconds = 1e-3}};
+  EXPECT_THAT(problems(cluster), HasSubstr("on 8 x 0 x 8"));
 }
 
 }  // namespace

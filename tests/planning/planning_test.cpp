@@ -112,6 +112,32 @@ TEST(Planning, StagesThatKeepWhatFitsTakeAsLongAsEstimated) {
   }
 }
 
+// A host that updates under the next forward pass: estimates follow the simulator there, and where it may not.
+TEST(Planning, UpdatesUnderTheNextForwardPassAreEstimated) {
+  for (const char* gradients : {"none", "host"}) {
+    double waits = 0.0;
+    for (const char* carry : {"never", "auto"}) {
+      const config::Run run = config::parse_run(
+          R"({"model": "llama-8b", "data": {"train": "x"}, "precision": "bf16", "device": "cpu",
+              "batch": {"global": 16, "micro": 2, "sequence": 4096}, "strategy": {"data": 8, "zero": 2, "recompute": "full"}})",
+          "run.json",
+          {fmt::format("strategy.carry_update={}", carry), fmt::format("strategy.offload.gradients={}", gradients),
+           "strategy.offload.optimizer=host"});
+      const cluster::Cluster cluster = cluster::preset("dgx-h100");
+      const planner::Problem problem = train::planning_problem(run, cluster, 8);
+      planner::Estimator estimator(problem);
+      const planner::Choice choice{.strategy = run.strategy, .micro = run.batch.micro};
+      const double estimated = estimator.evaluate(choice).step_seconds;
+      EXPECT_NEAR(estimated / train::forecast(run, cluster).step_seconds, 1.0, 0.1) << carry << ", gradients " << gradients;
+      EXPECT_LE(estimator.bounds(choice).step_seconds, estimated);
+      if (waits > 0.0) {
+        EXPECT_LT(estimated, waits);
+      }
+      waits = estimated;
+    }
+  }
+}
+
 // What a cluster that is too small is told.
 TEST(Planning, NamesTheSmallestClusterThatHoldsTheModel) {
   config::Run run = config::parse_run(
@@ -214,6 +240,19 @@ TEST(Planning, PinsAreKept) {
   // What comes back is a run that lowering takes.
   const config::Run decided = train::decided(run, found.candidates[0].choice);
   EXPECT_FALSE(decided.strategy_auto);
+  EXPECT_GT(exact_bytes(decided), 0.0);
+}
+
+// Stages that are listed as counts of blocks have whatever degrees the search gives all of them.
+TEST(Planning, ListedStagesTakeTheDegreesThatAreFound) {
+  const config::Run run = run_with(R"({"stages": [3, 5], "bucket": 0})", 1);
+  const planner::Problem problem = train::planning_problem(run, cluster::preset("dgx-h100"), 8);
+  planner::Estimator estimator(problem);
+  const planner::Found found = planner::search(estimator, train::planning_space(run, problem));
+  ASSERT_FALSE(found.candidates.empty()) << found.illegal;
+  const config::Run decided = train::decided(run, found.candidates[0].choice);
+  EXPECT_EQ(decided.strategy.pipe, 2);
+  EXPECT_EQ(decided.strategy.ranks(), 8);
   EXPECT_GT(exact_bytes(decided), 0.0);
 }
 
