@@ -194,7 +194,7 @@ double Sheet::update(const RankPrice& rank) const {
   const std::int64_t users = std::min(problem_.ranks, problem_.ranks_per_node);
   const double host = problem_.wires.host_update(rank.gradients / shards, rank.weights / shards, rank.optimizer / shards, users);
   const double states = tier == Tier::disk ? 2.0 * problem_.wires.copy(rank.optimizer / shards, Tier::disk) : 0.0;
-  return std::max({here, host, states}) - std::min(std::max(here, host), carried(rank));
+  return std::max({here, states, host - carried(rank)});
 }
 
 // Where lowering lets it (lowering/tiers.cpp), a weight is updated ahead of its first use in the next step: each block's but the first
