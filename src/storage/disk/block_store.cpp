@@ -192,41 +192,110 @@ void BlockStore::by_blocks(std::span<const Stretch> stretches, const Move& move)
   in_lanes(blocks.size(), [&](std::size_t block) { move(blocks[block].stretch, blocks[block].begin, blocks[block].length); });
 }
 
-// move(place in the list, where the record is, memory for it), several at a time.
-void BlockStore::move_records(const Records& records, std::span<const std::int64_t> which,
-                              const std::function<void(std::size_t, std::int64_t, std::span<std::byte>)>& move) {
-  in_lanes(which.size(), [&](std::size_t index) {
+// Records that lie side by side and are named one after the other move together, a block of them at most.
+std::vector<BlockStore::RecordRun> BlockStore::runs_of(const Records& records, std::span<const std::int64_t> which) {
+  const auto most = static_cast<std::size_t>(kBlock / records.bytes);
+  std::vector<RecordRun> runs;
+  for (std::size_t index = 0; index < which.size(); ++index) {
     PLIMSOLL_CHECK(which[index] >= 0 && which[index] < records.count, "the disk tier has {} records at {}, and no record {}", records.count,
                    records.offset, which[index]);
-    const Buffer buffer(*this);
-    move(index, records.at(which[index]), buffer.first(static_cast<std::size_t>(records.bytes)));
-  });
+    if (index > 0 && which[index] == which[index - 1] + 1 && runs.back().count < most) {
+      ++runs.back().count;
+    } else {
+      runs.push_back({.place = index, .first = which[index], .count = 1});
+    }
+  }
+  return runs;
 }
 
 void BlockStore::read_records(const Records& records, std::span<const std::int64_t> which,
                               const std::function<void(std::size_t, std::span<const std::byte>)>& take) {
-  move_records(records, which, [&](std::size_t index, std::int64_t offset, std::span<std::byte> memory) {
-    read_block(offset, memory);
-    take(index, memory);
+  const std::vector<RecordRun> runs = runs_of(records, which);
+  in_lanes(runs.size(), [&](std::size_t index) {
+    const Buffer buffer(*this);
+    for_each_record(records, runs[index], read_run(records, runs[index], buffer), take);
   });
 }
 
 void BlockStore::write_records(const Records& records, std::span<const std::int64_t> which,
                                const std::function<void(std::size_t, std::span<std::byte>)>& fill) {
-  move_records(records, which, [&](std::size_t index, std::int64_t offset, std::span<std::byte> memory) {
-    fill(index, memory);
-    write_block(offset, memory);
+  const std::vector<RecordRun> runs = runs_of(records, which);
+  in_lanes(runs.size(), [&](std::size_t index) {
+    const Buffer buffer(*this);
+    const std::span<std::byte> memory = buffer.first(runs[index].count * static_cast<std::size_t>(records.bytes));
+    for_each_record(records, runs[index], memory, fill);
+    write_run(records, runs[index], memory);
   });
 }
 
 void BlockStore::change_records(const Records& records, std::span<const std::int64_t> which,
                                 const std::function<void(std::size_t, std::span<std::byte>)>& change) {
   const std::scoped_lock lock(part_mutex_);
-  move_records(records, which, [&](std::size_t index, std::int64_t offset, std::span<std::byte> memory) {
-    read_block(offset, memory);
-    change(index, memory);
-    write_block(offset, memory);
+  const std::vector<RecordRun> runs = runs_of(records, which);
+  in_lanes(runs.size(), [&](std::size_t index) {
+    const Buffer buffer(*this);
+    const std::span<std::byte> memory = read_run(records, runs[index], buffer);
+    for_each_record(records, runs[index], memory, change);
+    write_run(records, runs[index], memory);
   });
+}
+
+// use(place in the list, the record's memory)
+template <typename Use>
+void BlockStore::for_each_record(const Records& records, const RecordRun& run, std::span<std::byte> memory, const Use& use) {
+  const auto bytes = static_cast<std::size_t>(records.bytes);
+  for (std::size_t n = 0; n < run.count; ++n) use(run.place + n, memory.subspan(n * bytes, bytes));
+}
+
+std::span<BlockStore::Mark> BlockStore::marks_of(const Records& records, const RecordRun& run) {
+  for (std::size_t index = 0; index < options_.records.size(); ++index) {
+    if (options_.records[index].offset != records.offset) continue;
+    return std::span(record_marks_[index]).subspan(static_cast<std::size_t>(run.first), run.count);
+  }
+  PLIMSOLL_CHECK(false, "the disk tier has no records at {}", records.offset);
+  return {};
+}
+
+// What was never written is zeros, wherever the file ends.
+std::span<std::byte> BlockStore::read_run(const Records& records, const RecordRun& run, const Buffer& buffer) {
+  const std::span<std::byte> memory = buffer.first(run.count * static_cast<std::size_t>(records.bytes));
+  std::vector<Mark> marks;
+  {
+    const std::scoped_lock lock(mutex_);
+    const std::span<Mark> present = marks_of(records, run);
+    marks.assign(present.begin(), present.end());
+  }
+  const bool any = std::any_of(marks.begin(), marks.end(), [](const Mark& mark) { return mark.generation > 0; });
+  const std::size_t got = any ? file_.read_at(records.at(run.first), memory) : 0;
+  for_each_record(records, run, memory, [&](std::size_t place, std::span<std::byte> record) {
+    const std::size_t n = place - run.place;
+    const Mark& mark = marks[n];
+    const std::int64_t offset = records.at(run.first + static_cast<std::int64_t>(n));
+    if (mark.generation == 0) {
+      std::memset(record.data(), 0, record.size());
+      return;
+    }
+    const std::size_t begin = n * record.size();
+    if (got < begin + record.size()) report_short(offset, got > begin ? got - begin : 0, record.size());
+    if (const std::uint64_t sum = sum_of(record); sum != mark.sum) report(offset, mark, sum);
+  });
+  const std::scoped_lock lock(mutex_);
+  traffic_.read += static_cast<std::int64_t>(got);
+  return memory;
+}
+
+void BlockStore::write_run(const Records& records, const RecordRun& run, std::span<const std::byte> memory) {
+  const auto bytes = static_cast<std::size_t>(records.bytes);
+  std::vector<std::uint64_t> sums;
+  for (std::size_t n = 0; n < run.count; ++n) sums.push_back(sum_of(memory.subspan(n * bytes, bytes)));
+  file_.write_at(records.at(run.first), memory);
+  const std::scoped_lock lock(mutex_);
+  const std::span<Mark> marks = marks_of(records, run);
+  for (std::size_t n = 0; n < run.count; ++n) {
+    marks[n] = {
+        .sum = sums[n], .sum_before = marks[n].sum, .length = static_cast<std::uint32_t>(bytes), .generation = marks[n].generation + 1};
+  }
+  traffic_.written += std::ssize(memory);
 }
 
 void BlockStore::write(std::int64_t offset, std::span<const std::byte> data) {
@@ -295,18 +364,6 @@ void BlockStore::write_part(const Stretch& stretch, std::int64_t first, std::spa
   }
 }
 
-// Null where no record begins.
-BlockStore::Mark* BlockStore::record_mark(std::int64_t offset) {
-  for (std::size_t index = 0; index < record_marks_.size(); ++index) {
-    const Records& records = options_.records[index];
-    if (offset < records.offset || offset >= records.end()) continue;
-    PLIMSOLL_CHECK((offset - records.offset) % records.bytes == 0, "{} is inside a record of {} B from {} on", offset, records.bytes,
-                   records.offset);
-    return &record_marks_[index][static_cast<std::size_t>((offset - records.offset) / records.bytes)];
-  }
-  return nullptr;
-}
-
 // Marks of blocks that lay in these bytes with other borders. To be called under the lock.
 void BlockStore::forget_overlapped(std::int64_t offset, std::int64_t length) {
   auto mark = marks_.lower_bound(offset);
@@ -328,9 +385,8 @@ void BlockStore::write_block(std::int64_t offset, std::span<const std::byte> dat
   const std::uint64_t sum = sum_of(written);
   file_.write_at(offset, written);
   const std::scoped_lock lock(mutex_);
-  Mark* record = record_mark(offset);
-  if (record == nullptr) forget_overlapped(offset, static_cast<std::int64_t>(whole));
-  Mark& mark = record != nullptr ? *record : marks_[offset];
+  forget_overlapped(offset, static_cast<std::int64_t>(whole));
+  Mark& mark = marks_[offset];
   mark = {.sum = sum, .sum_before = mark.sum, .length = static_cast<std::uint32_t>(data.size()), .generation = mark.generation + 1};
   traffic_.written += static_cast<std::int64_t>(whole);
 }
@@ -339,11 +395,7 @@ void BlockStore::read_block(std::int64_t offset, std::span<std::byte> out) {
   Mark mark;
   {
     const std::scoped_lock lock(mutex_);
-    if (const Mark* record = record_mark(offset)) {
-      mark = *record;
-    } else if (const auto found = marks_.find(offset); found != marks_.end()) {
-      mark = found->second;
-    }
+    if (const auto found = marks_.find(offset); found != marks_.end()) mark = found->second;
   }
   if (mark.generation == 0) {
     std::memset(out.data(), 0, out.size());
@@ -354,15 +406,17 @@ void BlockStore::read_block(std::int64_t offset, std::span<std::byte> out) {
   std::optional<Buffer> copy;
   const std::span<std::byte> read = is_paged(out) ? out : copy.emplace(*this).first(whole);
   const std::size_t got = file_.read_at(offset, read);
-  if (got != whole) {
-    base::bad_input("the disk tier '{}' gave {} of {} bytes at {}: a write was lost; use another drive for \"limits.disk_path\"",
-                    file_.path().string(), got, whole, offset);
-  }
+  if (got != whole) report_short(offset, got, whole);
   const std::uint64_t sum = sum_of(read);
   if (sum != mark.sum) report(offset, mark, sum);
   if (copy) std::memcpy(out.data(), read.data(), out.size());
   const std::scoped_lock lock(mutex_);
   traffic_.read += static_cast<std::int64_t>(whole);
+}
+
+void BlockStore::report_short(std::int64_t offset, std::size_t got, std::size_t wanted) const {
+  base::bad_input("the disk tier '{}' gave {} of {} bytes at {}: a write was lost; use another drive for \"limits.disk_path\"",
+                  file_.path().string(), got, wanted, offset);
 }
 
 void BlockStore::report(std::int64_t offset, const Mark& mark, std::uint64_t found) const {

@@ -111,12 +111,22 @@ class BlockStore {
   void in_lanes(std::size_t count, const Work& work);
   template <typename Move>
   void by_blocks(std::span<const Stretch> stretches, const Move& move);
-  void move_records(const Records& records, std::span<const std::int64_t> which,
-                    const std::function<void(std::size_t, std::int64_t, std::span<std::byte>)>& move);
-  Mark* record_mark(std::int64_t offset);
   class Buffer;
+  // Records [first, first + count), the list's from `place` on.
+  struct RecordRun {
+    std::size_t place = 0;
+    std::int64_t first = 0;
+    std::size_t count = 0;
+  };
+  static std::vector<RecordRun> runs_of(const Records& records, std::span<const std::int64_t> which);
+  template <typename Use>
+  static void for_each_record(const Records& records, const RecordRun& run, std::span<std::byte> memory, const Use& use);
+  std::span<Mark> marks_of(const Records& records, const RecordRun& run);
+  std::span<std::byte> read_run(const Records& records, const RecordRun& run, const Buffer& buffer);
+  void write_run(const Records& records, const RecordRun& run, std::span<const std::byte> memory);
   void write_block(std::int64_t offset, std::span<const std::byte> data);
   void read_block(std::int64_t offset, std::span<std::byte> out);
+  [[noreturn]] void report_short(std::int64_t offset, std::size_t got, std::size_t wanted) const;
   [[noreturn]] void report(std::int64_t offset, const Mark& mark, std::uint64_t found) const;
   void check_range(std::int64_t offset, std::size_t length) const;
   void forget_overlapped(std::int64_t offset, std::int64_t length);
