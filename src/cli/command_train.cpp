@@ -209,6 +209,7 @@ void train_rank(const TrainOptions& options, const Decided& decided, collectives
 void train_command(const TrainOptions& options) {
   io::PosixFileSystem file_system;
   const config::Run wanted = read_run(file_system, options.run);
+  if (const std::string idle = config::idle_settings(wanted); !idle.empty() && is_first_process()) fmt::print(stderr, "plimsoll: {}", idle);
   const Decided decided = decide_here(file_system, wanted, options.run.ranks > 0 ? options.run.ranks : ranks_started());
   // A bad path is told now, not after the run.
   if (!options.trace.empty()) write_trace(file_system, options.trace, nullptr, {});

@@ -53,11 +53,8 @@ config::Run read_run(io::FileSystem& file_system, const RunOptions& options) {
       run = config::parse_run(text, options.file, overrides, deepspeed);
     }
   }
-  if (is_first_process()) {
-    for (const std::string& said : {config::deepspeed_warning(run), config::idle_settings(run)}) {
-      if (!said.empty()) fmt::print(stderr, "plimsoll: {}", said);
-    }
-  }
+  if (const std::string warning = config::deepspeed_warning(run); !warning.empty() && is_first_process())
+    fmt::print(stderr, "plimsoll: {}", warning);
   if (!run.model_path.empty()) config::resolve_model(run, formats::read_hf_config(file_system, run.model_path));
   return run;
 }
