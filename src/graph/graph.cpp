@@ -115,8 +115,9 @@ void remove_unused(Graph& graph) {
     for (const ops::Alias& alias : ops::aliases_of(node.op)) {
       chained = chained || (alias.required && in_place[node.inputs[static_cast<std::size_t>(alias.input)].index]);
     }
+    // Other ranks wait in a collective for those that have no use for its result; what runs again does so alike on all of them.
+    keep[index] = chained || (std::holds_alternative<ops::Collective>(node.op) && node.phase != Phase::recompute);
     if (!chained) continue;
-    keep[index] = true;
     for (ValueId id : node.outputs) in_place[id.index] = true;
   }
   for (std::uint32_t index = static_cast<std::uint32_t>(graph.nodes.size()); index-- > 0;) {
