@@ -1,17 +1,21 @@
+// Losses and gradients of rows of logits. Where the device has clusters of blocks, those of a cluster share a row: each copies its part to
+// shared memory, and they tell each other their maxima and sums, so that logits are read once, four rows or more are under way on a
+// multiprocessor, and one row's loads run beside another's exponentials. Elsewhere, and for rows that are too long for that, a block has a
+// row and reads it twice.
 #include "kernels/cuda/head_softmax.h"
+
+#include <cooperative_groups.h>
+
+#include <utility>
 
 #include "kernels/cuda/checks.h"
 #include "kernels/cuda/elements.cuh"
+#include "kernels/cuda/staged_rows.cuh"
 
 namespace plimsoll::kernels::cuda {
 
 namespace {
 
-// A row of logits is read twice. One large block a multiprocessor keeps so few rows under way that the second time they come from
-// the cache; several loads of each thread under way make up for the few blocks.
-constexpr int kThreads = 1024;
-constexpr int kAtOnce = 4;
-constexpr int kWarps = kThreads / 32;
 constexpr std::int32_t kElsewhere = 0x7FFFFFFF;  // ops::kElsewhere
 
 // A running maximum and the sum of exponentials below it.
@@ -26,7 +30,9 @@ __device__ __forceinline__ Partial merged(Partial a, Partial b) {
   return {largest, a.sum * __expf(a.largest - largest) + b.sum * __expf(b.largest - largest)};
 }
 
+template <int kThreads>
 __device__ Partial block_merged(Partial own) {
+  constexpr int kWarps = kThreads / 32;
   __shared__ Partial shared[kWarps];
   for (int offset = 16; offset > 0; offset /= 2)
     own = merged(own, {__shfl_xor_sync(~0u, own.largest, offset), __shfl_xor_sync(~0u, own.sum, offset)});
@@ -38,82 +44,219 @@ __device__ Partial block_merged(Partial own) {
   return own;
 }
 
-// One block a row. Strides are multiples of 4 elements, so whole float4s can be read up to the stride; what lies behind the
-// vocabulary is left out. A 16-bit gradient overwrites logits that the block has read: each tile is read by all before any
-// of it is written.
-template <typename T, bool kGradients>
-__global__ void __launch_bounds__(kThreads, 1) softmax(LogitsChunk chunk, const ops::StepScalars* scalars) {
-  const std::int64_t row = blockIdx.x;
-  const auto bias = [&](int column) {
-    if (chunk.f32_bias) return static_cast<const float*>(chunk.bias)[column];
-    return to_f32(static_cast<const T*>(chunk.bias)[column]);
-  };
-  float* logits = chunk.logits + row * chunk.stride;
-  const auto vocabulary = static_cast<int>(chunk.vocabulary);
-  const int quads = (vocabulary + 3) / 4;
-  const auto value = [&](float logit, int column) {
+// A row's logits by fours. Strides are multiples of 4 elements, so whole float4s can be read up to the stride; what lies behind the
+// vocabulary is left out.
+template <typename T>
+struct Row {
+  const LogitsChunk& chunk;
+  int vocabulary;
+  std::int32_t target;
+
+  __device__ Row(const LogitsChunk& of, std::int64_t row)
+      : chunk(of), vocabulary(static_cast<int>(of.vocabulary)), target(of.targets[row]) {}
+
+  __device__ bool counted() const { return target >= 0; }
+  __device__ bool has_target() const { return counted() && target != kElsewhere; }
+  __device__ float value(float logit, int column) const {
     if (column >= vocabulary) return -INFINITY;
-    return chunk.bias == nullptr ? logit : logit + bias(column);
-  };
-  const auto load = [&](int quad) {
-    const float4 four = reinterpret_cast<const float4*>(logits)[quad];
-    return float4{value(four.x, 4 * quad), value(four.y, 4 * quad + 1), value(four.z, 4 * quad + 2), value(four.w, 4 * quad + 3)};
-  };
-  const auto load_within = [&](int quad, int end) { return quad < end ? load(quad) : float4{-INFINITY, -INFINITY, -INFINITY, -INFINITY}; };
-  const std::int32_t target = chunk.targets[row];
-  const bool counted = target >= 0;
-  Partial own{-INFINITY, 0.0f};
-  for (int first = static_cast<int>(threadIdx.x); first < quads; first += kThreads * kAtOnce) {
-    float4 x[kAtOnce];
-#pragma unroll
-    for (int n = 0; n < kAtOnce; ++n) x[n] = load_within(first + n * kThreads, quads);
-#pragma unroll
-    for (int n = 0; n < kAtOnce; ++n) {
-      const float largest = fmaxf(fmaxf(x[n].x, x[n].y), fmaxf(x[n].z, x[n].w));
-      if (largest == -INFINITY) continue;  // nothing of the vocabulary
-      if (largest > own.largest) {
-        own.sum *= __expf(own.largest - largest);
-        own.largest = largest;
-      }
-      own.sum += __expf(x[n].x - own.largest) + __expf(x[n].y - own.largest) + __expf(x[n].z - own.largest) + __expf(x[n].w - own.largest);
+    if (chunk.bias == nullptr) return logit;
+    return logit + (chunk.f32_bias ? static_cast<const float*>(chunk.bias)[column] : to_f32(static_cast<const T*>(chunk.bias)[column]));
+  }
+  __device__ float4 values(const float4& four, int quad) const {
+    return {value(four.x, 4 * quad), value(four.y, 4 * quad + 1), value(four.z, 4 * quad + 2), value(four.w, 4 * quad + 3)};
+  }
+  __device__ float scale(const ops::StepScalars* scalars) const { return counted() ? scalars->loss_scale * scalars->inverse_tokens : 0.0f; }
+  // (probability - [is the target]) * scale, of four; zeros behind the vocabulary.
+  __device__ void store_gradients(const float4& x, int quad, float lse, float scale, T* out) const {
+    const auto gradient = [&](float logit, int column) {
+      if (column >= vocabulary) return 0.0f;
+      return (__expf(logit - lse) - (column == target ? 1.0f : 0.0f)) * scale;
+    };
+    alignas(16) T four[4] = {from_f32<T>(gradient(x.x, 4 * quad)), from_f32<T>(gradient(x.y, 4 * quad + 1)),
+                             from_f32<T>(gradient(x.z, 4 * quad + 2)), from_f32<T>(gradient(x.w, 4 * quad + 3))};
+    if constexpr (sizeof(T) == 4) {
+      reinterpret_cast<float4*>(out)[quad] = *reinterpret_cast<const float4*>(four);
+    } else {
+      reinterpret_cast<float2*>(out)[quad] = *reinterpret_cast<const float2*>(four);
     }
   }
-  const Partial all = block_merged(own);
+};
+
+constexpr int kAtOnce = 4;  // float4s of a thread that are under way or worked on together
+
+// Adds kAtOnce float4s to a thread's maximum and sum.
+__device__ __forceinline__ void add_to(Partial& own, const float4 (&x)[kAtOnce]) {
+  float largest = -INFINITY;
+#pragma unroll
+  for (int n = 0; n < kAtOnce; ++n) largest = fmaxf(largest, fmaxf(fmaxf(x[n].x, x[n].y), fmaxf(x[n].z, x[n].w)));
+  if (largest > own.largest) {
+    own.sum *= __expf(own.largest - largest);
+    own.largest = largest;
+  }
+  const float base = own.largest == -INFINITY ? 0.0f : own.largest;  // as long as there was nothing of the vocabulary
+#pragma unroll
+  for (int n = 0; n < kAtOnce; ++n)
+    own.sum += __expf(x[n].x - base) + __expf(x[n].y - base) + __expf(x[n].z - base) + __expf(x[n].w - base);
+}
+
+// ---- a block for each row: one large block a multiprocessor keeps so few rows under way that the second time they come from the cache
+
+constexpr int kRowThreads = 1024;
+
+// A 16-bit gradient overwrites logits that the block has read: each tile is read by all before any of it is written.
+template <typename T, bool kGradients>
+__global__ void __launch_bounds__(kRowThreads, 1) softmax(LogitsChunk chunk, const ops::StepScalars* scalars) {
+  const Row<T> row(chunk, blockIdx.x);
+  float* logits = chunk.logits + blockIdx.x * chunk.stride;
+  const int quads = static_cast<int>(chunk.stride / 4);
+  const auto load = [&](int first, float4(&x)[kAtOnce]) {
+#pragma unroll
+    for (int n = 0; n < kAtOnce; ++n) {
+      const int quad = first + n * kRowThreads;
+      x[n] = quad < quads ? reinterpret_cast<const float4*>(logits)[quad] : float4{};
+    }
+#pragma unroll
+    for (int n = 0; n < kAtOnce; ++n) x[n] = row.values(x[n], first + n * kRowThreads);
+  };
+  Partial own{-INFINITY, 0.0f};
+  for (int first = static_cast<int>(threadIdx.x); first < quads; first += kRowThreads * kAtOnce) {
+    float4 x[kAtOnce];
+    load(first, x);
+    add_to(own, x);
+  }
+  const Partial all = block_merged<kRowThreads>(own);
   const float lse = all.largest + logf(all.sum);
   if (threadIdx.x == 0) {
-    const float at_target = counted && target != kElsewhere ? value(logits[target], target) : 0.0f;
-    chunk.losses[row] = counted ? lse - at_target : 0.0f;
+    const float at_target = row.has_target() ? row.value(logits[row.target], row.target) : 0.0f;
+    chunk.losses[blockIdx.x] = row.counted() ? lse - at_target : 0.0f;
   }
   if constexpr (kGradients) {
     __syncthreads();
-    const float scale = counted ? scalars->loss_scale * scalars->inverse_tokens : 0.0f;
-    const auto gradient = [&](float x, int column) {
-      if (column >= vocabulary) return 0.0f;
-      return (__expf(x - lse) - (column == target ? 1.0f : 0.0f)) * scale;
-    };
-    T* out = reinterpret_cast<T*>(logits);
-    const int all_quads = static_cast<int>(chunk.stride / 4);
-    const auto store = [&](int quad, const float4& x) {
-      alignas(16) T four[4] = {from_f32<T>(gradient(x.x, 4 * quad)), from_f32<T>(gradient(x.y, 4 * quad + 1)),
-                               from_f32<T>(gradient(x.z, 4 * quad + 2)), from_f32<T>(gradient(x.w, 4 * quad + 3))};
-      if constexpr (sizeof(T) == 4) {
-        reinterpret_cast<float4*>(out)[quad] = *reinterpret_cast<const float4*>(four);
-      } else {
-        reinterpret_cast<float2*>(out)[quad] = *reinterpret_cast<const float2*>(four);
-      }
-    };
-    for (int tile = 0; tile < all_quads; tile += kThreads * kAtOnce) {
+    const float scale = row.scale(scalars);
+    for (int tile = 0; tile < quads; tile += kRowThreads * kAtOnce) {
       const int first = tile + static_cast<int>(threadIdx.x);
       float4 x[kAtOnce];
-#pragma unroll
-      for (int n = 0; n < kAtOnce; ++n) x[n] = load_within(first + n * kThreads, all_quads);
+      load(first, x);
       if constexpr (sizeof(T) < sizeof(float)) __syncthreads();
 #pragma unroll
       for (int n = 0; n < kAtOnce; ++n) {
-        if (first + n * kThreads < all_quads) store(first + n * kThreads, x[n]);
+        if (first + n * kRowThreads < quads) row.store_gradients(x[n], first + n * kRowThreads, lse, scale, reinterpret_cast<T*>(logits));
       }
     }
   }
+}
+
+// ---- a cluster for each row
+
+constexpr int kPartThreads = 256;
+constexpr int kMostParts = 8;                  // what every device with clusters takes
+constexpr std::int64_t kFineBytes = 55 << 10;  // of a part: four blocks to a multiprocessor
+constexpr std::int64_t kMostPartBytes = 224 << 10;
+
+// What the blocks of a cluster tell each other.
+struct PartResult {
+  Partial partial;
+  float at_target;
+};
+
+// Every logit of the row is in some block's shared memory before any gradient is written over it: blocks meet in between.
+template <typename T, bool kGradients>
+__global__ void __launch_bounds__(kPartThreads, 4) softmax_parts(LogitsChunk chunk, const ops::StepScalars* scalars, int part_quads) {
+#if __CUDA_ARCH__ >= 900
+  namespace groups = cooperative_groups;
+  extern __shared__ uint4 memory[];
+  __shared__ PartResult results[kMostParts];
+  const groups::cluster_group cluster = groups::this_cluster();
+  auto started = cluster.barrier_arrive();
+  const auto parts = static_cast<int>(cluster.num_blocks());
+  const auto part = static_cast<int>(cluster.block_rank());
+  const std::int64_t index = blockIdx.x / parts;
+  const Row<T> row(chunk, index);
+  float* logits = chunk.logits + index * chunk.stride;
+  const int begin = part * part_quads;
+  const int end = min(begin + part_quads, static_cast<int>(chunk.stride / 4));
+  const auto thread = static_cast<int>(threadIdx.x);
+
+  // Each thread copies what it reads itself. All copies are under way before the first is waited for.
+  for (int quad = begin + thread; quad < end; quad += kPartThreads)
+    copy_in_background(memory + (quad - begin), reinterpret_cast<const float4*>(logits) + quad);
+  close_copies();
+  wait_for_copies<0>();
+  const auto* mine = reinterpret_cast<const float4*>(memory);
+  Partial own{-INFINITY, 0.0f};
+  for (int first = begin + thread; first < end; first += kPartThreads * kAtOnce) {
+    float4 x[kAtOnce];
+#pragma unroll
+    for (int n = 0; n < kAtOnce; ++n) {
+      const int quad = first + n * kPartThreads;
+      x[n] = quad < end ? row.values(mine[quad - begin], quad) : float4{-INFINITY, -INFINITY, -INFINITY, -INFINITY};
+    }
+    add_to(own, x);
+  }
+  own = block_merged<kPartThreads>(own);     // a barrier: all of the part is there
+  cluster.barrier_wait(std::move(started));  // the others' memory is theirs
+  if (thread < parts) {
+    const int place = row.target - 4 * begin;
+    const bool here = row.has_target() && place >= 0 && row.target < 4 * end;
+    const float at_target = here ? row.value(reinterpret_cast<const float*>(memory)[place], row.target) : 0.0f;
+    *cluster.map_shared_rank(results + part, thread) = {own, at_target};
+  }
+  cluster.sync();
+  Partial all = results[0].partial;
+  float at_target = results[0].at_target;
+  for (int other = 1; other < parts; ++other) {
+    all = merged(all, results[other].partial);
+    at_target += results[other].at_target;
+  }
+  const float lse = all.largest + logf(all.sum);
+  if (part == 0 && thread == 0) chunk.losses[index] = row.counted() ? lse - at_target : 0.0f;
+  if constexpr (kGradients) {
+    const float scale = row.scale(scalars);
+    for (int quad = begin + thread; quad < end; quad += kPartThreads)
+      row.store_gradients(row.values(mine[quad - begin], quad), quad, lse, scale, reinterpret_cast<T*>(logits));
+  }
+#endif
+}
+
+bool has_clusters() {
+  int device = 0;
+  int major = 0;
+  check(cudaGetDevice(&device), "cudaGetDevice");
+  check(cudaDeviceGetAttribute(&major, cudaDevAttrComputeCapabilityMajor, device), "cudaDeviceGetAttribute");
+  return major >= 9;
+}
+
+// Blocks for a row of so many float4s: as few as leave room for four rows on a multiprocessor; 0: it is too long.
+int parts_for(std::int64_t quads) {
+  constexpr auto kQuad = static_cast<std::int64_t>(sizeof(float4));
+  for (int parts = 1; parts <= kMostParts; parts *= 2) {
+    const std::int64_t bytes = (quads + parts - 1) / parts * kQuad;
+    if (bytes <= kFineBytes || (parts == kMostParts && bytes <= kMostPartBytes)) return parts;
+  }
+  return 0;
+}
+
+template <typename T, bool kGradients>
+void launch_rows(const LogitsChunk& chunk, const ops::StepScalars* scalars, cudaStream_t stream) {
+  const std::int64_t quads = chunk.stride / 4;
+  const int parts = has_clusters() ? parts_for(quads) : 0;
+  if (parts == 0) {
+    softmax<T, kGradients><<<static_cast<unsigned>(chunk.rows), kRowThreads, 0, stream>>>(chunk, scalars);
+    return;
+  }
+  const auto part_quads = static_cast<int>((quads + parts - 1) / parts);
+  cudaLaunchConfig_t config{};
+  config.gridDim = dim3(static_cast<unsigned>(chunk.rows * parts));
+  config.blockDim = dim3(kPartThreads);
+  config.dynamicSmemBytes = sizeof(float4) * static_cast<std::size_t>(part_quads);
+  config.stream = stream;
+  cudaLaunchAttribute cluster{};
+  cluster.id = cudaLaunchAttributeClusterDimension;
+  cluster.val.clusterDim = {static_cast<unsigned>(parts), 1, 1};
+  config.attrs = &cluster;
+  config.numAttrs = 1;
+  allow_shared_bytes(softmax_parts<T, kGradients>, config.dynamicSmemBytes);
+  check(cudaLaunchKernelEx(&config, softmax_parts<T, kGradients>, chunk, scalars, part_quads), "softmax of a chunk of logits");
 }
 
 template <typename T>
@@ -137,9 +280,9 @@ void launch_softmax(const LogitsChunk& chunk, const ops::StepScalars* scalars, b
   with_element(dtype, [&](auto zero) {
     using T = decltype(zero);
     if (scalars != nullptr) {
-      softmax<T, true><<<static_cast<unsigned>(chunk.rows), kThreads, 0, stream>>>(chunk, scalars);
+      launch_rows<T, true>(chunk, scalars, stream);
     } else {
-      softmax<T, false><<<static_cast<unsigned>(chunk.rows), kThreads, 0, stream>>>(chunk, scalars);
+      launch_rows<T, false>(chunk, scalars, stream);
     }
   });
   check_launch("softmax of a chunk of logits");
