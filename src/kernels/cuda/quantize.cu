@@ -29,7 +29,7 @@ constexpr int kThreads = 256;
 constexpr int kVector = 8;         // elements that a thread reads at once
 constexpr int kWords = kTile / 4;  // of a row of the tile in shared memory
 constexpr int kAtOnce = 4;         // vectors of a thread that are under way together
-constexpr int kAmaxBlocks = 1056;  // eight for each multiprocessor of a large GPU
+constexpr int kAmaxBlocks = 528;   // four for each multiprocessor of a large GPU
 constexpr int kRareBlocks = 132;   // where there is a history, and only its first micro-batch needs more
 
 struct Vector {
@@ -101,21 +101,15 @@ __device__ __forceinline__ unsigned magnitude(const Vector& vector) {
   return largest;
 }
 
-// Infinity stands for everything that is not finite.
-__device__ void note_largest(unsigned own, unsigned* amax) {
+// Of a block, for its first thread. Infinity stands for everything that is not finite.
+__device__ unsigned block_largest(unsigned own) {
   __shared__ unsigned largest;
   if (threadIdx.x == 0) largest = 0;
   __syncthreads();
   own = __reduce_max_sync(0xFFFFFFFFu, own);
   if (threadIdx.x % 32 == 0) atomicMax(&largest, own);
   __syncthreads();
-  if (threadIdx.x == 0) atomicMax(amax, min(largest, 0x7F800000u));
-}
-
-__device__ __forceinline__ float largest_of(const float* history, int entries) {
-  unsigned largest = 0;
-  for (int i = 0; i < entries; ++i) largest = max(largest, __float_as_uint(history[i]));
-  return __uint_as_float(largest);
+  return min(largest, 0x7F800000u);
 }
 
 // By a whole warp: one load a thread, where one thread alone would wait for them in turn.
@@ -125,10 +119,12 @@ __device__ __forceinline__ float warp_largest_of(const float* history, int entri
   return __uint_as_float(__reduce_max_sync(0xFFFFFFFFu, largest));
 }
 
-// `history`: where it holds anything there is nothing to find out.
+// Each block's largest, to `found`; `history`: where it holds anything there is nothing to find out. Makes `amax` ready for the pass behind
+// it.
 template <typename T, ActivationKind kind>
 __global__ void __launch_bounds__(kThreads)
-    find_amax(const T* x, const T* pre, std::int64_t vectors, const float* history, int entries, unsigned* amax) {
+    find_amax(const T* x, const T* pre, std::int64_t vectors, const float* history, int entries, unsigned* amax, float* found) {
+  if (blockIdx.x == 0 && threadIdx.x == 0) *amax = 0;
   if (entries > 0 && warp_largest_of(history, entries) > 0.0f) return;
   unsigned largest = 0;
   const std::int64_t step = static_cast<std::int64_t>(gridDim.x) * kThreads;
@@ -139,7 +135,8 @@ __global__ void __launch_bounds__(kThreads)
 #pragma unroll
     for (int n = 0; n < kAtOnce; ++n) largest = max(largest, magnitude(some.made(n, pre != nullptr)));
   }
-  note_largest(largest, amax);
+  largest = block_largest(largest);
+  if (threadIdx.x == 0) found[blockIdx.x] = __uint_as_float(largest);
 }
 
 struct Quantization {
@@ -149,8 +146,10 @@ struct Quantization {
   unsigned char* q;
   unsigned char* transposed;
   float* scale;
-  unsigned* amax;   // found by find_amax where there is no history: what is noted then is no larger
-  float* partials;  // (tiles of rows, columns): sums of columns; null: nobody wants them
+  unsigned* amax;      // noted on the way
+  const float* found;  // by find_amax, where the history is empty
+  int blocks;          // that found it
+  float* partials;     // (tiles of rows, columns): sums of columns; null: nobody wants them
 };
 
 template <DType to>
@@ -215,8 +214,9 @@ __global__ void __launch_bounds__(kThreads) quantize_tiles(const T* x, const T* 
     return some;
   };
   Vectors<kind, T> some = load(0);
-  const float before = warp_largest_of(with.history, with.entries);
-  const float scale = ops::scale_for(before > 0.0f ? before : __uint_as_float(*with.amax), to);
+  float before = warp_largest_of(with.history, with.entries);
+  if (!(before > 0.0f)) before = warp_largest_of(with.found, with.blocks);
+  const float scale = ops::scale_for(before, to);
   const float inverse = 1.0f / scale;
   if (blockIdx.x == 0 && blockIdx.y == 0 && threadIdx.x == 0) *with.scale = scale;
   unsigned largest = 0;
@@ -230,8 +230,10 @@ __global__ void __launch_bounds__(kThreads) quantize_tiles(const T* x, const T* 
       if (!inside(line)) continue;
       const Vector vector = some.made(n, pre != nullptr);
       largest = max(largest, magnitude(vector));
+      if (with.partials != nullptr) {
 #pragma unroll
-      for (int i = 0; i < kVector; ++i) sums.values[i] += vector.values[i];
+        for (int i = 0; i < kVector; ++i) sums.values[i] += vector.values[i];
+      }
       const uint2 bytes = convert<to>(vector, inverse);
       *reinterpret_cast<uint2*>(with.q + (first_row + line) * with.columns + column) = bytes;
       *reinterpret_cast<uint2*>(tile + word_at(line, 2 * place)) = bytes;
@@ -259,15 +261,17 @@ __global__ void __launch_bounds__(kThreads) quantize_tiles(const T* x, const T* 
       *reinterpret_cast<uint4*>(to_column) = make_uint4(columns[i][0], columns[i][1], columns[i][2], columns[i][3]);
     }
   }
-  if (with.entries > 0) note_largest(largest, with.amax);
+  largest = block_largest(largest);
+  if (threadIdx.x == 0) atomicMax(with.amax, largest);
   if (with.partials != nullptr) write_partials(sums, with, first_column);
 }
 
 struct Scratch {
+  float* found;  // by find_amax
   float* partials;
 
   Scratch(const ops::Quantize& op, const base::Shape& x, Workspace& pieces)
-      : partials(pieces.take<float>(op.sums ? (x.rows() + kTile - 1) / kTile * x[-1] : 0)) {}
+      : found(pieces.take<float>(kAmaxBlocks)), partials(pieces.take<float>(op.sums ? (x.rows() + kTile - 1) / kTile * x[-1] : 0)) {}
 };
 
 template <typename T, ActivationKind kind, DType to>
@@ -280,12 +284,10 @@ void launch_quantize(const Call& call, cudaStream_t stream) {
   const Scratch scratch(op, x.type.shape, pieces);
   const auto entries = static_cast<int>(op.history);
   auto* amax = call.outputs[3].as<unsigned>();
-  // The first pass finds it where a scale depends on it; the second does everywhere else, into the same word: it is a maximum.
-  check(cudaMemsetAsync(amax, 0, sizeof(unsigned), stream), "quantize");
   const std::int64_t vectors = x.type.shape.elements() / kVector;
   const std::int64_t most = entries > 0 ? kRareBlocks : kAmaxBlocks;
   const auto blocks = static_cast<unsigned>(std::min<std::int64_t>(most, (vectors + kThreads - 1) / kThreads));
-  find_amax<T, kind><<<blocks, kThreads, 0, stream>>>(x.as<const T>(), pre, vectors, history, entries, amax);
+  find_amax<T, kind><<<blocks, kThreads, 0, stream>>>(x.as<const T>(), pre, vectors, history, entries, amax, scratch.found);
   check_launch("quantize");
   const Quantization with{.rows = x.type.shape.rows(),
                           .columns = x.type.shape[-1],
@@ -295,6 +297,8 @@ void launch_quantize(const Call& call, cudaStream_t stream) {
                           .transposed = call.outputs[1].as<unsigned char>(),
                           .scale = call.outputs[2].as<float>(),
                           .amax = amax,
+                          .found = scratch.found,
+                          .blocks = static_cast<int>(blocks),
                           .partials = op.sums ? scratch.partials : nullptr};
   const dim3 grid(blocks_for(with.columns, kTile), blocks_for(with.rows, kTile));
   quantize_tiles<T, kind, to><<<grid, kThreads, 0, stream>>>(x.as<const T>(), pre, with);
@@ -337,16 +341,22 @@ std::optional<std::string> refuse_quantize(const ops::KernelQuery& query) {
   return std::nullopt;
 }
 
-// One thread: entries move one place, in order. The new one is the largest of all ranks'.
-__global__ void shift_history(float* history, int entries, const float* amaxes, int ranks) {
-  for (int i = 0; i + 1 < entries; ++i) history[i] = history[i + 1];
-  history[entries - 1] = largest_of(amaxes, ranks);
+// One warp: entries move one place, in order. The new one is the largest of all ranks'.
+__global__ void __launch_bounds__(32) shift_history(float* history, int entries, const float* amaxes, int ranks) {
+  const float largest = warp_largest_of(amaxes, ranks);
+  for (int first = 0; first < entries; first += 32) {
+    const int i = first + static_cast<int>(threadIdx.x);
+    const float next = i + 1 < entries ? history[i + 1] : largest;
+    __syncwarp();
+    if (i < entries) history[i] = next;
+    __syncwarp();
+  }
 }
 
 void note_amax(const Call& call, cudaStream_t stream) {
   const auto elements = [](const Tensor& tensor) { return static_cast<int>(tensor.type.shape.elements()); };
-  shift_history<<<1, 1, 0, stream>>>(call.outputs[0].as<float>(), elements(call.outputs[0]), call.inputs[1].as<const float>(),
-                                     elements(call.inputs[1]));
+  shift_history<<<1, 32, 0, stream>>>(call.outputs[0].as<float>(), elements(call.outputs[0]), call.inputs[1].as<const float>(),
+                                      elements(call.inputs[1]));
   check_launch("note_amax");
 }
 
