@@ -6,7 +6,8 @@
     tools/gpu_test.py --programs FOLDER              # programs that were built elsewhere, all in one folder
 
 Operators are compared with the f64 reference, golden models with the reference package's files, layouts of ranks that share the GPU and
-tiers with one rank on the device. A program's tests are dealt out over several processes: what takes time is the reference.
+tiers with one rank on the device. A program's tests, or an operator's cases, are dealt out over several processes: what takes time is the
+reference, and under compute-sanitizer the kernels. racecheck runs our own kernels: those of cuBLASLt and cuDNN break under it.
 """
 
 import argparse
@@ -32,10 +33,12 @@ class Part:
     filter: str = "*"
     environment: dict = field(default_factory=dict)
     prefix: list = field(default_factory=list)
+    share_cases: bool = False  # every process runs all tests, each on its share of the cases
 
 
 PARTS = [
-    Part("operators against the f64 reference", "tests/cuda/test_cuda_operators", 12),
+    Part("operators against the f64 reference", "tests/cuda/test_cuda_operators", 16, "Operators/*", share_cases=True),
+    Part("rows and sums at the widths of models", "tests/cuda/test_cuda_operators", 8, "-Operators/*"),
     Part("exchange of ranks that share a GPU", "tests/cuda/test_cuda_exchange"),
     Part("layouts and tiers against one rank", "tests/cuda/test_cuda_layouts", 8),
     Part("golden models", "tests/golden/test_golden", 4, environment={"PLIMSOLL_TEST_DEVICE": "cuda"}),
@@ -60,7 +63,10 @@ def path_of(arguments, part):
 
 def run_shard(arguments, part, shard):
     environment = dict(os.environ, OMP_NUM_THREADS="2", OMP_WAIT_POLICY="passive", **part.environment)
-    environment.update(GTEST_TOTAL_SHARDS=str(part.shards), GTEST_SHARD_INDEX=str(shard))
+    if part.share_cases:
+        environment["PLIMSOLL_TEST_SHARE"] = f"{shard}/{part.shards}"
+    else:
+        environment.update(GTEST_TOTAL_SHARDS=str(part.shards), GTEST_SHARD_INDEX=str(shard))
     command = [*part.prefix, str(path_of(arguments, part)), "--gtest_brief=1", f"--gtest_filter={part.filter}"]
     try:
         done = subprocess.run(command, capture_output=True, text=True, errors="replace", env=environment, timeout=arguments.timeout, cwd=ROOT)
@@ -75,7 +81,8 @@ def row(arguments, part):
     start = time.monotonic()
     with concurrent.futures.ThreadPoolExecutor(part.shards) as pool:
         shards = list(pool.map(lambda shard: run_shard(arguments, part, shard), range(part.shards)))
-    passed = sum(int(found) for _, text in shards for found in re.findall(r"\[  PASSED  \] (\d+) test", text))
+    counts = [sum(map(int, re.findall(r"\[  PASSED  \] (\d+) test", text))) for _, text in shards]
+    passed = min(counts) if part.share_cases else sum(counts)
     failed = sorted({found for _, text in shards for found in re.findall(r"\[  FAILED  \] ([^\s,]+/?[^\s,]*)", text) if not found.isdigit()})
     problems = [text for code, text in shards if code != 0]
     errors = [int(found) for _, text in shards for found in re.findall(r"ERROR SUMMARY: (\d+) error", text)]
@@ -89,8 +96,10 @@ def sanitized(arguments):
     for tool in filter(None, arguments.sanitize.split(",")):
         if shutil.which("compute-sanitizer") is None:
             sys.exit("gpu-test: compute-sanitizer is not installed; it comes with the CUDA toolkit")
-        yield Part(f"operators under {tool}", PARTS[0].program, 16, "Operators/OnDevice.Kernels*", {},
-                   ["compute-sanitizer", "--tool", tool, "--error-exitcode", "9", "--print-limit", "5"])
+        own = tool == "racecheck"
+        yield Part(f"operators under {tool}" + (", our own kernels" if own else ""), PARTS[0].program, 16, "Operators/OnDevice.Kernels*:HeadSoftmax.*",
+                   {"PLIMSOLL_TEST_KERNELS": "own"} if own else {},
+                   ["compute-sanitizer", "--tool", tool, "--error-exitcode", "9", "--print-limit", "5"], share_cases=True)
 
 
 def output_of(*command):

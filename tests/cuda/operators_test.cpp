@@ -1,6 +1,15 @@
 // Every CUDA kernel on every case it takes, against the f64 reference on the processor, on the same inputs and within the
 // same bounds as the processor's kernels.
+//
+// Processes can share the cases: PLIMSOLL_TEST_SHARE=3/16 is the fourth of sixteen. PLIMSOLL_TEST_KERNELS=own leaves out the kernels of
+// NVIDIA's libraries, which break under compute-sanitizer's racecheck.
 #include <gtest/gtest.h>
+
+#include <charconv>
+#include <cstdlib>
+#include <stdexcept>
+#include <string>
+#include <string_view>
 
 #include "cuda/device_case.h"
 #include "kernels/cuda/table.h"
@@ -20,6 +29,30 @@ const std::vector<Case>& all_cases() {
 const DeviceMemory& device_memory() {
   static const DeviceMemory memory(std::int64_t{1} << 30);
   return memory;
+}
+
+struct Share {
+  int index = 0;
+  int of = 1;
+
+  Share() {
+    const char* given = std::getenv("PLIMSOLL_TEST_SHARE");
+    if (given == nullptr) return;
+    const std::string_view text = given;
+    const char* end = text.data() + text.size();
+    const char* slash = std::from_chars(text.data(), end, index).ptr;
+    if (slash == end || std::from_chars(slash + 1, end, of).ptr != end || of < 1 || index < 0 || index >= of)
+      throw std::invalid_argument("PLIMSOLL_TEST_SHARE is \"" + std::string(text) + "\", expected INDEX/COUNT");
+  }
+};
+
+bool only_own_kernels() {
+  const char* given = std::getenv("PLIMSOLL_TEST_KERNELS");
+  return given != nullptr && std::string_view(given) == "own";
+}
+
+bool is_library(const cuda::Kernel& kernel) {
+  return kernel.name.find("cublaslt") != std::string_view::npos || kernel.name.find("cudnn") != std::string_view::npos;
 }
 
 std::vector<const cuda::Kernel*> kernels_for(const Case& test, bool deterministic) {
@@ -50,10 +83,13 @@ void check_kernel(const cuda::Kernel& kernel, const Case& test, const std::vecto
 class OnDevice : public testing::TestWithParam<std::string> {};
 
 TEST_P(OnDevice, KernelsAgreeWithTheReference) {
+  const Share share;
+  const bool only_own = only_own_kernels();
   int checked = 0;
   int failed = 0;
+  int number = 0;
   for (const Case& test : all_cases()) {
-    if (ops::name_of(test.op) != GetParam()) continue;
+    if (ops::name_of(test.op) != GetParam() || number++ % share.of != share.index) continue;
     SCOPED_TRACE(test.name());
     const std::vector<reference::RefValue> values = draw_inputs(test);
     const std::vector<TensorType> types = test.input_types();
@@ -61,12 +97,13 @@ TEST_P(OnDevice, KernelsAgreeWithTheReference) {
     for (std::size_t i = 0; i < values.size(); ++i) inputs.push_back(encode(values[i], types[i]));
     const reference::Results expected = reference::evaluate(test.op, values);
     for (const cuda::Kernel* kernel : kernels_for(test, false)) {
+      if (only_own && is_library(*kernel)) continue;
       check_kernel(*kernel, test, inputs, expected);
       ++checked;
     }
     if (HasFailure() && ++failed == 3) return;  // a few cases are enough to start with
   }
-  EXPECT_GT(checked, 0) << "no case of " << GetParam();
+  EXPECT_TRUE(checked > 0 || share.of > 1 || only_own) << "no case of " << GetParam();
 }
 
 // Asks no device: plans are made on machines without one.
