@@ -35,6 +35,7 @@ struct Options {
   std::int64_t samples = 4;
   std::int64_t sequence = 256;
   double dropout = 0.0;
+  std::int64_t documents = 0;
   double clip = 0.0;
   model::Precision precision = model::Precision::f32;
   std::int64_t fp8_history = 0;
@@ -72,6 +73,8 @@ void add_options(CLI::App& app, Options& options) {
   app.add_option("--samples", options.samples)->check(CLI::PositiveNumber)->capture_default_str();
   app.add_option("--sequence", options.sequence)->check(CLI::PositiveNumber)->capture_default_str();
   app.add_option("--dropout", options.dropout, "everywhere the family has it")->check(CLI::Range(0.0, 0.99))->capture_default_str();
+  app.add_option("--documents", options.documents, "in each sequence, kept apart by attention; 0: nothing is kept apart")
+      ->check(CLI::NonNegativeNumber);
   app.add_option("--clip", options.clip, "global gradient norm; 0 = off")->check(CLI::NonNegativeNumber)->capture_default_str();
   app.add_option("--precision", options.precision, "f32, bf16, fp16 or fp8")->transform(CLI::CheckedTransformer(precisions));
   app.add_option("--fp8-history", options.fp8_history, "fp8: delayed scaling by so many steps; 0: current scaling");
@@ -155,6 +158,7 @@ train::SessionOptions session_options(const Options& options) {
   training.optimizer.clip = options.clip;
   training.amax_history = options.fp8_history;
   training.accumulates = options.micro_batches > 1;
+  training.segmented = options.documents > 0;
   strategy::Strategy strategy;
   strategy.data = options.data;
   strategy.tensor = options.tensor;
@@ -198,6 +202,7 @@ void fill_micro_batch(train::Session& session, const Options& options, const std
   const auto tokens = session.input("train", "tokens", micro_batch);
   const auto targets = session.input("train", "targets", micro_batch);
   const auto positions = session.input("train", "positions", micro_batch);
+  const auto segments = session.input("train", "segments", micro_batch);
   const auto length = static_cast<std::size_t>(options.sequence);
   for (std::size_t index = 0; index < tokens.size(); ++index) {
     const std::size_t place = index % length;
@@ -205,6 +210,7 @@ void fill_micro_batch(train::Session& session, const Options& options, const std
     tokens[index] = drawn[in_stream];
     targets[index] = drawn[in_stream + 1];
     if (!positions.empty()) positions[index] = static_cast<std::int32_t>(place);
+    if (!segments.empty()) segments[index] = static_cast<std::int32_t>(place * static_cast<std::size_t>(options.documents) / length);
   }
   const auto samples = session.input("train", "samples", micro_batch);
   for (std::size_t sample = 0; sample < samples.size(); ++sample) samples[sample] = static_cast<std::int32_t>(first + sample);
