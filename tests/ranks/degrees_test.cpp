@@ -102,6 +102,20 @@ TEST(OwnDegreesTogether, StagesOfZeroAndRecomputeAgreeToTheBit) {
   expect_same_bits(train(task, layout), plain);
 }
 
+// Of the tensor ranks of a stage only the first sends to a stage that has fewer; the others still meet it in every sum.
+TEST(OwnDegreesTogether, RecomputeBeforeAStageOfFewerTensorRanksAgreesToTheBit) {
+  const Case each{"", {{.blocks = 2, .tensor = 2}, {.blocks = 2}}};
+  const Task task = task_of(each);
+  Layout layout = layout_of(each);
+  const Outcome plain = train(task, layout);
+  for (const strategy::Recompute recompute : {strategy::Recompute::selective, strategy::Recompute::full}) {
+    layout.strategy.recompute = recompute;
+    const Outcome again = train(task, layout);
+    expect_same_bits(again, plain);
+    EXPECT_EQ(again.sent, again.predicted);
+  }
+}
+
 // Replicated stages change who computes a micro-batch, not with which weights.
 TEST(OwnDegreesTogether, SchedulesWithoutAFlushAreThoseOfSingleRanks) {
   for (const char* schedule : {"pipedream", "pipedream-vsync", "2bw"}) {
