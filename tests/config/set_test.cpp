@@ -104,6 +104,7 @@ constexpr Sample kSamples[] = {
     {"strategy.keep_grads", "false"},
     {"strategy.delayed_update", "true"},
     {"strategy.carry_update", "never"},
+    {"strategy.embedding_rows", "disk"},
     {"strategy.reduce", "main"},
     {"strategy.stages", "[4, 8]", "gpt2", "[4,8]"},
     {"limits.device", "4GiB"},
