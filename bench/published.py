@@ -175,8 +175,8 @@ def main():
     with tempfile.TemporaryDirectory() as name:
         folder = pathlib.Path(name)
         lines = ["# Published runs, row by row", "",
-                 f"Made by `./dev bench published` at {commit()}. Tokens a second of one device. No constant was fitted to these rows, but how attention depends on length was settled with them in sight, so they are not a pure test of the "
-                 "model; what they are compared with is `plimsoll simulate` on the preset of the device. Earlier tables: "
+                 f"Made by `./dev bench published` at {commit()}. Tokens a second of one device. No constant was fitted to these rows, "
+                 "but how attention depends on length was settled with them in sight, so they are not a pure test of the model; what they are compared with is `plimsoll simulate` on the preset of the device. Earlier tables: "
                  "[published.md](published.md).", "", *table(folder, SOURCES, options.only),
                  "Slower than their layout makes necessary (how much was left, not how far the simulator is off):", "",
                  *table(folder, SLOWER, options.only), *NOTES]

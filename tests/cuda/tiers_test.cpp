@@ -3,10 +3,9 @@
 
 #include "base/error.h"
 #include "executor/cuda/load/cuda_backend.h"
-#include "io/faulty_file_system.h"
-#include "io/posix_file_system.h"
 #include "io/temporary_folder.h"
 #include "ranks/compare.h"
+#include "ranks/disk_faults.h"
 #include "ranks/layouts.h"
 #include "strategy/legality.h"
 
@@ -116,24 +115,7 @@ TEST(DriveOfAGpu, ThatFailsEndsTheRun) {
   Layout layout{.strategy = {}, .micro = 2, .disk_folder = folder.path().string()};
   layout.strategy.bucket = base::Bytes{20'000};
   layout.strategy.offload = {.optimizer = {.disk = 1.0}, .gradients = {}, .params = {.disk = 1.0}, .activations = {.disk = 1.0}};
-  const Outcome good = train(task, layout);
-  io::PosixFileSystem files;
-  for (const FaultKind kind : {FaultKind::io_error, FaultKind::short_read, FaultKind::flipped_read, FaultKind::lost_write}) {
-    int stopped = 0;
-    for (std::int64_t at = 1;; at += 97) {
-      io::FaultyFileSystem faulty(files, {.at = at, .kind = kind});
-      Task hurt = task;
-      hurt.file_system = &faulty;
-      try {
-        expect_same_bits(train(hurt, layout), good);
-      } catch (const base::Error& error) {
-        ++stopped;
-        EXPECT_NE(std::string(error.what()).find("'"), std::string::npos) << error.what();
-      }
-      if (!faulty.reached()) break;
-    }
-    EXPECT_GE(stopped, 1) << "fault " << static_cast<int>(kind);
-  }
+  expect_no_silent_fault(task, layout, 97, {FaultKind::io_error, FaultKind::short_read, FaultKind::flipped_read, FaultKind::lost_write});
 }
 
 INSTANTIATE_TEST_SUITE_P(Models, TiersOfAGpu,

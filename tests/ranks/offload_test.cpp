@@ -3,10 +3,9 @@
 #include <gtest/gtest.h>
 
 #include "base/error.h"
-#include "io/faulty_file_system.h"
-#include "io/posix_file_system.h"
 #include "io/temporary_folder.h"
 #include "ranks/compare.h"
+#include "ranks/disk_faults.h"
 #include "ranks/layouts.h"
 
 namespace plimsoll::ranks {
@@ -279,36 +278,14 @@ TEST_F(OptimizerElsewhere, WhatIsUnderWayDoesNotGrowWithTheModel) {
   EXPECT_LE(many_host, few_host + 4096);
 }
 
-// Whatever operation on the scratch file fails, the step stops with a name or ends with the right bits.
 TEST_F(OptimizerElsewhere, NoFaultOfTheDiskIsSilent) {
-  using io::FaultKind;
   Task task{.model = small_model(Family::gpt2), .samples = 2, .steps = 2};
   task.model.layers = 1;
   Layout layout = layout_of({"", Family::gpt2, Precision::f32, 1, 1, 1, 0, 2});
   layout.strategy.bucket = base::Bytes{1'000'000};
   layout.strategy.offload.optimizer = {.disk = 1.0};
   layout.disk_folder = folder_.path().string();
-  const Outcome good = train(task, layout);
-  io::PosixFileSystem files;
-  for (const FaultKind kind : {FaultKind::io_error, FaultKind::no_space, FaultKind::short_write, FaultKind::short_read,
-                               FaultKind::flipped_read, FaultKind::lost_write}) {
-    int stopped = 0;
-    // Every operation at first, then some of the many alike.
-    for (std::int64_t at = 1;; at += at < 6 ? 1 : 41) {
-      io::FaultyFileSystem faulty(files, {.at = at, .kind = kind});
-      Task hurt = task;
-      hurt.file_system = &faulty;
-      try {
-        expect_same_bits(train(hurt, layout), good);
-      } catch (const base::Error& error) {
-        ++stopped;
-        EXPECT_NE(std::string(error.what()).find("'"), std::string::npos) << error.what();
-      }
-      EXPECT_TRUE(std::filesystem::is_empty(folder_.path()));
-      if (!faulty.reached()) break;
-    }
-    EXPECT_GE(stopped, 1) << "fault " << static_cast<int>(kind);
-  }
+  expect_no_silent_fault(task, layout, 41);
 }
 
 }  // namespace

@@ -7,13 +7,12 @@
 #include <set>
 
 #include "base/error.h"
-#include "io/faulty_file_system.h"
-#include "io/posix_file_system.h"
 #include "io/temporary_folder.h"
 #include "plan/file.h"
 #include "plan/verify.h"
 #include "ranks/compare.h"
 #include "ranks/device_beside.h"
+#include "ranks/disk_faults.h"
 #include "ranks/layouts.h"
 #include "strategy/legality.h"
 #include "support/refusal.h"
@@ -379,35 +378,13 @@ TEST_F(RowsOnDisk, WhatCannotBeIsRefused) {
   EXPECT_NE(refused(wide, layout_of(8)).find("that are read at once"), std::string::npos) << refused(wide, layout_of(8));
 }
 
-// Whatever operation on the scratch file fails, the step stops with a name or ends with the right bits.
 TEST_F(RowsOnDisk, NoFaultOfTheDiskIsSilent) {
-  using io::FaultKind;
   Task task = task_of({""});
   task.model.layers = 1;
   task.model.vocab = 60;
   task.samples = 2;
   task.steps = 2;
-  const Layout layout = layout_of(2);
-  const Outcome good = train(task, layout);
-  io::PosixFileSystem files;
-  for (const FaultKind kind : {FaultKind::io_error, FaultKind::no_space, FaultKind::short_write, FaultKind::short_read,
-                               FaultKind::flipped_read, FaultKind::lost_write}) {
-    int stopped = 0;
-    for (std::int64_t at = 1;; at += at < 6 ? 1 : 37) {
-      io::FaultyFileSystem faulty(files, {.at = at, .kind = kind});
-      Task hurt = task;
-      hurt.file_system = &faulty;
-      try {
-        expect_same_bits(train(hurt, layout), good);
-      } catch (const base::Error& error) {
-        ++stopped;
-        EXPECT_NE(std::string(error.what()).find("'"), std::string::npos) << error.what();
-      }
-      EXPECT_TRUE(std::filesystem::is_empty(folder_.path()));
-      if (!faulty.reached()) break;
-    }
-    EXPECT_GE(stopped, 1) << "fault " << static_cast<int>(kind);
-  }
+  expect_no_silent_fault(task, layout_of(2), 37);
 }
 
 }  // namespace
