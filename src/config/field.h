@@ -24,7 +24,7 @@
 namespace plimsoll::config {
 
 // Which model families a setting means something to. Others accept it only with the value it has anyway.
-enum class Families : std::uint8_t { gpt2 = 1, llama = 2, bert = 4, gpt2_bert = 5, all = 7 };
+enum class Families : std::uint8_t { gpt2 = 1, llama = 2, bert = 4, gpt2_bert = 5, llama_bert = 6, all = 7 };
 
 inline bool includes(Families families, model::Family family) {
   return ((static_cast<unsigned>(families) >> static_cast<unsigned>(family)) & 1u) != 0;

@@ -86,6 +86,9 @@ std::vector<Field> detail_fields() {
       number_field("model.norm_eps", PLIMSOLL_AT(model.norm_eps), above(0.0), "Added to the variance in norms."),
       choice_field("model.activation", PLIMSOLL_AT(model.activation), "Of the feed-forward part."),
       number_field("model.init_std", PLIMSOLL_AT(model.init_std), at_least(0.0), "Standard deviation of initial weights."),
+      number_field("model.pad_token", PLIMSOLL_AT(model.pad_token), count_from(-1, kMostTokens),
+                   "Token that fills up sequences: looking it up trains nothing, as in transformers; -1 = none.")
+          .with_families(Families::llama_bert),
       flag_field("model.qkv_bias", PLIMSOLL_AT(model.qkv_bias), "Queries, keys and values have a bias (Qwen2).")
           .with_families(Families::llama),
       flag_field("model.qk_norm", PLIMSOLL_AT(model.qk_norm), "RMS norm of every query and key head (Qwen3).")

@@ -59,6 +59,16 @@ class Reader {
     return find(key) ? find(key)->as_string() : std::string(otherwise);
   }
 
+  // As torch counts: negative ones from the end of the vocabulary.
+  std::int64_t pad_token(std::int64_t vocab, std::int64_t otherwise) const {
+    const Json* value = json_.find("pad_token_id");
+    if (value == nullptr) return otherwise < vocab ? otherwise : -1;
+    if (value->is_null()) return -1;
+    const std::int64_t id = value->as_integer();
+    if (id < -vocab || id >= vocab) value->fail_expected(fmt::format("a token of {}, or null", vocab));
+    return id < 0 ? vocab + id : id;
+  }
+
   void require(std::string_view key, bool value, std::string_view why) const {
     if (flag(key, value) != value) {
       base::bad_input("{}: \"{}\" is {}; Plimsoll computes {} only with {}", find(key)->where(), key, !value, why, value);
@@ -124,6 +134,7 @@ Model read_bert(const Json& config) {
   model.context = read.count("max_position_embeddings");
   model.vocab = read.count("vocab_size");
   model.token_types = read.count("type_vocab_size", 2);
+  model.pad_token = read.pad_token(model.vocab, 0);
   model.tied = read.flag("tie_word_embeddings", true);
   model.dropout = model.embedding_dropout = read.number("hidden_dropout_prob", 0.1);
   model.attention_dropout = read.number("attention_probs_dropout_prob", 0.1);
@@ -220,6 +231,7 @@ Model read_llama(const HfKind& kind, const Json& config) {
   model.context = read.count("max_position_embeddings");
   model.vocab = read.count("vocab_size");
   model.tied = read.flag("tie_word_embeddings", false);
+  model.pad_token = read.pad_token(model.vocab, -1);
   model.attention_dropout = read.number("attention_dropout", 0.0);
   model.norm_eps = read.number("rms_norm_eps", 1e-6);
   model.activation = read.activation("hidden_act", "silu");

@@ -56,6 +56,7 @@ void set_common(const Model& model, Json& config) {
   config.set("intermediate_size", model.ffn);
   config.set("max_position_embeddings", model.context);
   config.set("hidden_act", activation_name(model.activation));
+  config.set("pad_token_id", model.pad_token >= 0 ? Json(model.pad_token) : Json());
 }
 
 void set_bert(const Model& model, Json& config) {

@@ -62,13 +62,13 @@ ValueId Builder::apply(const ops::Op& op, std::vector<ValueId> inputs, std::stri
   return graph_.add_node(op, std::move(inputs), block_, Phase::forward, name)[0];
 }
 
-ValueId Builder::embed(const std::vector<std::pair<ValueId, ValueId>>& ids_and_tables, std::string_view name) {
+ValueId Builder::embed(const std::vector<std::pair<ValueId, ValueId>>& ids_and_tables, std::string_view name, std::int64_t padding) {
   std::vector<ValueId> inputs;
   for (const auto& [ids, table] : ids_and_tables) {
     inputs.push_back(ids);
     inputs.push_back(table);
   }
-  return apply(ops::Embed{.tables = static_cast<std::int64_t>(ids_and_tables.size())}, std::move(inputs), name);
+  return apply(ops::Embed{.tables = static_cast<std::int64_t>(ids_and_tables.size()), .padding = padding}, std::move(inputs), name);
 }
 
 ValueId Builder::linear(ValueId x, const std::string& name, std::int64_t width, const LinearOptions& options) {

@@ -69,7 +69,8 @@ class Builder {
   ValueId constant(const std::string& name, const TensorType& type, const Init& init);
 
   // ---- operators; parameters are named after `name`
-  ValueId embed(const std::vector<std::pair<ValueId, ValueId>>& ids_and_tables, std::string_view name);
+  // `padding`: an id of the first table that lookups do not train; -1: none.
+  ValueId embed(const std::vector<std::pair<ValueId, ValueId>>& ids_and_tables, std::string_view name, std::int64_t padding = -1);
   ValueId linear(ValueId x, const std::string& name, std::int64_t width, const LinearOptions& options);
   ValueId norm(ValueId x, const std::string& name, const NormOptions& options);
   ValueId activation(ValueId x, ops::ActivationKind kind, std::string_view name);

@@ -64,6 +64,11 @@ void require_lookups_only(const Graph& graph, const Found& found) {
             "\"embedding_rows\": \"whole\" with a \"tile\"",
             ops::name_of(node.op), parameter.name);
       if (id != found.tokens) continue;
+      if (const auto* shift = std::get_if<ops::ShiftIds>(&node.op); shift != nullptr && shift->hidden >= 0)
+        base::not_legal(
+            "\"embedding_rows\" is \"disk\", where ids have other numbers in every step, but lookups of token {} train nothing; use "
+            "\"model.pad_token\": -1, or \"embedding_rows\": \"whole\"",
+            shift->hidden);
       const bool numbered = looks_up ? node.inputs[input + 1] == parameter.weight
                                      : std::holds_alternative<ops::EmbedGrad>(node.op) && node.outputs[0] == parameter.gradient;
       if (!numbered) refuse(fmt::format("[{}] reads the ids of tokens for something else", ops::name_of(node.op)));

@@ -160,6 +160,8 @@ std::vector<std::string> problems(const Model& model) {
            fmt::format("\"kv_heads\" is {} and \"heads\" {}; the {} family has no grouped-query attention, expected them equal",
                        model.kv_heads, model.heads, name_of(model.family)));
   }
+  expect(model.pad_token >= -1 && model.pad_token < model.vocab,
+         fmt::format("\"pad_token\" is {}; expected a token of {}, or -1 for none", model.pad_token, model.vocab));
   if (model.family == Family::bert) at_least_one("token_types", model.token_types);
   for (const auto& [name, rate] : {std::pair<std::string_view, double>{"dropout", model.dropout},
                                    {"attention_dropout", model.attention_dropout},

@@ -48,6 +48,9 @@ struct Model {
   ActivationKind activation = ActivationKind::gelu_tanh;
   double init_std = 0.02;
 
+  // llama, bert
+  std::int64_t pad_token = -1;  // looking it up trains nothing: its row has no gradient from there; -1 = none
+
   // llama
   bool qkv_bias = false;            // Qwen2
   bool qk_norm = false;             // Qwen3: RMS norm of every query and key head

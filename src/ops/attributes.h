@@ -59,7 +59,11 @@ struct Heads {
 // An id of kElsewhere adds nothing: its row is in another rank's part of the table.
 struct Embed {
   std::int64_t tables = 1;
-  PLIMSOLL_OP("embed") { visit("tables", self.tables); }
+  std::int64_t padding = -1;  // an id of the first table that its gradient passes over; -1: none
+  PLIMSOLL_OP("embed") {
+    visit("tables", self.tables);
+    visit("padding", self.padding);
+  }
   bool operator==(const Embed&) const = default;
 };
 
@@ -68,9 +72,11 @@ struct Embed {
 struct ShiftIds {
   std::int64_t first = 0;
   std::int64_t rows = 0;
+  std::int64_t hidden = -1;  // an id that counts as elsewhere; -1: none
   PLIMSOLL_OP("shift_ids") {
     visit("first", self.first);
     visit("rows", self.rows);
+    visit("hidden", self.hidden);
   }
   bool operator==(const ShiftIds&) const = default;
 };

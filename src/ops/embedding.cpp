@@ -32,8 +32,11 @@ std::vector<ValueId> embed_adjoint(const AdjointSite& site, AdjointBuilder& buil
   for (std::size_t index = 0; index < site.inputs.size(); index += 2) {
     const ValueId table = site.inputs[index + 1];
     if (!build.wants_grad(table)) continue;
-    const EmbedGrad grad{.rows = build.type(table).shape[0], .dtype = build.grad_dtype(table)};
-    grads[index + 1] = build.emit(grad, {site.inputs[index], site.output_grads[0]})[0];
+    const std::int64_t rows = build.type(table).shape[0];
+    ValueId ids = site.inputs[index];
+    const std::int64_t padding = index == 0 ? std::get<Embed>(site.op).padding : -1;
+    if (padding >= 0) ids = build.emit(ShiftIds{.first = 0, .rows = rows, .hidden = padding}, {ids})[0];
+    grads[index + 1] = build.emit(EmbedGrad{.rows = rows, .dtype = build.grad_dtype(table)}, {ids, site.output_grads[0]})[0];
   }
   return grads;
 }

@@ -81,6 +81,18 @@ TEST(HfConfig, RelativesOfLlamaDifferInWhatTheyAdd) {
   EXPECT_EQ(llama(R"(,"sliding_window":4,"layer_types":["sliding_attention","sliding_attention"])", "qwen3").sliding_window, 4);
 }
 
+TEST(HfConfig, ThePaddingIsWhatTransformersTakesForIt) {
+  const std::string bert = R"({"model_type":"bert","hidden_size":24,"num_hidden_layers":2,"num_attention_heads":4,"intermediate_size":40,
+      "max_position_embeddings":64,"vocab_size":61)";
+  EXPECT_EQ(model_from_hf_config(parse(bert + "}")).pad_token, 0);
+  EXPECT_EQ(model_from_hf_config(parse(bert + R"(,"pad_token_id":null})")).pad_token, -1);
+  EXPECT_EQ(model_from_hf_config(parse(bert + R"(,"pad_token_id":5})")).pad_token, 5);
+  EXPECT_EQ(llama("").pad_token, -1);
+  EXPECT_EQ(llama(R"(,"pad_token_id":60)").pad_token, 60);
+  EXPECT_EQ(llama(R"(,"pad_token_id":-1)").pad_token, 60);  // torch counts from the end
+  EXPECT_NE(llama_refusal(R"(,"pad_token_id":61)").find("a token of 61"), std::string::npos);
+}
+
 TEST(HfConfig, RefusesByNameWhatItDoesNotCompute) {
   const auto expect = [](const std::string& message, std::string_view says) {
     EXPECT_NE(message.find(says), std::string::npos) << message;

@@ -53,7 +53,9 @@ void add_embedding(std::vector<Case>& cases) {
     cases.push_back(embed_grad_case(Shape{2, 7}, 5, 12, dtype, DType::f32));
     cases.push_back(embed_grad_case(Shape{3, 41}, 100, 131, dtype, dtype));
   }
-  for (const std::int64_t first : {0, 7}) cases.push_back(shift_ids_case(Shape{3, 17}, {.first = first, .rows = 5}));
+  for (const std::int64_t first : {0, 7}) {
+    for (const std::int64_t hidden : {-1, 8}) cases.push_back(shift_ids_case(Shape{3, 17}, {.first = first, .rows = 5, .hidden = hidden}));
+  }
   for (const DType dtype : kTypes) cases.push_back(cross_entropy_part_case(Shape{2, 5, 37}, dtype));
   for (const std::int64_t members : {1, 2, 5}) cases.push_back(cross_entropy_merge_case(members, 13));
 }

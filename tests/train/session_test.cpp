@@ -259,6 +259,34 @@ TEST(Session, WhatIsTrainedBesideFrozenParametersIsTrainedAsEver) {
   }
 }
 
+// Its row is left as it is, and all others are trained as if it had been.
+TEST(Session, LookingUpThePaddingTrainsNothing) {
+  for (const model::Family family : {model::Family::llama, model::Family::bert}) {
+    model::Model model = small_model(family);
+    model.tied = false;
+    SessionOptions options = options_for(model);
+    options.training.optimizer = {.kind = model::OptimizerKind::sgd, .weight_decay = 0.0, .clip = 0.0};
+    options.training.segmented = family == model::Family::bert;
+    Session whole(options);
+    model.pad_token = 8;
+    options.forward = forward_of(model);
+    Session padded(options);
+    ASSERT_TRUE(plan::problems(padded.plan()).empty());
+    const auto table = [](Session& session) {
+      const auto view = session.buffers().view<float>("embed.tokens");
+      return std::vector<float>(view.begin(), view.end());
+    };
+    const std::vector<float> before = table(padded);
+    step(whole, 1, 1);
+    step(padded, 1, 1);
+    std::vector<float> expected = table(whole);
+    const auto row = static_cast<std::ptrdiff_t>(model.pad_token * model.width);
+    EXPECT_FALSE(std::equal(before.begin() + row, before.begin() + row + model.width, expected.begin() + row)) << "the padding was not read";
+    std::copy_n(before.begin() + row, model.width, expected.begin() + row);
+    EXPECT_EQ(table(padded), expected);
+  }
+}
+
 class EveryOptimizer : public testing::TestWithParam<model::OptimizerKind> {};
 
 TEST_P(EveryOptimizer, Learns) {

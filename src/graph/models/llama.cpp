@@ -36,7 +36,7 @@ void build_llama(const model::Model& model, Builder& build) {
   const ValueId tokens = build.parameter("embed.tokens", {model.vocab, model.width}, normal(model.init_std), ops::split(0, model.vocab));
   const ValueId table = build.constant("rope", {base::DType::f32, {model.context, model.head_dim}},
                                        {.kind = Init::Kind::rope, .frequencies = rope_frequencies(model)});
-  ValueId x = build.embed({{build.tokens(), tokens}}, "embed");
+  ValueId x = build.embed({{build.tokens(), tokens}}, "embed", model.pad_token);
   x = build.dropout(x, model.embedding_dropout, "embed.dropout");
   for (std::int64_t layer = 0; layer < model.layers; ++layer) {
     build.block(block_name(layer));

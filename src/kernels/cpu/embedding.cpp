@@ -189,7 +189,7 @@ void run_shift_ids(const Call& call) {
   auto* shifted = call.outputs[0].as<std::int32_t>();
   for (std::int64_t index = 0; index < call.inputs[0].type.shape.elements(); ++index) {
     const std::int64_t id = ids[index];
-    const bool here = id >= op.first && id < op.first + op.rows;
+    const bool here = id >= op.first && id < op.first + op.rows && id != op.hidden;
     shifted[index] = id < 0 ? ids[index] : here ? static_cast<std::int32_t>(id - op.first) : ops::kElsewhere;
   }
 }

@@ -70,20 +70,19 @@ void embed(const Call& call, cudaStream_t stream) {
   check_launch("embed");
 }
 
-__global__ void shift(const std::int32_t* ids, std::int32_t* shifted, std::int64_t count, std::int64_t first, std::int64_t rows) {
+__global__ void shift(ops::ShiftIds op, const std::int32_t* ids, std::int32_t* shifted, std::int64_t count) {
   const std::int64_t index = static_cast<std::int64_t>(blockIdx.x) * blockDim.x + threadIdx.x;
   if (index >= count) return;
   const std::int64_t id = ids[index];
-  const bool here = id >= first && id < first + rows;
-  shifted[index] = id < 0 ? ids[index] : here ? static_cast<std::int32_t>(id - first) : ops::kElsewhere;
+  const bool here = id >= op.first && id < op.first + op.rows && id != op.hidden;
+  shifted[index] = id < 0 ? ids[index] : here ? static_cast<std::int32_t>(id - op.first) : ops::kElsewhere;
 }
 
 void shift_ids(const Call& call, cudaStream_t stream) {
   const auto& op = std::get<ops::ShiftIds>(call.op);
   const std::int64_t count = call.inputs[0].type.shape.elements();
   if (count == 0) return;
-  shift<<<blocks_for(count, 256), 256, 0, stream>>>(call.inputs[0].as<const std::int32_t>(), call.outputs[0].as<std::int32_t>(), count,
-                                                    op.first, op.rows);
+  shift<<<blocks_for(count, 256), 256, 0, stream>>>(op, call.inputs[0].as<const std::int32_t>(), call.outputs[0].as<std::int32_t>(), count);
   check_launch("shift_ids");
 }
 

@@ -53,7 +53,7 @@ Results compute(const ops::ShiftIds& op, Operands operands) {
   for (std::int64_t e = 0; e < ids.elements(); ++e) {
     const std::int64_t id = integer(ids[e]);
     if (id < 0) continue;
-    ids[e] = static_cast<double>(id >= op.first && id < op.first + op.rows ? id - op.first : ops::kElsewhere);
+    ids[e] = static_cast<double>(id >= op.first && id < op.first + op.rows && id != op.hidden ? id - op.first : ops::kElsewhere);
   }
   return {std::move(ids)};
 }
