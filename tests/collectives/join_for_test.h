@@ -7,6 +7,6 @@
 
 namespace plimsoll::collectives::tests {
 
-std::unique_ptr<Transport> join_for_test();
+std::unique_ptr<Transport> join_for_test(const Limits& limits);
 
 }  // namespace plimsoll::collectives::tests

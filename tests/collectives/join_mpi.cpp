@@ -3,6 +3,6 @@
 
 namespace plimsoll::collectives::tests {
 
-std::unique_ptr<Transport> join_for_test() { return mpi::join({.progress = 20}); }
+std::unique_ptr<Transport> join_for_test(const Limits& limits) { return mpi::join(limits); }
 
 }  // namespace plimsoll::collectives::tests

@@ -84,6 +84,19 @@ TEST_F(Mpi, ARankThatFailsOrEndsOrDiffersIsNamed) {
   }
 }
 
+// The launcher ends the rank that was stopped.
+TEST_F(Mpi, ARankThatIsStoppedWhileOthersAreInsideMpiIsNotWaitedForForEver) {
+  for (const auto& [mode, words] :
+       {std::pair<const char*, const char*>{"stops-early", "rank 0 waited in vain in the making of group 'data'"},
+        {"stops-late", "rank 0 waited in vain for the others to end"}}) {
+    const TemporaryFolder folder;
+    EXPECT_EQ(mpirun(2, folder, mode), 4) << mode;
+    std::ifstream out(folder.path() / "out");
+    const std::string text(std::istreambuf_iterator<char>(out), {});
+    EXPECT_TRUE(holds(text, {words, "within the limit of 2 s"})) << mode << ": " << text;
+  }
+}
+
 TEST(MpiLauncher, IsKnownByItsVariables) {
   EXPECT_EQ(mpi::launched_by(), std::nullopt);
   setenv("PMI_RANK", "0", 1);

@@ -202,7 +202,7 @@ TEST(Processes, SignalsArePassedOnOnce) {
   kill(supervisor, SIGTERM);
   int status = 0;
   waitpid(supervisor, &status, 0);
-  EXPECT_TRUE(WIFEXITED(status) && WEXITSTATUS(status) == 4) << status;
+  EXPECT_TRUE(WIFEXITED(status) && WEXITSTATUS(status) == 128 + SIGTERM) << status;
 }
 
 TEST(Processes, AForeignDescriptorIsRefused) {

@@ -1,9 +1,10 @@
 // One rank, for tests that need processes: joins whatever started it, does what it is told and writes how it ended, with the time,
 // to a file of its own.
-//   collectives_ranks FOLDER few|random|long|messages|wire|loop|ends|fails|differs|wrong
+//   collectives_ranks FOLDER few|random|long|messages|wire|loop|ends|fails|differs|wrong|stops-early|stops-late
 #include <unistd.h>
 
 #include <chrono>
+#include <csignal>
 #include <fstream>
 #include <iostream>
 #include <map>
@@ -48,6 +49,19 @@ std::string fails(Transport& transport, const std::string&) {
   world->barrier();
   if (transport.rank() == 1) base::not_legal("layer 3 does not fit");
   world->barrier();
+  return "ended";
+}
+
+// Where nothing but MPI itself waits: while a group is made, and when all is done.
+std::string stops_early(Transport& transport, const std::string&) {
+  if (transport.rank() == 1) std::raise(SIGSTOP);
+  transport.make_world("data")->barrier();
+  return "ended";
+}
+
+std::string stops_late(Transport& transport, const std::string&) {
+  transport.make_world("data")->barrier();
+  if (transport.rank() == 1) std::raise(SIGSTOP);
   return "ended";
 }
 
@@ -103,15 +117,21 @@ std::string run(Transport& transport, const std::string& folder, const std::stri
     run_messages(transport);
     return "arrived";
   }
-  const std::map<std::string, std::string (*)(Transport&, const std::string&)> modes{
-      {"loop", loop}, {"ends", ends}, {"fails", fails}, {"differs", differs}, {"wrong", calls_wrong}, {"wire", wire}};
+  const std::map<std::string, std::string (*)(Transport&, const std::string&)> modes{{"loop", loop},
+                                                                                     {"ends", ends},
+                                                                                     {"fails", fails},
+                                                                                     {"differs", differs},
+                                                                                     {"wrong", calls_wrong},
+                                                                                     {"wire", wire},
+                                                                                     {"stops-early", stops_early},
+                                                                                     {"stops-late", stops_late}};
   const auto found = modes.find(mode);
   if (found == modes.end()) base::bad_input("unknown mode {}", mode);
   return found->second(transport, folder);
 }
 
 int run_rank(const std::string& folder, const std::string& mode) {
-  std::unique_ptr<Transport> transport = join_for_test();
+  std::unique_ptr<Transport> transport = join_for_test({.progress = mode.starts_with("stops") ? 2.0 : 20.0});
   const int rank = transport->rank();
   int code = 0;
   std::string text;

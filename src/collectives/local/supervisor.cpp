@@ -78,7 +78,6 @@ std::vector<std::string> environment_for(const SuperviseOptions& options, int ra
 struct Child {
   pid_t process = -1;
   bool running = false;
-  int code = 0;  // exit code, 4 when ended by a signal
 };
 
 class Supervisor {
@@ -99,7 +98,10 @@ class Supervisor {
   int watch() {
     while (any_running()) {
       const int signal = mask_.wait(std::chrono::milliseconds(20));
-      if (signal == SIGINT || signal == SIGTERM) signal_all(signal);
+      if (signal == SIGINT || signal == SIGTERM) {
+        passed_on_ = signal;
+        signal_all(signal);
+      }
       reap();
       find_silent();
       if (const auto loss = memory_.loss()) end_the_rest(*loss);
@@ -152,7 +154,9 @@ class Supervisor {
 
   void ended(int rank, int status) {
     const bool killed = WIFSIGNALED(status);
-    const int code = killed ? static_cast<int>(base::ErrorKind::peer_lost) : WEXITSTATUS(status);
+    // A rank that our own signal ended, before it was ready to take it, is no loss: as a shell would have it of one process.
+    const bool as_told = killed && WTERMSIG(status) == passed_on_;
+    const int code = as_told ? 128 + passed_on_ : killed ? static_cast<int>(base::ErrorKind::peer_lost) : WEXITSTATUS(status);
     if (code == 0) return;
     // A rank that failed by itself has said why before it ended; that stays.
     if (killed) {
@@ -198,6 +202,7 @@ class Supervisor {
   SignalMask mask_;
   SharedMemory memory_;
   std::vector<Child> children_;
+  int passed_on_ = 0;  // the signal that this process was given, if any
   int result_ = 0;
   bool result_is_final_ = false;
   std::int64_t since_ = steady_nanoseconds();

@@ -7,6 +7,7 @@
 #include "base/error.h"
 #include "collectives/compare.h"
 #include "collectives/fold.h"
+#include "collectives/mpi/alarm.h"
 
 namespace plimsoll::collectives::mpi {
 
@@ -59,6 +60,8 @@ void copy(std::byte* to, Input from) {
 
 MpiGroup::MpiGroup(std::string name, std::vector<int> ranks, int member, std::shared_ptr<World> world)
     : Group(std::move(name), std::move(ranks), member), world_(std::move(world)) {
+  const Alarm alarm(world_->limits().progress,
+                    fmt::format("rank {} waited in vain in the making of group '{}'", world_->rank(), this->name()));
   const auto guard = world_->lock();
   MPI_Group everybody = MPI_GROUP_NULL, ours = MPI_GROUP_NULL;
   MPI_Comm_group(MPI_COMM_WORLD, &everybody);

@@ -12,6 +12,7 @@
 #include <fmt/ranges.h>
 
 #include "base/error.h"
+#include "collectives/mpi/alarm.h"
 
 namespace plimsoll::collectives::mpi {
 
@@ -43,6 +44,7 @@ void check(int code, const char* what) {
 }
 
 World::World(const Limits& limits) : limits_(limits) {
+  const Alarm alarm(limits.progress, "this rank waited in vain for MPI to start");
   int provided = 0;
   check(MPI_Init_thread(nullptr, nullptr, MPI_THREAD_MULTIPLE, &provided), "MPI_Init_thread");
   if (provided < MPI_THREAD_SERIALIZED) {
@@ -70,6 +72,7 @@ World::~World() {
     std::this_thread::sleep_for(kHear);
     return;
   }
+  const Alarm alarm(limits_.progress, fmt::format("rank {} waited in vain for the others to end", rank_));
   tell_all(kEnded);
   MPI_Waitall(static_cast<int>(saying_.size()), saying_.data(), MPI_STATUSES_IGNORE);
   // The others' farewells must be taken, or MPI waits for them for ever.
