@@ -281,7 +281,8 @@ TEST(Session, LookingUpThePaddingTrainsNothing) {
     step(padded, 1, 1);
     std::vector<float> expected = table(whole);
     const auto row = static_cast<std::ptrdiff_t>(model.pad_token * model.width);
-    EXPECT_FALSE(std::equal(before.begin() + row, before.begin() + row + model.width, expected.begin() + row)) << "the padding was not read";
+    EXPECT_FALSE(std::equal(before.begin() + row, before.begin() + row + model.width, expected.begin() + row))
+        << "the padding was not read";
     std::copy_n(before.begin() + row, model.width, expected.begin() + row);
     EXPECT_EQ(table(padded), expected);
   }

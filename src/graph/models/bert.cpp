@@ -31,7 +31,8 @@ void build_bert(const model::Model& model, Builder& build) {
   const ValueId tokens = build.parameter("embed.tokens", {model.vocab, model.width}, normal(model.init_std), ops::split(0, model.vocab));
   const ValueId positions = build.parameter("embed.positions", {model.context, model.width}, normal(model.init_std));
   const ValueId types = build.parameter("embed.types", {model.token_types, model.width}, normal(model.init_std));
-  ValueId x = build.embed({{build.tokens(), tokens}, {build.positions(), positions}, {build.token_types(), types}}, "embed", model.pad_token);
+  ValueId x =
+      build.embed({{build.tokens(), tokens}, {build.positions(), positions}, {build.token_types(), types}}, "embed", model.pad_token);
   x = build.norm(x, "embed.norm", norm);
   x = build.dropout(x, model.embedding_dropout, "embed.dropout");
   for (std::int64_t layer = 0; layer < model.layers; ++layer) {
