@@ -145,13 +145,14 @@ std::vector<std::string> HfDirectory::absent() const {
   return names;
 }
 
-void HfDirectory::load(std::string_view ours, std::span<float> out) const {
+void HfDirectory::load(std::string_view ours, std::int64_t first_row, std::span<float> out) const {
   const auto found = present_.find(ours);
   PLIMSOLL_CHECK(found != present_.end(), "tensor {} is not in {}", ours, weights_.name());
   const HfTensor& tensor = names_.tensors[found->second];
   const std::int64_t row_elements = tensor.shape.size() == 1 ? 1 : tensor.shape[1];
-  PLIMSOLL_CHECK(std::ssize(out) == tensor.shape[0] * row_elements, "tensor {} into {} elements", ours, out.size());
-  for (const HfPart& part : tensor.parts) gather_part(part, *find_part(part), row_elements, out);
+  PLIMSOLL_CHECK(first_row >= 0 && std::ssize(out) % row_elements == 0 && first_row + std::ssize(out) / row_elements <= tensor.shape[0],
+                 "{} elements of tensor {} from row {} on", out.size(), ours, first_row);
+  for (const HfPart& part : tensor.parts) gather_part(part, *find_part(part), {first_row, row_elements}, out);
 }
 
 }  // namespace plimsoll::formats

@@ -1,10 +1,10 @@
 // A Hugging Face model folder (config.json and safetensors), read as our model and our tensors, and written from them.
 //
 // Opening checks everything: each of our tensors can be made from tensors of the right shape and type, and no tensor is
-// left over. After that, load() fills one of ours at a time straight from the mapped file into the caller's memory.
+// left over. After that, load() fills one of ours, or some of its rows, straight from the mapped file into the caller's memory.
 //
 //   const HfDirectory folder = HfDirectory::open(file_system, "gpt2/");
-//   for (const HfTensor& tensor : folder.tensors()) folder.load(tensor.name, memory_of(tensor.name));
+//   for (const HfTensor& tensor : folder.tensors()) folder.load(tensor.name, 0, memory_of(tensor.name));
 //
 //   export_hf(file_system, "out/", {.model = model}, [&](std::string_view name) { return memory_of(name); });
 #pragma once
@@ -37,8 +37,8 @@ class HfDirectory {
   bool holds(std::string_view ours) const;
   std::vector<std::string> absent() const;
 
-  // Fills `out`, which has exactly the tensor's elements. Calls for different tensors may run side by side.
-  void load(std::string_view ours, std::span<float> out) const;
+  // Fills `out` with rows of our tensor from `first_row` on. Calls may run side by side.
+  void load(std::string_view ours, std::int64_t first_row, std::span<float> out) const;
 
  private:
   HfDirectory(base::Json config, SafetensorsSet weights);
@@ -61,8 +61,8 @@ struct HfExport {
   io::Path companions = {};  // a folder whose tokenizer and generation files go along
 };
 
-// Our tensor of that name, whole, in f32; must stay valid until the next call.
-using TensorProvider = std::function<std::span<const float>(std::string_view ours)>;
+// Fills `out` with rows of our tensor of that name, in f32, from `first_row` on.
+using TensorProvider = std::function<void(std::string_view ours, std::int64_t first_row, std::span<float> out)>;
 
 // Writes beside and renames, so that `folder` is whole or not there. It must not exist, or be empty.
 void export_hf(io::FileSystem& file_system, const io::Path& folder, const HfExport& request, const TensorProvider& provider);

@@ -1,4 +1,5 @@
 // The writing half of hf_directory.h.
+#include <algorithm>
 #include <array>
 
 #include "formats/hf_config.h"
@@ -30,6 +31,15 @@ void refuse_used_folder(io::FileSystem& file_system, const io::Path& folder) {
   base::bad_input("'{}' exists and is not an empty folder; name a new one to export to", folder.string());
 }
 
+constexpr std::int64_t kStaged = std::int64_t{1} << 22;  // elements of a tensor that need not be whole on its way
+
+// Row by row the same: such a one may be larger than memory.
+bool is_one_of_theirs(const HfTensor& tensor) {
+  if (tensor.parts.size() != 1 || tensor.parts[0].transposed || tensor.parts[0].rows.size() != 1) return false;
+  const RowRun& run = tensor.parts[0].rows[0];
+  return run.ours == 0 && run.theirs == 0 && run.step == 1 && run.count == tensor.shape[0] && tensor.parts[0].shape[0] == run.count;
+}
+
 void write_weights(io::FileSystem& file_system, const io::Path& folder, const HfExport& request, const TensorProvider& provider) {
   const HfNames names = hf_names(request.model);
   std::vector<TensorSpec> specs;
@@ -40,15 +50,25 @@ void write_weights(io::FileSystem& file_system, const io::Path& folder, const Hf
     }
   }
   SafetensorsSetWriter writer(file_system, folder, specs, {.max_bytes = request.max_shard_bytes});
+  std::vector<float> ours;
   for (const HfTensor& tensor : names.tensors) {
-    const std::span<const float> ours = provider(tensor.name);
-    const std::int64_t row_elements = tensor.shape.size() == 1 ? 1 : tensor.shape[1];
-    PLIMSOLL_CHECK(std::ssize(ours) == tensor.shape[0] * row_elements, "tensor {} has {} elements", tensor.name, ours.size());
-    for (const HfPart& part : tensor.parts) {
-      scatter_part(part, ours, row_elements, request.dtype, [&](std::int64_t offset, std::span<const std::byte> bytes) {
-        writer.write(part.name, offset, bytes);
-        for (const std::string& copy : part.copies) writer.write(copy, offset, bytes);
-      });
+    const std::int64_t width = tensor.shape.size() == 1 ? 1 : tensor.shape[1];
+    const std::int64_t at_once = is_one_of_theirs(tensor) ? std::max<std::int64_t>(1, kStaged / width) : tensor.shape[0];
+    for (std::int64_t row = 0; row < tensor.shape[0]; row += at_once) {
+      const std::int64_t rows = std::min(at_once, tensor.shape[0] - row);
+      ours.resize(static_cast<std::size_t>(rows * width));
+      provider(tensor.name, row, ours);
+      for (HfPart part : tensor.parts) {
+        if (rows < tensor.shape[0]) {
+          part.shape[0] = rows;
+          part.rows = {{.count = rows}};
+        }
+        scatter_part(part, ours, width, request.dtype, [&](std::int64_t offset, std::span<const std::byte> bytes) {
+          offset += row * width * bits_of(request.dtype) / 8;
+          writer.write(part.name, offset, bytes);
+          for (const std::string& copy : part.copies) writer.write(copy, offset, bytes);
+        });
+      }
     }
   }
   writer.finish();

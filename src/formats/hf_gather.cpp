@@ -28,8 +28,22 @@ void copy_run(const TensorView& view, std::int64_t first, std::span<float> out) 
   });
 }
 
-void gather_straight(const HfPart& part, const TensorView& view, std::int64_t width, std::span<float> out) {
-  for (const RowRun& run : part.rows) {
+// The runs' share in our rows [first, first + count), counted from there.
+std::vector<RowRun> within(const std::vector<RowRun>& runs, std::int64_t first, std::int64_t count) {
+  std::vector<RowRun> clipped;
+  for (const RowRun& run : runs) {
+    const auto before = [&](std::int64_t row) {
+      return std::clamp<std::int64_t>((row - run.ours + run.step - 1) / run.step, 0, run.count);
+    };
+    const std::int64_t begin = run.ours >= first ? 0 : before(first);
+    const std::int64_t end = run.ours >= first + count ? 0 : before(first + count);
+    if (begin < end) clipped.push_back({run.ours + begin * run.step - first, run.theirs + begin, end - begin, run.step});
+  }
+  return clipped;
+}
+
+void gather_straight(const std::vector<RowRun>& runs, const TensorView& view, std::int64_t width, std::span<float> out) {
+  for (const RowRun& run : runs) {
     if (run.step == 1) {
       copy_run(view, run.theirs * width, part_of(out, run.ours * width, run.count * width));
       continue;
@@ -41,33 +55,38 @@ void gather_straight(const HfPart& part, const TensorView& view, std::int64_t wi
 }
 
 // Their rows [begin, end), which are our columns.
-void transpose_rows(const HfPart& part, const TensorView& view, std::int64_t width, std::int64_t begin, std::int64_t end,
+void transpose_rows(const std::vector<RowRun>& runs, const TensorView& view, std::int64_t width, std::int64_t begin, std::int64_t end,
                     std::span<float> out) {
-  const std::int64_t columns = part.shape[1];  // theirs: (width, columns)
-  const std::int64_t stride = columns + kTilePadding;
+  const std::int64_t columns = view.shape[1];  // theirs: (width, columns)
+  std::int64_t low = columns, high = 0;        // the ones that are asked for
+  for (const RowRun& run : runs) {
+    low = std::min(low, run.theirs);
+    high = std::max(high, run.theirs + run.count);
+  }
+  const std::int64_t stride = high - low + kTilePadding;
   std::vector<float> tile(static_cast<std::size_t>(kTileRows * stride));
   for (std::int64_t first = begin; first < end; first += kTileRows) {
     const std::int64_t rows = std::min(kTileRows, end - first);
     for (std::int64_t row = 0; row < rows; ++row) {
-      read_f32(view.dtype, view.data, (first + row) * columns, part_of(tile, row * stride, columns));
+      read_f32(view.dtype, view.data, (first + row) * columns + low, part_of(tile, row * stride, high - low));
     }
-    for (const RowRun& run : part.rows) {
+    for (const RowRun& run : runs) {
       for (std::int64_t i = 0; i < run.count; ++i) {
         float* const to = out.data() + (run.ours + i * run.step) * width + first;
-        const float* const from = tile.data() + run.theirs + i;
+        const float* const from = tile.data() + run.theirs - low + i;
         for (std::int64_t row = 0; row < rows; ++row) to[row] = from[row * stride];
       }
     }
   }
 }
 
-void gather_transposed(const HfPart& part, const TensorView& view, std::int64_t width, std::span<float> out) {
-  const std::int64_t threads = base::threads_for_bytes(4 * std::ssize(view.data));  // transposing is slower than copying
+void gather_transposed(const std::vector<RowRun>& runs, const TensorView& view, std::int64_t width, std::span<float> out) {
+  const std::int64_t threads = base::threads_for_bytes(16 * std::ssize(out));  // transposing is slower than copying
   const std::int64_t tiles = (width + kTileRows - 1) / kTileRows;
   base::in_parallel(threads, [&](std::int64_t thread) {
     const std::int64_t begin = tiles * thread / threads * kTileRows;
     const std::int64_t end = std::min(width, tiles * (thread + 1) / threads * kTileRows);
-    transpose_rows(part, view, width, begin, end, out);
+    transpose_rows(runs, view, width, begin, end, out);
   });
 }
 
@@ -98,12 +117,14 @@ void scatter_transposed(const HfPart& part, std::span<const float> ours, std::in
 
 }  // namespace
 
-void gather_part(const HfPart& part, const TensorView& view, std::int64_t row_elements, std::span<float> out) {
+void gather_part(const HfPart& part, const TensorView& view, const OurRows& rows, std::span<float> out) {
   PLIMSOLL_CHECK(view.shape == part.shape, "{} is {}", view.name, to_string(view));
+  const std::vector<RowRun> runs = within(part.rows, rows.first, std::ssize(out) / rows.elements);
+  if (runs.empty()) return;
   if (part.transposed) {
-    gather_transposed(part, view, row_elements, out);
+    gather_transposed(runs, view, rows.elements, out);
   } else {
-    gather_straight(part, view, row_elements, out);
+    gather_straight(runs, view, rows.elements, out);
   }
 }
 

@@ -10,8 +10,14 @@
 
 namespace plimsoll::formats {
 
-// Rows of `view`, which has the part's shape, into our tensor `out` whose rows have `row_elements` elements.
-void gather_part(const HfPart& part, const TensorView& view, std::int64_t row_elements, std::span<float> out);
+// Some rows of one of our tensors.
+struct OurRows {
+  std::int64_t first = 0;
+  std::int64_t elements = 0;  // of each row
+};
+
+// What `view`, which has the part's shape, holds of our rows that start at `rows.first` and fill `out`.
+void gather_part(const HfPart& part, const TensorView& view, const OurRows& rows, std::span<float> out);
 
 // The Hugging Face tensor of `part` out of our tensor, in the order of its bytes, some megabytes at a time:
 // `write` gets the offset and the bytes, which it must not keep.

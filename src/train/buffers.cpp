@@ -6,6 +6,23 @@
 
 namespace plimsoll::train {
 
+namespace {
+
+using base::DType;
+
+constexpr std::size_t kAlone = 16384;  // elements that one thread converts sooner than several begin
+
+void store(std::byte* where, DType dtype, std::int64_t index, float value) {
+  switch (dtype) {
+    case DType::f32: reinterpret_cast<float*>(where)[index] = value; return;
+    case DType::bf16: reinterpret_cast<std::uint16_t*>(where)[index] = base::bf16_from_f32(value); return;
+    case DType::f16: reinterpret_cast<std::uint16_t*>(where)[index] = base::f16_from_f32(value); return;
+    default: PLIMSOLL_CHECK(false, "values in {}", base::name_of(dtype));
+  }
+}
+
+}  // namespace
+
 Buffers::Buffers(executor::Executor& executor) : executor_(executor) {
   const plan::RankClass& rank_class = executor.rank_class();
   for (std::uint32_t index = 0; index < rank_class.buffers.size(); ++index) {
@@ -17,6 +34,17 @@ Buffers::Buffers(executor::Executor& executor) : executor_(executor) {
       by_name_[rank_class.programs[static_cast<std::size_t>(known.program)].name + "/" + known.name] = plan::BufferId{index};
     }
   }
+}
+
+void Buffers::put(const std::string& name, std::int64_t first, std::span<const float> values) const {
+  const base::DType dtype = buffer(name).type.dtype;
+  const std::int64_t size = base::size_of(dtype);
+  const bool here = in_host_memory(name);
+  std::vector<std::byte> made(here ? 0 : values.size() * static_cast<std::size_t>(size));
+  std::byte* where = here ? bytes(name) + first * size : made.data();
+#pragma omp parallel for schedule(static) if (values.size() > kAlone)
+  for (std::int64_t index = 0; index < std::ssize(values); ++index) store(where, dtype, index, values[static_cast<std::size_t>(index)]);
+  if (!here) write(name, first * size, made);
 }
 
 plan::BufferId Buffers::find(const std::string& name) const {

@@ -33,6 +33,8 @@ class Buffers {
   void write(const std::string& name, std::int64_t first, std::span<const std::byte> data) const {
     executor_.write(find(name), first, data);
   }
+  // Values from element `first` on, in the buffer's type, wherever it is.
+  void put(const std::string& name, std::int64_t first, std::span<const float> values) const;
   // All of it, wherever it is.
   std::vector<std::byte> copy(const std::string& name) const;
   // Which part of which whole tensor the buffer holds; of one that is not shared, all of it.

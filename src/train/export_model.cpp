@@ -1,6 +1,7 @@
 #include "train/export_model.h"
 
 #include <algorithm>
+#include <functional>
 
 #include "base/error.h"
 #include "formats/hf_config.h"
@@ -25,25 +26,20 @@ formats::FileDType stored_dtype(const StoredModel& stored) {
   return common.value_or(formats::FileDType::f32);
 }
 
-// Our parameters, one at a time.
+// Our parameters, some rows at a time.
 class Provider {
  public:
   Provider(const StoredModel& stored, const config::Run& run)
       : stored_(stored), run_(run), graph_(graph::inference_graph(run.model, model::Training{})) {}
 
-  std::span<const float> operator()(std::string_view name) {
+  void operator()(std::string_view name, std::int64_t first_row, std::span<float> out) {
     const auto found = std::find_if(graph_.parameters.begin(), graph_.parameters.end(),
                                     [&](const graph::Parameter& parameter) { return parameter.name == name; });
     PLIMSOLL_CHECK(found != graph_.parameters.end(), "the graph has no parameter {}", name);
-    if (stored_.folder() != nullptr && !stored_.holds(name)) {
-      drawn_.emplace_back(name);
-      values_ = initial_values(graph_, *found, static_cast<std::uint64_t>(run_.seed));
-      return values_;
-    }
     const base::Shape& shape = graph_.values[found->weight].type.shape;
-    values_.resize(static_cast<std::size_t>(shape.elements()));
-    stored_.load(found->name, shape, values_);
-    return values_;
+    if (stored_.folder() == nullptr || stored_.holds(name)) return stored_.load(found->name, shape, first_row, out);
+    if (first_row == 0) drawn_.emplace_back(name);
+    initial_values(graph_, *found, static_cast<std::uint64_t>(run_.seed), first_row * (shape.elements() / shape[0]), out);
   }
 
   std::vector<std::string> drawn() const { return drawn_; }
@@ -52,7 +48,6 @@ class Provider {
   const StoredModel& stored_;
   const config::Run& run_;
   graph::Graph graph_;
-  std::vector<float> values_;
   std::vector<std::string> drawn_;
 };
 
@@ -64,7 +59,7 @@ Exported export_model(io::FileSystem& file_system, const StoredModel& stored, co
   formats::HfExport to{.model = run.model, .dtype = exported.dtype, .max_shard_bytes = request.max_shard_bytes, .companions = from};
   if (!from.empty()) to.config = formats::read_hf_config_json(file_system, from);
   Provider provider(stored, run);
-  formats::export_hf(file_system, request.folder, to, [&](std::string_view name) { return provider(name); });
+  formats::export_hf(file_system, request.folder, to, std::ref(provider));
   exported.drawn = provider.drawn();
   return exported;
 }

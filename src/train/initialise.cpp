@@ -16,15 +16,6 @@ using base::DType;
 using graph::Init;
 using graph::Role;
 
-void store(std::byte* where, DType dtype, std::int64_t index, float value) {
-  switch (dtype) {
-    case DType::f32: reinterpret_cast<float*>(where)[index] = value; return;
-    case DType::bf16: reinterpret_cast<std::uint16_t*>(where)[index] = base::bf16_from_f32(value); return;
-    case DType::f16: reinterpret_cast<std::uint16_t*>(where)[index] = base::f16_from_f32(value); return;
-    default: PLIMSOLL_CHECK(false, "initial values in {}", base::name_of(dtype));
-  }
-}
-
 // What goes to or comes from a drive is in memory so many elements at a time.
 constexpr std::int64_t kStaged = std::int64_t{1} << 20;
 
@@ -65,18 +56,6 @@ void fill(std::span<float> to, std::int64_t first, const Init& init, const std::
   }
 }
 
-// Values from element `first` of a buffer on, in its type, wherever it is. `made`: memory on the way there.
-void put(const Buffers& buffers, const std::string& name, std::int64_t first, std::span<const float> values, std::vector<std::byte>& made) {
-  const DType dtype = buffers.buffer(name).type.dtype;
-  const std::int64_t size = base::size_of(dtype);
-  const bool here = buffers.in_host_memory(name);
-  if (!here) made.resize(values.size() * static_cast<std::size_t>(size));
-  std::byte* where = here ? buffers.bytes(name) + first * size : made.data();
-#pragma omp parallel for schedule(static)
-  for (std::int64_t index = 0; index < std::ssize(values); ++index) store(where, dtype, index, values[static_cast<std::size_t>(index)]);
-  if (!here) buffers.write(name, first * size, made);
-}
-
 // Fills what this rank holds of a value as the whole would be filled, in all buffers that hold the same part of it: a weight and its
 // master are drawn once. Arenas hold zeros at first, so padding and what starts at zero are left alone: a gigabyte of moments is touched
 // by the first update, not before.
@@ -87,7 +66,6 @@ void fill_held(const Buffers& buffers, const graph::Value& value, const std::vec
     return write_rope_table(reinterpret_cast<float*>(buffers.bytes(value.name)), value.type.shape, value.init.frequencies);
   const bool straight = names.size() == 1 && buffers.in_host_memory(names[0]) && buffers.buffer(names[0]).type.dtype == DType::f32;
   std::vector<float> values;
-  std::vector<std::byte> made;
   ops::for_each_run(buffers.part(names[0]), buffers.data_place(), [&](std::int64_t whole, std::int64_t held, std::int64_t count) {
     if (straight) {
       auto* where = reinterpret_cast<float*>(buffers.bytes(names[0])) + held;
@@ -96,7 +74,7 @@ void fill_held(const Buffers& buffers, const graph::Value& value, const std::vec
     for (std::int64_t done = 0; done < count; done += kStaged) {
       values.resize(static_cast<std::size_t>(std::min(kStaged, count - done)));
       fill(values, whole + done, value.init, drawn_as, seed);
-      for (const std::string& name : names) put(buffers, name, held + done, values, made);
+      for (const std::string& name : names) buffers.put(name, held + done, values);
     }
   });
 }
@@ -105,7 +83,6 @@ void fill_held(const Buffers& buffers, const graph::Value& value, const std::vec
 void copy_stretch(const Buffers& buffers, const std::string& master, const std::string& weight, std::int64_t first, std::int64_t to,
                   std::int64_t count) {
   std::vector<float> read;
-  std::vector<std::byte> made;
   const float* values = nullptr;
   if (buffers.on_disk(master)) {
     read.resize(static_cast<std::size_t>(count));
@@ -114,7 +91,7 @@ void copy_stretch(const Buffers& buffers, const std::string& master, const std::
   } else {
     values = buffers.view<float>(master, plan::Access::read).data() + first;
   }
-  put(buffers, weight, to, {values, static_cast<std::size_t>(count)}, made);
+  buffers.put(weight, to, {values, static_cast<std::size_t>(count)});
 }
 
 // A weight from what this rank has of its master, and from other ranks where they have the rest.
@@ -137,11 +114,9 @@ void refresh_copy(const Buffers& buffers, const std::string& master, const std::
 
 }  // namespace
 
-std::vector<float> initial_values(const graph::Graph& graph, const graph::Parameter& parameter, std::uint64_t seed) {
-  const graph::Value& weight = graph.values[parameter.weight];
-  std::vector<float> values(static_cast<std::size_t>(weight.type.shape.elements()));
-  fill(values, 0, weight.init, parameter.name, seed);
-  return values;
+void initial_values(const graph::Graph& graph, const graph::Parameter& parameter, std::uint64_t seed, std::int64_t first,
+                    std::span<float> out) {
+  fill(out, first, graph.values[parameter.weight].init, parameter.name, seed);
 }
 
 void initialise(const graph::Graph& graph, executor::Executor& executor, const InitialValues& with) {

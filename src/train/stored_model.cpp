@@ -98,19 +98,21 @@ bool StoredModel::holds(std::string_view parameter) const {
   return folder_ ? folder_->holds(parameter) : checkpoint_->manifest.find(parameter) != nullptr;
 }
 
-void StoredModel::load(const std::string& parameter, const base::Shape& shape, std::span<float> out) const {
-  if (folder_) return folder_->load(parameter, out);
+void StoredModel::load(const std::string& parameter, const base::Shape& shape, std::int64_t first_row, std::span<float> out) const {
+  if (folder_) return folder_->load(parameter, first_row, out);
   const checkpoint::TensorRecord* record = checkpoint_->manifest.find(parameter);
   if (record == nullptr || !std::equal(record->shape.begin(), record->shape.end(), shape.dims().begin(), shape.dims().end())) {
     base::bad_input("{}: found {} for parameter {}, expected shape {}; the checkpoint is of another model", origin_,
                     record == nullptr ? "nothing" : "another shape", parameter, base::to_string(shape));
   }
   const bool as_it_is = record->dtype == base::DType::f32;
-  std::vector<std::byte> staged(as_it_is ? 0 : static_cast<std::size_t>(record->bytes()));
+  const std::int64_t element = base::size_of(record->dtype);
+  std::vector<std::byte> staged(as_it_is ? 0 : out.size() * static_cast<std::size_t>(element));
   const checkpoint::TensorTarget target{.name = parameter,
                                         .dtype = record->dtype,
                                         .shape = record->shape,
-                                        .data = as_it_is ? std::as_writable_bytes(out) : std::span<std::byte>(staged)};
+                                        .data = as_it_is ? std::as_writable_bytes(out) : std::span<std::byte>(staged),
+                                        .begin = first_row * (shape.elements() / shape[0]) * element};
   checkpoint::load(file_system_, *checkpoint_, std::span(&target, 1), checkpoint::Unclaimed::ignore);
   if (!as_it_is) formats::read_f32(file_dtype_of(record->dtype), staged, 0, out);
 }
@@ -118,13 +120,12 @@ void StoredModel::load(const std::string& parameter, const base::Shape& shape, s
 std::vector<std::string> load_weights(const StoredModel& stored, Session& session) {
   std::vector<std::string> absent;
   const graph::Graph& graph = session.graph();
-  write_parameters(session, [&](const ParameterInfo& info, std::span<float> out) {
-    if (stored.folder() == nullptr || stored.holds(info.name)) return stored.load(info.name, info.shape, out);
-    absent.push_back(info.name);
+  write_parameters(session, [&](const ParameterInfo& info, std::int64_t first_row, std::span<float> out) {
+    if (stored.folder() == nullptr || stored.holds(info.name)) return stored.load(info.name, info.shape, first_row, out);
+    if (absent.empty() || absent.back() != info.name) absent.push_back(info.name);
     const auto parameter = std::find_if(graph.parameters.begin(), graph.parameters.end(),
                                         [&](const graph::Parameter& candidate) { return candidate.name == info.name; });
-    const std::vector<float> drawn = initial_values(graph, *parameter, session.seed());
-    std::copy(drawn.begin(), drawn.end(), out.begin());
+    initial_values(graph, *parameter, session.seed(), first_row * (info.shape.elements() / info.shape[0]), out);
   });
   return absent;
 }

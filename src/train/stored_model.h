@@ -47,8 +47,8 @@ class StoredModel {
 
   // False for the head of a model that was saved without one.
   bool holds(std::string_view parameter) const;
-  // Fills `out` with the parameter of that shape; bad_input when it has another.
-  void load(const std::string& parameter, const base::Shape& shape, std::span<float> out) const;
+  // Fills `out` with rows of the parameter of that shape from `first_row` on; bad_input when it has another shape.
+  void load(const std::string& parameter, const base::Shape& shape, std::int64_t first_row, std::span<float> out) const;
 
  private:
   StoredModel(io::FileSystem& file_system, const model::Model& model) : file_system_(file_system), model_(model) {}

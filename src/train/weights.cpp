@@ -26,17 +26,6 @@ std::vector<float> to_f32(const std::byte* data, const base::TensorType& type) {
   return values;
 }
 
-void from_f32(std::span<const float> values, std::byte* data, DType dtype) {
-  auto* words = reinterpret_cast<std::uint16_t*>(data);
-  if (dtype == DType::f32) {
-    std::copy(values.begin(), values.end(), reinterpret_cast<float*>(data));
-    return;
-  }
-  for (std::size_t index = 0; index < values.size(); ++index) {
-    words[index] = dtype == DType::bf16 ? base::bf16_from_f32(values[index]) : base::f16_from_f32(values[index]);
-  }
-}
-
 const graph::Parameter& find_parameter(const Session& session, const std::string& name) {
   const auto& parameters = session.graph().parameters;
   const auto found =
@@ -56,41 +45,63 @@ std::vector<ParameterInfo> parameters_of(const Session& session) {
 
 namespace {
 
-// What a buffer holds of a tensor, from all of it.
-void put_held(const Buffers& buffers, const std::string& buffer, std::span<const float> whole) {
-  const DType dtype = buffers.buffer(buffer).type.dtype;
-  const std::int64_t size = base::size_of(dtype);
-  const bool on_disk = buffers.on_disk(buffer);
-  std::byte* bytes = on_disk ? nullptr : buffers.bytes(buffer);
-  ops::for_each_run(buffers.part(buffer), buffers.data_place(), [&](std::int64_t first, std::int64_t held, std::int64_t count) {
-    const std::span<const float> run = whole.subspan(static_cast<std::size_t>(first), static_cast<std::size_t>(count));
-    if (!on_disk) return from_f32(run, bytes + held * size, dtype);
-    std::vector<std::byte> narrow(run.size() * static_cast<std::size_t>(size));
-    from_f32(run, narrow.data(), dtype);
-    buffers.write(buffer, held * size, narrow);
-  });
+constexpr std::int64_t kStaged = std::int64_t{1} << 22;  // elements in memory on their way to a buffer
+
+// A stretch of elements that lie together in a tensor and in a buffer that holds part of it.
+struct Stretch {
+  const std::string* buffer;
+  std::int64_t whole, held, count;
+};
+
+std::vector<Stretch> stretches_of(const Buffers& buffers, const std::vector<std::string>& holding) {
+  std::vector<Stretch> stretches;
+  for (const std::string& buffer : holding) {
+    ops::for_each_run(buffers.part(buffer), buffers.data_place(), [&](std::int64_t whole, std::int64_t held, std::int64_t count) {
+      stretches.push_back({&buffer, whole, held, count});
+    });
+  }
+  return stretches;
+}
+
+void write_in_pieces(const Buffers& buffers, const std::vector<std::string>& holding, const ParameterInfo& info, const FillRows& fill) {
+  const std::vector<Stretch> stretches = stretches_of(buffers, holding);
+  const std::int64_t rows = info.shape[0], width = info.shape.elements() / std::max<std::int64_t>(1, rows);
+  const std::int64_t piece = std::max<std::int64_t>(1, kStaged / std::max<std::int64_t>(1, width));
+  std::vector<float> staged;
+  for (std::int64_t row = 0; row < rows; row += piece) {
+    const std::int64_t first = row * width, end = std::min(rows, row + piece) * width;
+    bool filled = false;
+    for (const Stretch& stretch : stretches) {
+      const std::int64_t begin = std::max(first, stretch.whole), count = std::min(end, stretch.whole + stretch.count) - begin;
+      if (count <= 0) continue;
+      if (!filled) {
+        staged.resize(static_cast<std::size_t>(end - first));
+        fill(info, row, staged);
+        filled = true;
+      }
+      buffers.put(*stretch.buffer, stretch.held + begin - stretch.whole,
+                  std::span(staged).subspan(static_cast<std::size_t>(begin - first), static_cast<std::size_t>(count)));
+    }
+  }
 }
 
 }  // namespace
 
-void write_parameters(Session& session, const std::function<void(const ParameterInfo&, std::span<float>)>& fill) {
+void write_parameters(Session& session, const FillRows& fill) {
   session.settle();
   const graph::Graph& graph = session.graph();
   const Buffers& buffers = session.buffers();
-  std::vector<float> staged;
   for (const graph::Parameter& parameter : graph.parameters) {
     const std::vector<std::string> masters = buffers.holding(graph.values[parameter.master].name);
     if (masters.empty()) continue;  // another place of the pipe axis has it
     const ops::Part part = buffers.part(masters[0]);
     const ParameterInfo info{parameter.name, part.whole};
     const bool is_whole = part.slice == part.whole && part.tile == 0 && part.shard == 0;
-    if (buffers.buffer(masters[0]).type.dtype == DType::f32 && is_whole && !buffers.on_disk(masters[0])) {
-      fill(info, buffers.view<float>(masters[0], plan::Access::write).first(static_cast<std::size_t>(part.whole.elements())));
-      continue;
+    if (buffers.buffer(masters[0]).type.dtype == DType::f32 && is_whole && buffers.in_host_memory(masters[0])) {
+      fill(info, 0, buffers.view<float>(masters[0], plan::Access::write).first(static_cast<std::size_t>(part.whole.elements())));
+    } else {
+      write_in_pieces(buffers, masters, info, fill);
     }
-    staged.resize(static_cast<std::size_t>(part.whole.elements()));
-    fill(info, staged);
-    for (const std::string& master : masters) put_held(buffers, master, staged);
   }
   session.refresh_weights();
 }

@@ -18,8 +18,12 @@ struct ParameterInfo {
 
 std::vector<ParameterInfo> parameters_of(const Session& session);
 
-// Fills every parameter: `fill` gets the name and exactly the elements to write. Copies in the compute type follow.
-void write_parameters(Session& session, const std::function<void(const ParameterInfo&, std::span<float>)>& fill);
+// Rows of a parameter from `first_row` on, to be written to `rows`. What has one dimension has a row for each element.
+using FillRows = std::function<void(const ParameterInfo& info, std::int64_t first_row, std::span<float> rows)>;
+
+// Fills what this rank holds of every parameter. Only what is whole, in f32 and in memory is filled at once, where it lies; everything
+// else goes through memory some rows at a time, and rows that other ranks hold are not asked for. Copies in the compute type follow.
+void write_parameters(Session& session, const FillRows& fill);
 
 // The parameter in f32; unrounded where the session trains.
 // Where ranks share it out, all of them must ask together.

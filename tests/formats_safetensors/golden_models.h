@@ -29,7 +29,7 @@ inline std::vector<float> load(const HfDirectory& folder, const std::string& nam
   for (const HfTensor& tensor : folder.tensors()) {
     if (tensor.name != name) continue;
     std::vector<float> values(static_cast<std::size_t>(tensor.shape[0] * (tensor.shape.size() == 1 ? 1 : tensor.shape[1])));
-    folder.load(name, values);
+    folder.load(name, 0, values);
     return values;
   }
   return {};

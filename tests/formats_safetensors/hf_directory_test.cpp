@@ -20,11 +20,8 @@ class HfDirectoryTest : public ::testing::Test {
   io::Path out() const { return folder_.path() / "out"; }
 
   void export_again(io::FileSystem& file_system, const HfDirectory& from, const HfExport& request) {
-    std::vector<float> values;
-    export_hf(file_system, out(), request, [&](std::string_view name) {
-      values = load(from, std::string(name));
-      return std::span<const float>(values);
-    });
+    export_hf(file_system, out(), request,
+              [&](std::string_view name, std::int64_t first_row, std::span<float> values) { from.load(name, first_row, values); });
   }
 
   // A folder of given tensors with a golden configuration.
@@ -83,6 +80,24 @@ TEST_F(HfDirectoryTest, GoldenModelsComeOutByteForByte) {
     }
     EXPECT_EQ(read_hf_config_json(disk_, out()), folder.config());
     io::remove_tree(disk_, out());
+  }
+}
+
+TEST_F(HfDirectoryTest, SomeRowsAreThoseOfTheWhole) {
+  for (const io::Path& path : golden_folders(disk_)) {
+    const HfDirectory folder = open_golden(disk_, path);
+    for (const HfTensor& tensor : folder.tensors()) {
+      const std::vector<float> whole = load(folder, tensor.name);
+      const std::int64_t rows = tensor.shape[0], width = std::ssize(whole) / rows;
+      for (const std::int64_t at_once : {std::int64_t{1}, std::int64_t{7}, rows / 2 + 1}) {
+        std::vector<float> pieces(whole.size());
+        for (std::int64_t row = 0; row < rows; row += at_once) {
+          const auto count = static_cast<std::size_t>(std::min(at_once, rows - row) * width);
+          folder.load(tensor.name, row, std::span(pieces).subspan(static_cast<std::size_t>(row * width), count));
+        }
+        EXPECT_EQ(pieces, whole) << path << " " << tensor.name << " by " << at_once;
+      }
+    }
   }
 }
 

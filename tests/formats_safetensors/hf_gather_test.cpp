@@ -19,7 +19,7 @@ void expect_gathered(const HfPart& part, std::int64_t width, std::int64_t our_ro
   view.shape = part.shape;
   view.data = std::as_bytes(std::span(theirs));
   std::vector<float> ours(static_cast<std::size_t>(our_rows * width), -1.0f);
-  gather_part(part, view, width, ours);
+  gather_part(part, view, {0, width}, ours);
   std::int64_t wrong = 0;
   for (const RowRun& run : part.rows) {
     for (std::int64_t i = 0; i < run.count; ++i) {

@@ -47,7 +47,7 @@ std::vector<float> drawn(const formats::HfPart& part, std::uint64_t seed, double
 
 void start_as_pytorch(train::Session& session, const config::Run& run) {
   const formats::HfNames names = formats::hf_names(run.model);
-  train::write_parameters(session, [&](const train::ParameterInfo& info, std::span<float> out) {
+  train::write_parameters(session, [&](const train::ParameterInfo& info, std::int64_t row, std::span<float> out) {
     for (const formats::HfTensor& tensor : names.tensors) {
       if (tensor.name != info.name) continue;
       for (const formats::HfPart& part : tensor.parts) {
@@ -56,7 +56,7 @@ void start_as_pytorch(train::Session& session, const config::Run& run) {
         view.name = part.name;
         view.shape = part.shape;
         view.data = std::as_bytes(std::span(values));
-        formats::gather_part(part, view, static_cast<std::int64_t>(out.size()) / tensor.shape.front(), out);
+        formats::gather_part(part, view, {row, info.shape.elements() / info.shape[0]}, out);
       }
     }
   });

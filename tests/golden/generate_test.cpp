@@ -39,7 +39,8 @@ TEST_P(GoldenText, IsThatOfTransformers) {
   options.infer = model::MicroBatch{1, length};
   options.decode = train::Decoding{.slots = length, .prompt_rows = 4};
   train::Session session(options);
-  train::write_parameters(session, [&](const train::ParameterInfo& info, std::span<float> out) { weights.load(info.name, out); });
+  train::write_parameters(
+      session, [&](const train::ParameterInfo& info, std::int64_t row, std::span<float> out) { weights.load(info.name, row, out); });
 
   train::CachedNextToken cached(session);
   train::WholeNextToken whole(session);

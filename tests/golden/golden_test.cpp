@@ -52,7 +52,8 @@ class Golden : public testing::TestWithParam<const char*> {
     options.threads = 2;
     if (infers) options.infer = options.training.micro_batch;
     train::Session session(options);
-    train::write_parameters(session, [&](const train::ParameterInfo& info, std::span<float> out) { weights_.load(info.name, out); });
+    train::write_parameters(
+        session, [&](const train::ParameterInfo& info, std::int64_t row, std::span<float> out) { weights_.load(info.name, row, out); });
     return session;
   }
 
@@ -87,7 +88,8 @@ class Golden : public testing::TestWithParam<const char*> {
   std::vector<float> expected_gradient(const formats::HfTensor& tensor, std::int64_t elements) {
     std::vector<float> gathered(static_cast<std::size_t>(elements), 0.0f);
     const std::int64_t row_elements = elements / tensor.shape.front();
-    for (const formats::HfPart& part : tensor.parts) formats::gather_part(part, expect_.at("grad." + part.name), row_elements, gathered);
+    for (const formats::HfPart& part : tensor.parts)
+      formats::gather_part(part, expect_.at("grad." + part.name), {0, row_elements}, gathered);
     return gathered;
   }
 

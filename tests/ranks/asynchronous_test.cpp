@@ -77,10 +77,10 @@ Reference delayed(const Task& task, const Kind& kind) {
   for (std::int32_t first = 0; first < task.steps; first += kind.round) {
     std::vector<Weights> versions{reference.weights};
     for (std::int32_t batch = 0; batch < kind.round; ++batch) {
-      train::write_parameters(session, [&](const train::ParameterInfo& info, std::span<float> to) {
+      train::write_parameters(session, [&](const train::ParameterInfo& info, std::int64_t row, std::span<float> to) {
         const std::int64_t version = kind.version_of(stage_of.at(info.name), batch);
         const std::vector<float>& from = versions.at(static_cast<std::size_t>(version)).at(info.name);
-        std::copy(from.begin(), from.end(), to.begin());
+        std::copy_n(from.begin() + row * (info.shape.elements() / info.shape[0]), to.size(), to.begin());
       });
       const auto step = static_cast<std::uint32_t>(first + batch + 1);
       for (std::int32_t micro_batch = 0; micro_batch < task.samples; ++micro_batch)

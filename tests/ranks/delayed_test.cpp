@@ -79,8 +79,8 @@ Outcome reference(Task task, std::int64_t micro) {
   Values waiting;
   ops::StepScalars applied_with;
   for (std::uint32_t step = 1; step <= static_cast<std::uint32_t>(task.steps); ++step) {
-    train::write_parameters(session, [&](const train::ParameterInfo& info, std::span<float> to) {
-      std::copy_n(outcome.parameters.at(info.name).begin(), to.size(), to.begin());
+    train::write_parameters(session, [&](const train::ParameterInfo& info, std::int64_t row, std::span<float> to) {
+      std::copy_n(outcome.parameters.at(info.name).begin() + row * (info.shape.elements() / info.shape[0]), to.size(), to.begin());
     });
     outcome.losses.push_back(run_step(session, task, micro, step));
     for (auto& [name, gradient] : waiting) optimizers.at(name).apply(applied_with, gradient, outcome.parameters.at(name));

@@ -16,6 +16,7 @@
 #include "strategy/strategy.h"
 #include "support/small_model.h"
 #include "train/snapshot.h"
+#include "train/weights.h"
 
 namespace plimsoll::ranks {
 namespace {
@@ -218,6 +219,35 @@ TEST(Reshard, FromAndToTiles) {
 TEST(Reshard, FrozenWeights) {
   const std::vector<Place> some{{1, 2, 0}, {2, 2, 3}, {1, 2, 0, 2}};
   for (const char* pattern : {"embed.*", "blocks.0.*", "*norm*"}) check_pairs(some, some, {odd_model(), model::Precision::f32, {pattern}});
+}
+
+// Model files fill what a rank holds, and a table larger than what is in memory at once does so in several pieces.
+TEST(Reshard, ParametersAreWrittenInPieces) {
+  Subject subject{odd_model(), model::Precision::bf16};
+  subject.model.vocab = 190'001;
+  const auto value = [](const std::string& name, std::int64_t element) {
+    return static_cast<float>((element * 31 + static_cast<std::int64_t>(name.size())) % 8191);
+  };
+  for (const Place& place : {Place{1, 1, 0}, Place{2, 1, 3}, Place{1, 2, 0}, Place{2, 2, 1}, Place{1, 1, 0, 1, 1, 0, {}, 4'000'000}}) {
+    for_each_rank(place, subject, [&](train::Session& session) {
+      std::int64_t most = 0;
+      train::write_parameters(session, [&](const train::ParameterInfo& info, std::int64_t row, std::span<float> rows) {
+        const std::int64_t first = row * (info.shape.elements() / info.shape[0]);
+        for (std::int64_t index = 0; index < std::ssize(rows); ++index)
+          rows[static_cast<std::size_t>(index)] = value(info.name, first + index);
+        most = std::max(most, std::ssize(rows));
+      });
+      EXPECT_TRUE(place.ranks() == 1 || most < subject.model.vocab * subject.model.width) << text_of(place) << ": " << most;
+      for (const train::ParameterInfo& info : train::parameters_of(session)) {
+        const std::vector<float> read = train::read_parameter(session, info.name);
+        ASSERT_EQ(std::ssize(read), info.shape.elements());
+        std::int64_t wrong = 0;
+        for (std::int64_t index = 0; index < std::ssize(read); ++index)
+          wrong += read[static_cast<std::size_t>(index)] == value(info.name, index) ? 0 : 1;
+        EXPECT_EQ(wrong, 0) << info.name << " with " << text_of(place);
+      }
+    });
+  }
 }
 
 // Every ordered pair: in ./dev soak.
