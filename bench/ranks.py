@@ -49,14 +49,14 @@ def ratio(by_name, above, below):
 
 
 def over_compute(contender, lost=0.0):
-    """What a step takes beyond the computation of its slowest rank and what the machine took, in units of the processor time of its
-    collectives."""
+    """What the least disturbed step takes beyond the computation of its slowest rank and what the machine took, in units of the processor
+    time of its collectives."""
     summary = contender.summary if contender else {}
     if not summary.get("collectives_processor"):
         return "not there"
-    beyond = (summary["best_wall"] - summary["compute_processor"] - lost) / summary["collectives_processor"]
+    beyond = (summary["wall"] - summary["compute_processor"] - lost) / summary["collectives_processor"]
     taken = f", {1e3 * lost:.0f} taken by the machine" if lost else ""
-    return (f"{beyond:.2f} ({1e3 * summary['best_wall']:.0f} ms, {1e3 * summary['compute_processor']:.0f} of computation, "
+    return (f"{beyond:.2f} ({1e3 * summary['wall']:.0f} ms, {1e3 * summary['compute_processor']:.0f} of computation, "
             f"{1e3 * summary['collectives_processor']:.1f} of collectives{taken})")
 
 
