@@ -16,11 +16,8 @@ namespace plimsoll::checkpoint {
 
 namespace {
 
-// Room for the manifest and what a file system needs around data.
-constexpr std::int64_t kSpareBytes = std::int64_t{1} << 20;
-
 void check_room(io::FileSystem& file_system, const io::Path& folder, std::span<const TensorSource> pieces) {
-  std::int64_t bytes = kSpareBytes;
+  std::int64_t bytes = kSpareRoom.count;
   for (const TensorSource& piece : pieces) bytes += piece.bytes();
   if (file_system.free_space(folder).count < bytes) throw io::IoError(fmt::format("save {} bytes in", bytes), folder, ENOSPC);
 }
@@ -98,8 +95,9 @@ bool already_saved(io::FileSystem& file_system, const io::Path& path, const Iden
 }
 
 void check_request(const SaveRequest& request) {
-  if (request.keep < 2) {
-    base::bad_input("{} checkpoint(s) are to be kept; expected at least 2, so that there is always one to fall back to", request.keep);
+  if (request.keep < kFewestKept) {
+    base::bad_input("{} checkpoint(s) are to be kept; expected at least {}, so that there is always one to fall back to", request.keep,
+                    kFewestKept);
   }
 }
 

@@ -76,6 +76,10 @@ struct Part {
 base::Json to_json(const Part& part);
 Part part_from_json(const base::Json& json);
 
+inline constexpr std::int64_t kFewestKept = 2;  // so that there is always one to fall back to
+// Room for the manifest and what a file system needs around data.
+inline constexpr base::Bytes kSpareRoom{std::int64_t{1} << 20};
+
 void begin(io::FileSystem& file_system, const io::Path& folder, std::int64_t step);
 Part write_part(io::FileSystem& file_system, const io::Path& folder, const SaveRequest& request, std::int64_t writer,
                 std::span<const TensorSource> pieces);

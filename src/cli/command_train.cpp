@@ -18,6 +18,7 @@
 #include "executor/core/bounds.h"
 #include "io/files.h"
 #include "io/folder_lock.h"
+#include "io/log_file.h"
 #include "io/posix_file_system.h"
 #include "observe/chrome_trace.h"
 #include "observe/metrics_file.h"
@@ -141,7 +142,7 @@ void train_rank(const TrainOptions& options, const Decided& decided, collectives
     io::clear_leftover(file_system, page_path(run));  // a run that has ended does not write it again
   }
 
-  std::shared_ptr<io::File> metrics_file;  // outlives the saves, which sync it
+  std::optional<io::LogFile> metrics_file;  // outlives the saves, which sync it
   train::Checkpoints checkpoints(file_system, run, train::checkpoint_folder(run).string());
   if (options.fresh) {
     if (speaks) checkpoints.forget();
@@ -149,6 +150,8 @@ void train_rank(const TrainOptions& options, const Decided& decided, collectives
     const train::Resumed resumed = checkpoints.resume(trainer);
     if (speaks) say_where_it_starts(resumed);
   }
+  const std::string room = checkpoints.prepare(trainer, run.steps);
+  if (speaks && !room.empty()) fmt::print("{}\n", room);
   if (start && trainer.progress().steps_done == 0) {
     const auto absent = train::load_weights(*start, trainer.session());
     if (speaks) say_absent(run.model_path, absent);
@@ -178,17 +181,22 @@ void train_rank(const TrainOptions& options, const Decided& decided, collectives
   continue_metrics(file_system, metrics_path, trainer.progress().steps_done);
   observe::ProgressLine progress([](std::string_view text) { std::fwrite(text.data(), 1, text.size(), stdout), std::fflush(stdout); },
                                  clock, {.terminal = terminal});
-  metrics_file = std::make_shared<io::File>(file_system, metrics_path, io::OpenMode::append);
+  const auto tell_full = [&observers](const io::IoError& error) {
+    observers.on(observe::Notice{observe::Notice::Level::warning,
+                                 fmt::format("{}; what is to be logged waits in memory, and training goes on", error.what())});
+  };
+  metrics_file.emplace(file_system, metrics_path, tell_full);
+  io::LogFile events_file(file_system, run.out + "/" + observe::event_file_name(clock.unix_seconds(), host_name()), tell_full);
   file_system.sync_directory(run.out);
-  observe::MetricsFile metrics(io::appending_sink(metrics_file));
-  observe::TensorboardFile tensorboard(
-      io::appending_sink(file_system, run.out + "/" + observe::event_file_name(clock.unix_seconds(), host_name())), clock);
+  observe::MetricsFile metrics([&](std::string_view line) { metrics_file->append(line); });
+  observe::TensorboardFile tensorboard([&](std::string_view record) { events_file.append(record); }, clock);
   observers.add(progress);
   observers.add(metrics);
   StepSeconds step_seconds;
   observers.add(tensorboard);
   observers.add(step_seconds);
   trainer.run(hooks);
+  metrics_file->sync();
   const plan::Program& program = *plan::find_program(trainer.session().executor().rank_class(), "train");
   if (!options.trace.empty()) write_trace(file_system, options.trace, &program, timeline);
   if (uses_tiers(program) && !timeline.events.empty()) fmt::print("{}\n", executor::to_string(executor::bounds_of(program, timeline)));

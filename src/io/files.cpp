@@ -134,12 +134,4 @@ std::vector<Path> expand_glob(FileSystem& file_system, const std::string& patter
   return matched;
 }
 
-std::function<void(std::string_view)> appending_sink(FileSystem& file_system, const Path& path) {
-  return appending_sink(std::make_shared<File>(file_system, path, OpenMode::append));
-}
-
-std::function<void(std::string_view)> appending_sink(std::shared_ptr<File> file) {
-  return [file = std::move(file)](std::string_view text) { file->append(as_bytes(text)); };
-}
-
 }  // namespace plimsoll::io

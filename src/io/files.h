@@ -2,8 +2,6 @@
 #pragma once
 
 #include <cstdint>
-#include <functional>
-#include <memory>
 #include <string>
 #include <string_view>
 #include <vector>
@@ -30,9 +28,5 @@ void remove_tree(FileSystem& file_system, const Path& path);
 // The existing paths that match, sorted; `*`, `?` and `[...]` match within one component. A pattern without any of
 // them is returned as it is, whether or not it exists, so that opening it names the missing file.
 std::vector<Path> expand_glob(FileSystem& file_system, const std::string& pattern);
-
-// A sink for log lines: each call is one append, so that a line is in the file whole or not at all.
-std::function<void(std::string_view)> appending_sink(FileSystem& file_system, const Path& path);
-std::function<void(std::string_view)> appending_sink(std::shared_ptr<File> file);
 
 }  // namespace plimsoll::io

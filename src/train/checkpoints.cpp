@@ -142,6 +142,45 @@ checkpoint::Search Checkpoints::load_together(Session& session) {
   return search;
 }
 
+// How many checkpoints more than now there will be at most, where `keep` are kept: one is written before the oldest goes.
+std::int64_t Checkpoints::most_to_come(std::int64_t steps_done, std::int64_t steps, std::int64_t keep) const {
+  if (steps_done >= steps) return 0;
+  const std::int64_t every = settings_.every;
+  const std::int64_t saves = every == 0 ? 1 : steps / every - steps_done / every + (steps % every == 0 ? 0 : 1);
+  const auto there = static_cast<std::int64_t>(checkpoint::list_steps(file_system_, folder_).size());
+  return std::min(saves, keep + 1 - std::min(there, keep));
+}
+
+std::string Checkpoints::prepare(Trainer& trainer, std::int64_t steps) {
+  const collectives::Group* world = trainer.session().world();
+  std::string words;
+  together(trainer.session().world(), [&] {
+    if (world != nullptr && world->rank() != 0) return;
+    const auto there = file_system_.status(folder_);
+    if (there && there->kind != io::EntryKind::directory)
+      base::bad_input("'{}' is not a folder, but checkpoints are to be saved there; move it away, or give the run another folder (\"out\")",
+                      folder_);
+    const std::int64_t done = trainer.progress().steps_done;
+    const std::int64_t copies = most_to_come(done, steps, settings_.keep);
+    if (copies == 0) return;
+    checkpoint::begin(file_system_, folder_, done + 1);  // whether things can be made there is found out by making one
+    checkpoint::abandon(file_system_, folder_, done + 1);
+    const base::Bytes each = checkpoint_bytes(trainer.session());
+    const base::Bytes free = file_system_.free_space(folder_);
+    const auto fits = [&](std::int64_t count) { return free.count >= (each * count + checkpoint::kSpareRoom).count; };
+    if (fits(copies)) return;
+    words = fmt::format(
+        "checkpoints need {} more in '{}' ({} of {} each: \"checkpoint.keep\" is {}, and one is written before the oldest goes), where {} "
+        "is free",
+        base::to_string(each * copies + checkpoint::kSpareRoom), folder_, copies, base::to_string(each), settings_.keep,
+        base::to_string(free));
+    // Two and the one being written are what a run cannot do without; that there will be no room for more is told, and met as it comes.
+    if (settings_.on_full_disk == config::OnFullDisk::stop && !fits(most_to_come(done, steps, checkpoint::kFewestKept)))
+      base::not_legal("{}; make room, or give the run another folder (\"out\")", words);
+  });
+  return words;
+}
+
 checkpoint::SaveRequest Checkpoints::request_of(Trainer& trainer) {
   checkpoint::SaveRequest request{.identity = identity_, .step = trainer.progress().steps_done};
   request.state = Json::object({{"cursor", trainer.progress().cursor}, {"data", data_}, {"samples", trainer.data_digest()}});
@@ -182,7 +221,9 @@ void Checkpoints::save_now(Trainer& trainer, const SaveContext& context) {
     const double start = seconds_now();
     bool full = false;
     try {
-      if (context.make_durable) context.make_durable();
+      together(session.world(), [&] {
+        if (context.make_durable) note_full(full, context.make_durable);
+      });
       checkpoint::SaveResult result;
       if (session.world() == nullptr) {
         note_full(full, [&] { result = checkpoint::save(file_system_, folder_, request, sources_of(session, own_pieces(session))); });

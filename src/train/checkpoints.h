@@ -40,6 +40,9 @@ class Checkpoints {
 
   // Continues from the newest valid checkpoint, if there is one: weights, moments, step scalars, data position.
   Resumed resume(Trainer& trainer);
+  // Before the first step, on all ranks: the folder, and whether there is room for the checkpoints of a run of `steps`. What a run cannot
+  // do without is refused now, unless the policy is to wait for room; words say that there is too little for all.
+  std::string prepare(Trainer& trainer, std::int64_t steps);
   // At a step's end, on all ranks. With checkpoint.async the save runs on beside training, and how it ended is told by a
   // later call; at most one is in flight. A full disk follows checkpoint.on_full_disk.
   void save(Trainer& trainer, const SaveContext& context);
@@ -55,6 +58,7 @@ class Checkpoints {
 
  private:
   checkpoint::Search load_together(Session& session);
+  std::int64_t most_to_come(std::int64_t steps_done, std::int64_t steps, std::int64_t keep) const;
   checkpoint::SaveRequest request_of(Trainer& trainer);
   void start(Trainer& trainer, const SaveContext& context, bool& full);
   void save_now(Trainer& trainer, const SaveContext& context);

@@ -160,6 +160,12 @@ std::vector<HeldPiece> held_pieces(Session& session, plan::Access access) {
   return pieces;
 }
 
+base::Bytes checkpoint_bytes(const Session& session) {
+  base::Bytes bytes;
+  for (const Stored& stored : stored_buffers(session)) bytes.count += stored.whole.bytes();
+  return bytes;
+}
+
 std::vector<HeldPiece> own_pieces(Session& session) {
   std::vector<HeldPiece> pieces = held_pieces(session, plan::Access::read);
   const plan::Mesh& mesh = session.plan().mesh;

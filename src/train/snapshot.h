@@ -33,6 +33,8 @@ std::int32_t first_holder(const Session& session, const std::string& buffer);
 
 // Everything that outlives a step and cannot be made again, as this rank holds it. Settles the session first, here and below.
 std::vector<HeldPiece> held_pieces(Session& session, plan::Access access = plan::Access::update);
+// What a checkpoint of all ranks takes.
+base::Bytes checkpoint_bytes(const Session& session);
 // What this rank writes, to be read: of a shard all, of what several ranks hold alike one share each.
 std::vector<HeldPiece> own_pieces(Session& session);
 

@@ -6,6 +6,8 @@
 #include <fstream>
 #include <thread>
 
+#include "io/faulty_file_system.h"
+#include "io/log_file.h"
 #include "io/posix_file_system.h"
 #include "io/temporary_folder.h"
 
@@ -78,12 +80,47 @@ TEST_F(FilesTest, GlobsAreSortedAndStayWithinComponents) {
   EXPECT_EQ(glob("plain"), (std::vector<std::string>{"plain"}));
 }
 
-TEST_F(FilesTest, SinkAppendsEachTextAtOnce) {
-  const auto sink = appending_sink(disk_, at("log"));
-  sink("one\n");
+TEST_F(FilesTest, LogTakesEachRecordAtOnce) {
+  LogFile log(disk_, at("log"));
+  log.append("one\n");
   EXPECT_EQ(read_text(disk_, at("log")), "one\n");
-  sink("two\n");
+  log.append("two\n");
   EXPECT_EQ(read_text(disk_, at("log")), "one\ntwo\n");
+}
+
+TEST_F(FilesTest, RecordsOfALogWaitForRoom) {
+  for (const FaultKind kind : {FaultKind::no_space, FaultKind::short_write}) {
+    int waited = 0;
+    for (std::int64_t k = 2;; ++k) {  // the first opens the file
+      remove_tree(disk_, at("log"));
+      FaultyFileSystem full(disk_, {.at = k, .kind = kind});
+      int told = 0;
+      {
+        LogFile log(full, at("log"), [&](const IoError& error) { told += error.disk_full() ? 1 : 100; });
+        log.append("first\n");
+        log.append("second\n");
+        log.append("third\n");
+        EXPECT_EQ(told, full.fired() ? 1 : 0);
+      }
+      EXPECT_EQ(read_text(disk_, at("log")), "first\nsecond\nthird\n");
+      waited += told;
+      if (!full.reached()) break;
+    }
+    EXPECT_EQ(waited, 3);
+  }
+}
+
+TEST_F(FilesTest, SyncOfALogTellsThatThereIsNoRoom) {
+  FaultyFileSystem full(disk_, {.at = 5, .kind = FaultKind::short_write});  // open; size, append; size, append
+  LogFile log(full, at("log"));
+  log.append("first\n");
+  EXPECT_NO_THROW(log.append("second\n"));
+  EXPECT_EQ(read_text(disk_, at("log")), "first\nsec");
+  log.sync();
+  EXPECT_EQ(read_text(disk_, at("log")), "first\nsecond\n");
+  FaultyFileSystem broken(disk_, {.at = 3, .kind = FaultKind::io_error});
+  LogFile other(broken, at("log"));
+  EXPECT_THROW(other.append("third\n"), IoError);
 }
 
 }  // namespace

@@ -14,6 +14,7 @@
 
 #include "checkpoint/folder.h"
 #include "checkpoint/load.h"
+#include "checkpoint/save.h"
 #include "collectives/local/threads.h"
 #include "config/config.h"
 #include "io/files.h"
@@ -28,6 +29,7 @@ class HardFileSystem final : public io::FileSystem {
   std::chrono::microseconds each_write{0};
   std::atomic<int> full_writes{0};  // so many find the disk full
   std::atomic<bool> held{false};    // writes wait until it is false
+  std::int64_t room = -1;           // what is said to be free, where it is not negative
   std::function<void()> on_write;
 
   void write_at(const io::OpenFile& file, std::int64_t offset, std::span<const std::byte> data) override {
@@ -52,7 +54,7 @@ class HardFileSystem final : public io::FileSystem {
   void make_directory(const io::Path& path) override { disk_.make_directory(path); }
   std::vector<io::Entry> list(const io::Path& path) override { return disk_.list(path); }
   std::optional<io::Status> status(const io::Path& path) override { return disk_.status(path); }
-  base::Bytes free_space(const io::Path& path) override { return disk_.free_space(path); }
+  base::Bytes free_space(const io::Path& path) override { return room < 0 ? disk_.free_space(path) : base::Bytes{room}; }
 
  private:
   io::PosixFileSystem disk_;
@@ -364,6 +366,85 @@ TEST_F(CheckpointsTest, AStopEndsTheWaitForRoom) {
   });
   EXPECT_THROW(train(run({"checkpoint.on_full_disk=retry", "checkpoint.retry_seconds=60"}), "stopped"), io::IoError);
   stopper.join();
+}
+
+// A run of six steps that keeps nine has six checkpoints to come, and needs room for three; one that keeps two never has more.
+TEST_F(CheckpointsTest, RoomForAllCheckpointsIsAskedForBeforeTheFirstStep) {
+  const auto prepare = [&](const config::Run& wanted, collectives::Transport* transport) {
+    Trainer trainer(wanted, {.file_system = disk_, .observer = recorder_, .clock = clock_, .stop_wanted = stop_, .transport = transport});
+    Checkpoints checkpoints(files_, wanted, (folder_ / "out").string());
+    checkpoints.resume(trainer);
+    return checkpoints.prepare(trainer, wanted.steps);
+  };
+  train(run({"steps=2"}), "whole");
+  const std::int64_t each = checkpoint::open(disk_, folder_ / "whole" / checkpoint::step_name(2)).manifest.data_bytes();
+  struct Case {
+    std::vector<std::string> overrides;
+    std::int64_t copies, needed;
+  };
+  for (const auto& [overrides, copies, needed] : std::vector<Case>{{{}, 6, 3},
+                                                                   {{"checkpoint.keep=2"}, 3, 3},
+                                                                   {{"checkpoint.keep=2", "checkpoint.every=4"}, 2, 2},
+                                                                   {{"checkpoint.every=0"}, 1, 1}}) {
+    files_.room = copies * each + checkpoint::kSpareRoom.count;
+    EXPECT_EQ(prepare(run(overrides), nullptr), "");
+    files_.room = needed * each + checkpoint::kSpareRoom.count;
+    EXPECT_EQ(prepare(run(overrides), nullptr).empty(), copies == needed);
+    files_.room -= 1;
+    try {
+      prepare(run(overrides), nullptr);
+      ADD_FAILURE() << copies;
+    } catch (const base::Error& error) {
+      EXPECT_EQ(error.kind(), base::ErrorKind::not_legal);
+      EXPECT_NE(std::string(error.what()).find(fmt::format("({} of ", copies)), std::string::npos) << error.what();
+    }
+    std::vector<std::string> waiting = overrides;
+    waiting.push_back("checkpoint.on_full_disk=retry");
+    EXPECT_NE(prepare(run(waiting), nullptr).find("is free"), std::string::npos);
+    std::vector<std::string> shared = overrides;
+    shared.push_back("strategy.data=2");
+    EXPECT_THROW(collectives::local::run_threads(2, [&](collectives::Transport& transport) { prepare(run(shared), &transport); }),
+                 base::Error);
+  }
+  files_.room = -1;
+}
+
+TEST_F(CheckpointsTest, FileInPlaceOfTheFolderIsFoundBeforeTheFirstStep) {
+  std::ofstream(folder_ / "out") << "a file";
+  const config::Run wanted = run();
+  Trainer trainer(wanted, {.file_system = disk_, .observer = recorder_, .clock = clock_, .stop_wanted = stop_});
+  Checkpoints checkpoints(files_, wanted, (folder_ / "out").string());
+  checkpoints.resume(trainer);
+  try {
+    checkpoints.prepare(trainer, wanted.steps);
+    ADD_FAILURE();
+  } catch (const base::Error& error) {
+    EXPECT_NE(std::string(error.what()).find("is not a folder"), std::string::npos) << error.what();
+  }
+}
+
+// What goes with a checkpoint finds no room for a while: both ranks wait, and both try again.
+TEST_F(CheckpointsTest, RecordsThatFindNoRoomFollowThePolicyToo) {
+  for (const char* async : {"true", "false"}) {
+    const config::Run wanted = run({"strategy.data=2", "checkpoint.on_full_disk=retry", fmt::format("checkpoint.async={}", async)});
+    const std::string name = fmt::format("out-{}", async);
+    std::atomic<int> fails{2};
+    collectives::local::run_threads(2, [&](collectives::Transport& transport) {
+      Recorder silent;
+      Trainer trainer(wanted, {.file_system = disk_, .observer = silent, .clock = clock_, .stop_wanted = stop_, .transport = &transport});
+      Checkpoints checkpoints(files_, wanted, (folder_ / name).string());
+      checkpoints.resume(trainer);
+      SaveContext context{.observer = silent, .stop_wanted = stop_, .make_durable = {}};
+      if (transport.rank() == 0) {
+        context.make_durable = [&] {
+          if (fails > 0 && --fails >= 0) throw io::IoError("append to", folder_ / "log", ENOSPC);
+        };
+      }
+      trainer.run(hooks_of(checkpoints, context));
+    });
+    EXPECT_EQ(fails, 0);
+    EXPECT_EQ(checkpoint::list_steps(disk_, folder_ / name).front(), 6);
+  }
 }
 
 }  // namespace
