@@ -113,6 +113,23 @@ TEST(JsonTokenizer, AddedTokensAreFoundBeforeAnythingElse) {
   EXPECT_THAT(tokenizer->encode("azz zzb"), ElementsAre(2));  // neither stands alone; what is unknown is dropped
 }
 
+TEST(JsonTokenizer, AddedTokensTakeSpaceAlongOnce) {
+  const auto tokenizer = with(R"("added_tokens": [{"id": 4, "content": "\n", "normalized": false, "lstrip": true, "rstrip": true},
+                                                  {"id": 5, "content": "!", "normalized": false, "rstrip": true},
+                                                  {"id": 6, "content": "? ", "normalized": false, "lstrip": true}])");
+  EXPECT_THAT(tokenizer->encode("a\n\nb"), ElementsAre(0, 4, 1));
+  EXPECT_THAT(tokenizer->encode("\n \n"), ElementsAre(4));
+  EXPECT_THAT(tokenizer->encode("a! !b"), ElementsAre(0, 5, 5, 1));
+  EXPECT_THAT(tokenizer->encode("! ? ? b"), ElementsAre(5, 6, 6, 1));
+}
+
+TEST(JsonTokenizer, AddedTokensAreDecodedAsTheyStandInTexts) {
+  const auto tokenizer = with(R"("normalizer": {"type": "Lowercase"},
+                                 "added_tokens": [{"id": 4, "content": "[MASK]", "normalized": true}, {"id": 5, "content": "END", "normalized": false}])");
+  EXPECT_THAT(tokenizer->encode("[Mask]ENDend"), ElementsAre(4, 5));
+  EXPECT_EQ(tokenizer->decode(std::vector<std::int32_t>{4, 5}), "[mask] END");
+}
+
 TEST(JsonTokenizer, MergesMayBePairs) {
   const auto tokenizer = parse_tokenizer(
       R"({"model": {"type": "BPE", "vocab": {"a": 0, " b": 1, "a b": 2, " ": 3, "b": 4}, "merges": [[" ", "b"], ["a", " b"]]}})", "p.json");
@@ -132,6 +149,25 @@ TEST(JsonTokenizer, UnknownCharacters) {
   EXPECT_THAT(with_unknown(R"("fuse_unk": true)")->encode("xyaz"), ElementsAre(1, 0, 1));
   EXPECT_THAT(with_unknown(R"("byte_fallback": true)")->encode("\xC3\xA9"), ElementsAre(2, 3));
   EXPECT_THAT(with(R"("decoder": null)")->encode("xay"), ElementsAre(0));  // without a token for them they are dropped
+}
+
+// Bytes are those of the symbol as it is spelled: with its prefix or suffix, in the byte-level alphabet.
+TEST(JsonTokenizer, BytesOfUnknownSymbols) {
+  const auto bytes = [](const std::string& flags, const std::string& before) {
+    return parse_tokenizer(
+        fmt::format(R"({{{}"model": {{"type": "BPE", "vocab": {{"a": 0, "<0xC3>": 1, "<0xA9>": 2, "<0x23>": 3, "<0x2F>": 4,
+                                           "u": 5, "<0xC2>": 6}}, "merges": [], "unk_token": "u", "byte_fallback": true{}}}}})",
+                    before, flags),
+        "b.json");
+  };
+  const auto prefixed = bytes(R"(, "continuing_subword_prefix": "#")", "");
+  EXPECT_THAT(prefixed->encode("aé"), ElementsAre(0, 3, 1, 2));
+  EXPECT_THAT(prefixed->encode("ééz"), ElementsAre(1, 2, 3, 1, 2, 5));
+  const auto suffixed = bytes(R"(, "end_of_word_suffix": "/")", "");
+  EXPECT_THAT(suffixed->encode("aé"), ElementsAre(0, 1, 2, 4));
+  EXPECT_THAT(suffixed->encode("éa"), ElementsAre(1, 2, 5));
+  const auto wide = bytes("", R"("pre_tokenizer": {"type": "ByteLevel", "add_prefix_space": false}, )");
+  EXPECT_THAT(wide->encode("a©"), ElementsAre(0, 6, 2, 5));
 }
 
 TEST(JsonTokenizer, TextThatIsNotUtf8IsRepaired) {

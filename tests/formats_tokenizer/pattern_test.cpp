@@ -83,10 +83,14 @@ TEST(Patterns, EmptyMatchesCut) {
 TEST(Patterns, LinesAndClassesAreRuby) {
   EXPECT_EQ(found(Regex("^b$", "test"), "a\nb\nc").size(), 1u);
   EXPECT_EQ(found(Regex(R"(\h+)", "test"), "zDEADz").size(), 1u);
-  EXPECT_EQ(found(Regex(R"(\S+)", "test"), "a\xE3\x80\x80z").size(), 2u);      // an ideographic space
-  EXPECT_EQ(found(Regex(R"(\s)", "test"), "\xE1\xA0\x8E").size(), 0u);         // U+180E has not been a space for long
-  EXPECT_EQ(found(Regex(R"(\w+)", "test"), "a\xCC\x81z").size(), 1u);          // marks belong to words
-  EXPECT_EQ(found(Regex(R"(\p{L})", "test"), "\xF0\xAE\xAF\xB0").size(), 1u);  // a letter of Unicode 15.1
+  EXPECT_EQ(found(Regex(R"(\S+)", "test"), "a\xE3\x80\x80z").size(), 2u);                // an ideographic space
+  EXPECT_EQ(found(Regex(R"(\s)", "test"), "\xE1\xA0\x8E").size(), 0u);                   // U+180E has not been a space for long
+  EXPECT_EQ(found(Regex(R"(\w+)", "test"), "a\xCC\x81z").size(), 1u);                    // marks belong to words
+  EXPECT_EQ(found(Regex(R"(\p{L})", "test"), "\xF0\xAE\xAF\xB0").size(), 1u);            // a letter of Unicode 15.1
+  EXPECT_EQ(found(Regex(R"(\w)", "test"), "²½").size(), 2u);                             // fractions of Latin-1 are words,
+  EXPECT_EQ(found(Regex(R"([\w])", "test"), "²½").size(), 0u);                           // but not between brackets
+  EXPECT_EQ(found(Regex(R"(\p{Han})", "test"), "。「字〆\xF0\xAE\xAF\xB0").size(), 2u);  // not what it shares with other scripts
+  EXPECT_EQ(found(Regex(R"([^\p{Han}])", "test"), "。「字〆").size(), 3u);
 }
 
 TEST(Patterns, WhatPcreWouldReadOtherwiseIsRefused) {

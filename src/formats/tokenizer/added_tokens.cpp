@@ -60,11 +60,15 @@ std::vector<AddedToken> read_added_tokens(const Json& json) {
   return tokens;
 }
 
+std::string text_of(const AddedToken& token, const Normalizers& normalizers) {
+  bool at_start = true;
+  return token.normalized ? apply(normalizers, token.content, at_start) : token.content;
+}
+
 TokenFinder::TokenFinder(const std::vector<AddedToken>& tokens, bool normalized, const Normalizers& normalizers) {
   for (const AddedToken& token : tokens) {
     if (token.normalized != normalized) continue;
-    bool at_start = true;
-    const std::string content = normalized ? apply(normalizers, token.content, at_start) : token.content;
+    const std::string content = text_of(token, normalizers);
     if (content.empty()) continue;
     if (trie_.walk(content) == ByteTrie::kNone || trie_.value(trie_.walk(content)) == ByteTrie::kNone) {
       trie_.add(content, static_cast<std::int32_t>(tokens_.size()));
@@ -98,7 +102,8 @@ void TokenFinder::find(std::string_view text, std::vector<Section>& sections) co
     if (token.lstrip) found.begin = std::max(space_at_end(text.substr(0, found.begin)), done);
     if (token.rstrip) found.end += space_at_start(text.substr(found.end));
     if (done < found.begin) sections.push_back({{done, found.begin}});
-    sections.push_back({found, token.id});
+    // What an earlier token took along is not there for a later one, which then has nothing to stand for.
+    if (found.begin < found.end) sections.push_back({found, token.id});
     done = found.end;
   }
   if (done < text.size()) sections.push_back({{done, text.size()}});

@@ -27,6 +27,9 @@ struct AddedToken {
 
 std::vector<AddedToken> read_added_tokens(const base::Json& json);
 
+// How a token stands in a text that is looked for it, and is written by decoding.
+std::string text_of(const AddedToken& token, const Normalizers& normalizers);
+
 struct Section {
   Range range;
   std::int32_t id = TextTable::kNone;  // kNone: text

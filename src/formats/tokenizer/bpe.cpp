@@ -34,6 +34,13 @@ std::size_t next_space(std::string_view text, std::size_t from) {
   }
 }
 
+// A byte in the byte-level alphabet.
+std::string wide_character(char byte) {
+  std::string character;
+  append_utf8(character, character_of_byte(static_cast<std::uint8_t>(byte)));
+  return character;
+}
+
 }  // namespace
 
 Bpe::Bpe(const TextTable& vocabulary, const BpeOptions& options)
@@ -73,8 +80,7 @@ void Bpe::add_merges(const BpeOptions& options) {
 void Bpe::make_byte_tables(const BpeOptions& options) {
   for (std::size_t byte = 0; byte < 256; ++byte) {
     fallback_[byte] = vocabulary_.find(fmt::format("<0x{:02X}>", byte));
-    std::string character;
-    append_utf8(character, character_of_byte(static_cast<std::uint8_t>(byte)));
+    const std::string character = wide_character(static_cast<char>(byte));
     for (std::size_t kind = 0; kind < 4; ++kind) byte_symbols_[kind][byte] = symbol_of(character, (kind & 1) != 0, (kind & 2) != 0);
   }
   if (!options.byte_symbols || !options.ignore_merges) return;
@@ -97,10 +103,19 @@ void Bpe::learn_spaces(const BpeOptions& options) {
 }
 
 std::int32_t Bpe::symbol_of(std::string_view character, bool first, bool last) const {
-  const bool prefixed = !first && !prefix_.empty();
-  const bool suffixed = last && !suffix_.empty();
-  if (!prefixed && !suffixed) return vocabulary_.find(character);
-  return vocabulary_.find(fmt::format("{}{}{}", prefixed ? prefix_ : "", character, suffixed ? suffix_ : ""));
+  const bool plain = (first || prefix_.empty()) && (!last || suffix_.empty());
+  return vocabulary_.find(plain ? character : spelled(character, first, last));
+}
+
+std::string Bpe::spelled(std::string_view character, bool first, bool last) const {
+  return fmt::format("{}{}{}", first ? "" : prefix_, character, last ? suffix_ : "");
+}
+
+bool Bpe::put_bytes(std::string_view spelling, std::vector<std::int32_t>& symbols) const {
+  const auto token = [&](char byte) { return fallback_[static_cast<std::uint8_t>(byte)]; };
+  if (std::any_of(spelling.begin(), spelling.end(), [&](char byte) { return token(byte) == TextTable::kNone; })) return false;
+  for (const char byte : spelling) symbols.push_back(token(byte));
+  return true;
 }
 
 void Bpe::encode_word(std::string_view word, std::size_t readable, Scratch& scratch, std::vector<std::int32_t>& ids) const {
@@ -135,8 +150,8 @@ void Bpe::encode_anew(std::string_view word, Scratch& scratch, std::vector<std::
   ids.insert(ids.end(), scratch.ids.begin(), scratch.ids.end());
 }
 
-// A character outside the vocabulary becomes its bytes' tokens if all of them exist, or else the unknown token, which waits
-// until the next known character so that a run of them can become one.
+// A symbol outside the vocabulary becomes the tokens of the bytes it is spelled with, prefix and suffix included, if all of them
+// exist, or else the unknown token, which waits until the next known symbol so that a run of them can become one.
 void Bpe::find_symbols(std::string_view word, std::vector<std::int32_t>& symbols) const {
   bool waiting = false;
   for (std::size_t i = 0; i < word.size();) {
@@ -153,11 +168,8 @@ void Bpe::find_symbols(std::string_view word, std::vector<std::int32_t>& symbols
       symbols.push_back(id);
       continue;
     }
-    const auto known = [&](char byte) { return fallback_[static_cast<std::uint8_t>(byte)] != TextTable::kNone; };
-    if (byte_fallback_ && !by_bytes_ && std::all_of(character.begin(), character.end(), known)) {
-      for (const char byte : character) symbols.push_back(fallback_[static_cast<std::uint8_t>(byte)]);
+    if (byte_fallback_ && put_bytes(spelled(by_bytes_ ? wide_character(character[0]) : std::string(character), first, last), symbols))
       continue;
-    }
     if (unknown_ == TextTable::kNone) continue;
     if (waiting && !fuse_unknown_) symbols.push_back(unknown_);
     waiting = true;

@@ -40,6 +40,8 @@ class Bpe final : public Model {
   void make_byte_tables(const BpeOptions& options);
   void learn_spaces(const BpeOptions& options);
   std::int32_t symbol_of(std::string_view character, bool first, bool last) const;
+  std::string spelled(std::string_view character, bool first, bool last) const;
+  bool put_bytes(std::string_view spelling, std::vector<std::int32_t>& symbols) const;  // false, and nothing put: not all have tokens
   void encode_part(std::string_view word, std::size_t readable, Scratch& scratch, std::vector<std::int32_t>& ids) const;
   void encode_anew(std::string_view word, Scratch& scratch, std::vector<std::int32_t>& ids) const;
   void find_symbols(std::string_view word, std::vector<std::int32_t>& symbols) const;

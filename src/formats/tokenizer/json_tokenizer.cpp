@@ -156,7 +156,7 @@ class JsonTokenizer final : public Tokenizer {
     for (const std::int32_t id : ids) {
       const auto added = added_by_id_.find(id);
       if (added != added_by_id_.end()) {
-        if (special || !added_[added->second].special) tokens.push_back(added_[added->second].content);
+        if (special || !added_[added->second].special) tokens.push_back(added_texts_[added->second]);
       } else if (vocabulary_.has(id)) {
         tokens.emplace_back(vocabulary_.text_of(id));
       }
@@ -188,6 +188,7 @@ class JsonTokenizer final : public Tokenizer {
       kept.push_back(std::move(token));
     }
     added_ = std::move(kept);
+    for (const AddedToken& token : added_) added_texts_.push_back(text_of(token, normalizers_));
     vocab_ = vocabulary_.limit();
     for (const AddedToken& token : added_) vocab_ = std::max<std::int64_t>(vocab_, token.id + 1);
   }
@@ -237,6 +238,7 @@ class JsonTokenizer final : public Tokenizer {
   std::string name_;
   std::string kind_;
   std::vector<AddedToken> added_;
+  std::vector<std::string> added_texts_;  // of added_, as they are decoded
   std::map<std::int32_t, std::size_t> added_by_id_;
   Normalizers normalizers_;
   Decoders decoders_;

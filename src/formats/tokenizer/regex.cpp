@@ -17,7 +17,26 @@ namespace {
 constexpr std::string_view kSpaces = R"(\x{9}-\x{d}\x{20}\x{85}\x{a0}\x{1680}\x{2000}-\x{200a}\x{2028}\x{2029}\x{202f}\x{205f}\x{3000})";
 constexpr std::string_view kNoSpaces =
     R"(\x{0}-\x{8}\x{e}-\x{1f}\x{21}-\x{84}\x{86}-\x{9f}\x{a1}-\x{167f}\x{1681}-\x{1fff}\x{200b}-\x{2027}\x{202a}-\x{202e}\x{2030}-\x{205e}\x{2060}-\x{2fff}\x{3001}-\x{10ffff})";
+constexpr const char* kNewerHan = R"(\x{2b739}\x{2ebf0}-\x{2ee5d}\x{31350}-\x{323af})";  // than this PCRE2's Unicode
 constexpr std::size_t kLongestExpression = 1 << 16;
+
+struct Free {
+  void operator()(pcre2_code* code) const { pcre2_code_free(code); }
+  void operator()(pcre2_compile_context* context) const { pcre2_compile_context_free(context); }
+  void operator()(pcre2_match_context* context) const { pcre2_match_context_free(context); }
+  void operator()(pcre2_match_data* data) const { pcre2_match_data_free(data); }
+  void operator()(pcre2_jit_stack* stack) const { pcre2_jit_stack_free(stack); }
+};
+
+template <typename T>
+using Owned = std::unique_ptr<T, Free>;
+
+bool compiles(const std::string& expression) {
+  int error = 0;
+  std::size_t offset = 0;
+  return Owned<pcre2_code>(pcre2_compile(reinterpret_cast<PCRE2_SPTR>(expression.data()), expression.size(), PCRE2_UTF, &error, &offset,
+                                         nullptr)) != nullptr;
+}
 
 class Rewriter {
  public:
@@ -130,16 +149,25 @@ class Rewriter {
   }
 
   static std::string property(const std::string& name) {
+    if (name.size() > 2) return script_or_other(name);
     std::string set = fmt::format(R"(\p{{{}}})", name);
-    if (name.size() > 2) return set;  // a script or another property, which has no newer ranges here
     for (const CategoryRange& range : newer_ranges(name)) set += fmt::format(R"(\x{{{:x}}}-\x{{{:x}}})", range.first, range.last);
     return set;
   }
 
-  // Besides letters, marks, digits and connectors: numbers that are letters, circled letters, and the fractions of Latin-1.
-  static std::string word() {
+  // A script's characters are those that belong to it alone; PCRE2 would add those that it shares with others.
+  static std::string script_or_other(const std::string& name) {
+    const std::string script = fmt::format(R"(\p{{sc:{}}})", name);
+    if (!compiles(script)) return fmt::format(R"(\p{{{}}})", name);
+    return script + (name == "Han" ? kNewerHan : "");
+  }
+
+  // Besides letters, marks, digits and connectors: numbers that are letters, circled letters, and, unless in brackets, the fractions of
+  // Latin-1.
+  std::string word() const {
     return property("L") + property("M") + property("Nd") + property("Nl") + property("Pc") +
-           R"(\x{b2}\x{b3}\x{b9}\x{bc}-\x{be}\x{24b6}-\x{24e9}\x{1f130}-\x{1f149}\x{1f150}-\x{1f169}\x{1f170}-\x{1f189})";
+           R"(\x{24b6}-\x{24e9}\x{1f130}-\x{1f149}\x{1f150}-\x{1f169}\x{1f170}-\x{1f189})" +
+           (in_class_ ? "" : R"(\x{b2}\x{b3}\x{b9}\x{bc}-\x{be})");
   }
 
   const std::string& text_;
@@ -148,17 +176,6 @@ class Rewriter {
   bool in_class_ = false;
   std::string out_;
 };
-
-struct Free {
-  void operator()(pcre2_code* code) const { pcre2_code_free(code); }
-  void operator()(pcre2_compile_context* context) const { pcre2_compile_context_free(context); }
-  void operator()(pcre2_match_context* context) const { pcre2_match_context_free(context); }
-  void operator()(pcre2_match_data* data) const { pcre2_match_data_free(data); }
-  void operator()(pcre2_jit_stack* stack) const { pcre2_jit_stack_free(stack); }
-};
-
-template <typename T>
-using Owned = std::unique_ptr<T, Free>;
 
 std::string message_of(int code) {
   std::array<PCRE2_UCHAR, 256> text{};
