@@ -256,8 +256,9 @@ constexpr DeepSpeedKey kKeys[] = {
     {"vocabulary_size", Takes::anything, "", Effect::harmless, "`model.vocab` says it"},
 };
 
-constexpr std::array<std::pair<std::string_view, std::string_view>, 13> kAliases{{
+constexpr std::array<std::pair<std::string_view, std::string_view>, 14> kAliases{{
     {"bfloat16.", "bf16."},
+    {"zero_optimization.aio.", "aio."},  // where transformers' own example has it
     {"aio.thread_count", "aio.intra_op_parallelism"},
     {"zero_optimization.prefetch_bucket_size", "zero_optimization.stage3_prefetch_bucket_size"},
     {"zero_optimization.param_persistence_threshold", "zero_optimization.stage3_param_persistence_threshold"},

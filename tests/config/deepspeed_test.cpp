@@ -180,6 +180,14 @@ TEST(DeepSpeed, OneWarningNamesWhatDiffers) {
   EXPECT_EQ(std::count(odd.begin(), odd.end(), '\n'), 1) << odd;
 }
 
+// An example of transformers' documentation has the block there.
+TEST(DeepSpeed, DiskSettingsMayStandBelowZero) {
+  const config::Run run =
+      run_of(R"({"zero_optimization": {"stage": 1, "aio": {"queue_depth": 32, "thread_count": 2, "overlap_events": true}}})");
+  const std::string warning = config::deepspeed_warning(run);
+  EXPECT_TRUE(says(warning, "aio.queue_depth = 32 (ds.json:1:59), aio.thread_count = 2")) << warning;
+}
+
 TEST(DeepSpeed, WrongKeysAndValuesPointAtThemselves) {
   EXPECT_EQ(error_of("{\n \"zero_optimization\": {\"stag\": 2}}"),
             "ds.json:2:32: found the unknown key \"zero_optimization.stag\", did you mean \"stage\"?");

@@ -83,10 +83,11 @@ TEST(Patterns, EmptyMatchesCut) {
 TEST(Patterns, LinesAndClassesAreRuby) {
   EXPECT_EQ(found(Regex("^b$", "test"), "a\nb\nc").size(), 1u);
   EXPECT_EQ(found(Regex(R"(\h+)", "test"), "zDEADz").size(), 1u);
-  EXPECT_EQ(found(Regex(R"(\S+)", "test"), "a\xE3\x80\x80z").size(), 2u);                // an ideographic space
-  EXPECT_EQ(found(Regex(R"(\s)", "test"), "\xE1\xA0\x8E").size(), 0u);                   // U+180E has not been a space for long
-  EXPECT_EQ(found(Regex(R"(\w+)", "test"), "a\xCC\x81z").size(), 1u);                    // marks belong to words
-  EXPECT_EQ(found(Regex(R"(\p{L})", "test"), "\xF0\xAE\xAF\xB0").size(), 1u);            // a letter of Unicode 15.1
+  EXPECT_EQ(found(Regex(R"(\S+)", "test"), "a\xE3\x80\x80z").size(), 2u);      // an ideographic space
+  EXPECT_EQ(found(Regex(R"(\s)", "test"), "\xE1\xA0\x8E").size(), 0u);         // U+180E has not been a space for long
+  EXPECT_EQ(found(Regex(R"(\w+)", "test"), "a\xCC\x81z").size(), 1u);          // marks belong to words
+  EXPECT_EQ(found(Regex(R"(\p{L})", "test"), "\xF0\xAE\xAF\xB0").size(), 1u);  // a letter of Unicode 15.1
+  EXPECT_EQ(found(Regex(R"([\u4e00-\u9FFF])", "test"), "a字").size(), 1u);
   EXPECT_EQ(found(Regex(R"(\w)", "test"), "²½").size(), 2u);                             // fractions of Latin-1 are words,
   EXPECT_EQ(found(Regex(R"([\w])", "test"), "²½").size(), 0u);                           // but not between brackets
   EXPECT_EQ(found(Regex(R"(\p{Han})", "test"), "。「字〆\xF0\xAE\xAF\xB0").size(), 2u);  // not what it shares with other scripts
@@ -100,6 +101,7 @@ TEST(Patterns, WhatPcreWouldReadOtherwiseIsRefused) {
   EXPECT_THAT(reason("(?m).*"), HasSubstr("option"));
   EXPECT_THAT(reason("a{1,2}+"), HasSubstr("interval"));
   EXPECT_THAT(reason(R"([\W])"), HasSubstr("negated"));
+  EXPECT_THAT(reason(R"(\u4e)"), HasSubstr("four digits"));
   EXPECT_THAT(reason("(a"), HasSubstr("cannot be run"));
   EXPECT_THAT(reason("[a"), HasSubstr("ends within"));
   EXPECT_THAT(reason("a\\"), HasSubstr("backslash"));

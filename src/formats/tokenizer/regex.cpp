@@ -114,6 +114,7 @@ class Rewriter {
       case 'W': return put_complement(word());
       case 'h': return put_set("0-9a-fA-F");
       case 'H': return put_complement("0-9a-fA-F");
+      case 'u': return code_point();
       case 'p':
       case 'P': return named(kind == 'P');
       case 'R':
@@ -129,6 +130,15 @@ class Rewriter {
     }
     out_ += '\\';
     out_ += kind;
+  }
+
+  void code_point() {
+    constexpr std::size_t kDigits = 4;
+    const std::string digits = text_.substr(at_, kDigits);
+    if (digits.size() < kDigits || digits.find_first_not_of("0123456789abcdefABCDEF") != std::string::npos)
+      refuse("has a \\u without four digits");
+    at_ += kDigits;
+    out_ += fmt::format(R"(\x{{{}}})", digits);
   }
 
   void named(bool negated) {
