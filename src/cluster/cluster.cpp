@@ -29,6 +29,8 @@ void add_device_problems(const Device& device, std::vector<std::string>& problem
   need(not_negative(device.round_trip), "round_trip", device.round_trip, "seconds, 0 or more");
   need(not_negative(device.watts), "watts", device.watts, "0 or more");
   need(device.units > 0, "units", static_cast<double>(device.units), "1 or more");
+  need(device.collective_units >= 0 && device.collective_units < device.units, "collective_units",
+       static_cast<double>(device.collective_units), "0 or more, and fewer than the units");
   need(device.cores >= 0, "cores", static_cast<double>(device.cores), "0 or more");
   const auto share = [](double value) { return value > 0.0 && value <= 1.0; };
   need(share(device.matrix_share), "matrix_share", device.matrix_share, "a share between 0 and 1");

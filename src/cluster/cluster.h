@@ -47,21 +47,24 @@ enum class AttentionForm : std::uint8_t { tiled, scores_in_memory };
 struct Device {
   std::string name{};
   Bytes memory{};
-  Bytes reserve{};                  // of the memory, what contexts, libraries and communicators take
-  std::map<DType, double> rates{};  // floating-point operations a second in matrix products, by element type
-  double vector_rate = 0.0;         // the same outside of them
-  double bandwidth = 0.0;           // of the memory, bytes a second
-  double bandwidth_share = 0.85;    // of it, what a kernel that only streams reaches
-  double launch = 0.0;              // seconds that an instruction takes at least
-  double matrix_share = 0.8;        // of the rate, what a large matrix product reaches
-  double sustained_share = 1.0;     // of the rate, what products one after the other reach at most: the power limit lowers the clock
-  std::int64_t units = 1;           // processors that the tiles of a product are dealt out to
-  std::int64_t cores = 0;           // a processor whose cores all ranks of the node share; 0: a device of one rank alone
-  double round_trip = 0.0;          // seconds of a word from one core to another and back, as measured; says where the rates were taken
+  Bytes reserve{};                    // of the memory, what contexts, libraries and communicators take
+  std::map<DType, double> rates{};    // floating-point operations a second in matrix products, by element type
+  double vector_rate = 0.0;           // the same outside of them
+  double bandwidth = 0.0;             // of the memory, bytes a second
+  double bandwidth_share = 0.85;      // of it, what a kernel that only streams reaches
+  double launch = 0.0;                // seconds that an instruction takes at least
+  double matrix_share = 0.8;          // of the rate, what a large matrix product reaches
+  double sustained_share = 1.0;       // of the rate, what products one after the other reach at most: the power limit lowers the clock
+  std::int64_t units = 1;             // processors that the tiles of a product are dealt out to
+  std::int64_t collective_units = 0;  // of them, those that a collective keeps busy while it runs: what computes beside it has the rest
+  std::int64_t cores = 0;             // a processor whose cores all ranks of the node share; 0: a device of one rank alone
+  double round_trip = 0.0;            // seconds of a word from one core to another and back, as measured; says where the rates were taken
   AttentionForm attention = AttentionForm::tiled;
   double watts = 0.0;
   std::vector<Sample> samples{};  // where there are some for an operator, they count instead of the rates
 
+  // Of its computing, what is left beside a collective.
+  double beside_collective() const { return 1.0 - static_cast<double>(collective_units) / static_cast<double>(units); }
   bool operator==(const Device&) const = default;
 };
 

@@ -174,6 +174,7 @@ void visit_device(Visitor& visitor, Device& device) {
   visitor.number("matrix_share", device.matrix_share);
   visitor.number("sustained_share", device.sustained_share);
   visitor.count("units", device.units);
+  visitor.count("collective_units", device.collective_units);
   visitor.count("cores", device.cores);
   visitor.number("round_trip", device.round_trip);
   visitor.choice("attention", device.attention, kForms);

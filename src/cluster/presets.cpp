@@ -14,7 +14,8 @@ constexpr double kGB = 1e9;
 constexpr double kTFlops = 1e12;
 constexpr double kMicrosecond = 1e-6;
 
-// Power is a device's with its share of the node's.
+// Power is a device's with its share of the node's. Units of a collective are the channels that NCCL opens in such a node, each a block
+// that stays on one unit.
 
 // Large models reach about 70 TFLOP/s on it, what is made again counted.
 Device v100(std::int64_t gigabytes, double watts) {
@@ -28,6 +29,7 @@ Device v100(std::int64_t gigabytes, double watts) {
           .launch = 4 * kMicrosecond,
           .matrix_share = 0.60,
           .units = 80,
+          .collective_units = 12,
           .attention = AttentionForm::scores_in_memory,
           .watts = watts};
 }
@@ -45,6 +47,7 @@ Device a100() {
           .launch = 4 * kMicrosecond,
           .matrix_share = 0.70,
           .units = 108,
+          .collective_units = 24,
           .attention = AttentionForm::scores_in_memory,
           .watts = 810};
 }
@@ -67,6 +70,7 @@ Device hopper(std::string name, Bytes memory, double bandwidth, double watts) {
           .matrix_share = 0.80,
           .sustained_share = 0.68,
           .units = 132,
+          .collective_units = 16,
           .watts = watts};
 }
 

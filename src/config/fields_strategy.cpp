@@ -155,8 +155,9 @@ std::vector<Field> strategy_fields() {
       number_field("strategy.zero_group", PLIMSOLL_AT(strategy.zero_group), count_from(0, kMostRanks),
                    "ZeRO: neighbouring `data` ranks (of one machine) that share tensors out; such groups hold the same. 0 = all."),
       schedule_field(),
-      number_field("strategy.flush_every", PLIMSOLL_AT(strategy.flush_every), count_from(1, kMostBlocks),
-                   "Schedules without a flush (pipedream, pipedream-vsync, 2bw): steps until all ranks wait for one another."),
+      number_field(
+          "strategy.flush_every", PLIMSOLL_AT(strategy.flush_every), count_from(1, kMostBlocks),
+          "Schedules without a flush (pipedream, pipedream-vsync, 2bw) or barrier (zb-h2): steps until all ranks wait for one another."),
       flag_field("strategy.sequence_parallel", PLIMSOLL_AT(strategy.sequence_parallel),
                  "Split activations along the sequence between tensor-parallel parts."),
       flag_field("strategy.scatter_boundaries", PLIMSOLL_AT(strategy.scatter_boundaries),

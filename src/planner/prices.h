@@ -69,6 +69,7 @@ struct Wires {
   enum class Kind : std::uint8_t { all_reduce, reduce_scatter, all_gather };
   std::function<double(Kind kind, std::int64_t bytes, std::int64_t members, std::int64_t stride)> collective;  // bytes of the whole
   std::function<double(std::int64_t bytes, std::int64_t stride)> message;
+  double slowed = 0.0;  // of the seconds of a collective that computing hides, those that computing takes longer
   // Between the device and a slower tier, while all ranks of the node do so.
   std::function<double(std::int64_t bytes, Tier tier)> copy;
   // Optimizer in the host's memory: gradients out, weights back and the update there, of a rank whose node has `ranks` like it.

@@ -114,6 +114,10 @@ void Sheet::wait_for_what_moves() {
     const BlockPrice& outermost = stage.first ? prices_.embedding : prices_.layer;
     const double lead = gathers ? collective(Wires::Kind::all_gather, outermost.weights) : 0.0;
     const double tail = scatters ? collective(Wires::Kind::reduce_scatter, outermost.gradients) : 0.0;
+    // What is said beside the passes makes them longer.
+    const auto slowed = [&](double said, double passes) { return problem_.wires.slowed * std::min(said, passes); };
+    stage.forward += slowed(gather - lead, stage.forward);
+    stage.backward_input += slowed(gather + scatter - tail, stage.backward());
     const double before = lead + std::max(0.0, std::max({gather - lead, fetch, leave}) - stage.forward);
     const double come = fetch + leave + (micro_batches_ > 1 ? sums : 0.0);
     const double behind = tail + std::max(0.0, std::max({gather + scatter - tail, come, sums}) - stage.backward());
@@ -181,7 +185,8 @@ double Sheet::exposed_reduction(const RankPrice& rank) const {
   }
   const double blocks = as_double(rank.layers + 1);
   const double each = all / blocks;
-  return tied + std::max(each, all - (blocks - 1.0) * rank.backward / blocks);
+  const double exposed = std::max(each, all - (blocks - 1.0) * rank.backward / blocks);
+  return tied + exposed + problem_.wires.slowed * (all - exposed);
 }
 
 // Behind the last gradient: the update, and where only shards of weights were updated, their gather.

@@ -64,22 +64,23 @@ void add_schedule_reasons(const Strategy& strategy, std::vector<std::string>& re
   if (strategy.schedule.ends_with(schedules::kCsvSuffix)) return;
   const schedules::Kind& kind = schedules::find_kind(strategy.schedule);
   if (kind.name == "dualpipe") reasons.push_back("\"schedule\" is \"dualpipe\", which can be drawn, but not run; use \"zb-h1\"");
-  if (strategy.flush_every > 1 && !kind.asynchronous) {
-    reasons.push_back(fmt::format("\"flush_every\" is {}, but \"{}\" ends every step with a flush; use 1, or \"schedule\": \"2bw\"",
-                                  strategy.flush_every, strategy.schedule));
+  if (strategy.flush_every > 1 && !kind.takes_batches()) {
+    reasons.push_back(
+        fmt::format("\"flush_every\" is {}, but \"{}\" ends every step with a flush; use 1, or \"schedule\": \"zb-h2\" or \"2bw\"",
+                    strategy.flush_every, strategy.schedule));
   }
-  if (kind.asynchronous && strategy.zero == 3 && strategy.keep_params) {
+  if (!synchronous(strategy) && strategy.zero == 3 && strategy.keep_params) {
     reasons.push_back(
         fmt::format("\"keep_params\" keeps gathered weights for a step, but with \"{}\" a step has several versions of them; use false",
                     strategy.schedule));
   }
-  if (kind.asynchronous && strategy.offload.params.anything()) {
+  if (!synchronous(strategy) && strategy.offload.params.anything()) {
     reasons.push_back(
         fmt::format("\"offload.params\" has one version of the weights, but with \"{}\" a step has several of them; use \"none\", or "
                     "\"schedule\": \"1f1b\"",
                     strategy.schedule));
   }
-  if (kind.asynchronous && strategy.offload.gradients.anything()) {
+  if (!synchronous(strategy) && strategy.offload.gradients.anything()) {
     reasons.push_back(
         fmt::format("\"offload.gradients\" keeps those of one batch, but with \"{}\" several are under way; use \"none\", or \"schedule\": "
                     "\"1f1b\"",
@@ -213,7 +214,7 @@ std::vector<std::string> reasons_against(const Strategy& strategy) {
 bool synchronous(const Strategy& strategy) {
   if (strategy.pipe == 1) return true;
   if (strategy.schedule.ends_with(schedules::kCsvSuffix)) return strategy.flush_every == 1;
-  return !schedules::find_kind(strategy.schedule).asynchronous;
+  return !schedules::find_kind(strategy.schedule).asynchronous && strategy.flush_every == 1;
 }
 
 void require_legal(const Strategy& strategy) {

@@ -277,6 +277,7 @@ planner::Wires wires_of(const cluster::Cluster& cluster, std::int64_t ranks) {
               },
           .message = [=](std::int64_t bytes,
                          std::int64_t stride) { return cost::message(cluster, static_cast<double>(bytes), stride, users).seconds; },
+          .slowed = cluster.device.cores > 0 ? 0.0 : 1.0 - cluster.device.beside_collective(),
           .copy =
               [=](std::int64_t bytes, planner::Tier tier) {
                 return cost::copy(cluster, ops::Tier::device, tier_named(tier), static_cast<double>(bytes), users).seconds;

@@ -28,8 +28,14 @@ void set_units(Script& script, const Units& units) {
 }
 
 // A block for every stage.
-Result pipeline(const std::string& schedule, std::int64_t ranks, std::int32_t micro_batches, std::int64_t chunks, const Units& units) {
+Result pipeline(const std::string& schedule, std::int64_t ranks, std::int32_t micro_batches, std::int64_t chunks, const Units& units,
+                std::int64_t batches = 1) {
   Layout layout{.layers = ranks * chunks, .micro_batches = micro_batches};
+  if (batches > 1) {
+    layout.strategy.flush_every = batches;
+    layout.clip = 0.0;
+    layout.tied = false;
+  }
   layout.strategy.pipe = ranks;
   layout.strategy.chunks = chunks;
   layout.strategy.schedule = schedule;
@@ -62,6 +68,40 @@ TEST(ClosedForm, OfZeroBubble) {
     const Result result = pipeline("zb-h1", p, m, 1, {.forward = 1.0, .backward = 1.0, .weight = 1.0});
     EXPECT_DOUBLE_EQ(result.seconds, 3.0 * m + (p - 1)) << p << " " << m;
   }
+}
+
+// Steps of ZB-H2 that no barrier parts: each rank is idle before its first and behind its last, never between.
+TEST(ClosedForm, OfZeroBubbleOverSeveralSteps) {
+  for (const auto& [p, m] : {std::pair{4, 8}, {4, 12}, {8, 24}}) {
+    for (const std::int64_t steps : {1, 2, 4}) {
+      const Result result = pipeline("zb-h2", p, m, 1, {.forward = 1.0, .backward = 1.0, .weight = 1.0}, steps);
+      EXPECT_DOUBLE_EQ(result.seconds, 3.0 * m * static_cast<double>(steps) + (p - 1)) << p << " " << m << " " << steps;
+    }
+  }
+}
+
+// A backward pass of ten seconds beside a reduction that takes longer: it has half of the device's units, and takes twenty. What the
+// reduction takes beyond that is not hidden, and the same for both.
+TEST(ClosedForm, OfComputingBesideACollective) {
+  Layout layout{.layers = 1, .micro_batches = 1};
+  layout.strategy.data = 2;
+  layout.strategy.bucket = base::Bytes{1};
+  const plan::Plan plan = whole_plan(layout);
+  const auto computing = [&](bool slowed) {
+    cluster::Cluster cluster = cluster::preset("dgx-h100");
+    cluster.device.collective_units = slowed ? cluster.device.units / 2 : 0;
+    Script script = priced(plan, "train", cluster);
+    for (Routine& routine : script.routines) {
+      for (Step& step : routine.steps) {
+        const bool reduces = step.kind == Step::Kind::meet && routine.name.starts_with("head");
+        step.seconds = reduces ? 100.0 : routine.name == "blocks.0.backward" && step.kind == Step::Kind::work ? 10.0 : 0.0;
+      }
+    }
+    return simulate(script, cluster, {}).times.front().computing;
+  };
+  const double alone = computing(false);
+  EXPECT_GE(alone, 10.0);
+  EXPECT_DOUBLE_EQ(computing(true), 2.0 * alone);
 }
 
 TEST(LowerBounds, AreNeverBeaten) {

@@ -80,7 +80,8 @@ TEST(Outline, AgreesWithThePlan) {
       {.pipe = 4, .schedule = "pipedream-vsync", .flush_every = 2},
       {.pipe = 4, .schedule = "2bw", .flush_every = 3},
       {.data = 2, .pipe = 2, .zero = 1, .schedule = "2bw", .flush_every = 2},
-      {.pipe = 2, .schedule = "2bw", .optimizer = kHost, .flush_every = 2}};
+      {.pipe = 2, .schedule = "2bw", .optimizer = kHost, .flush_every = 2},
+      {.data = 2, .pipe = 2, .zero = 1, .schedule = "zb-h2", .flush_every = 3}};
   for (const std::string_view name : {"dgx-a100-80g:16", "p3.16xlarge:16"}) {
     const cluster::Cluster cluster = cluster::preset(name);
     for (const Case& each : cases) {

@@ -38,6 +38,11 @@ VersionOf one_behind() {
   return [](std::int64_t, std::int64_t batch) { return std::max<std::int64_t>(0, batch - 1); };
 }
 
+// No delay: batches in a row that no barrier parts are as batches apart.
+VersionOf newest() {
+  return [](std::int64_t, std::int64_t batch) { return batch; };
+}
+
 // A rate that is a power of two: its product with a gradient is exact, so w - rate * g has one rounding however it is computed.
 constexpr float kRate = 1.0f / 64.0f;
 
@@ -151,7 +156,8 @@ INSTANTIATE_TEST_SUITE_P(Schedules, Asynchronous,
                          testing::Values(Kind{"pipedream", 2, 1, 4, false, stashed(2)}, Kind{"pipedream", 4, 1, 6, false, stashed(4)},
                                          Kind{"pipedream-vsync", 2, 1, 4, false, in_step(2)},
                                          Kind{"pipedream-vsync", 4, 1, 6, true, in_step(4)}, Kind{"2bw", 2, 2, 4, false, one_behind()},
-                                         Kind{"2bw", 2, 3, 3, true, one_behind()}, Kind{"2bw", 4, 4, 3, false, one_behind()}));
+                                         Kind{"2bw", 2, 3, 3, true, one_behind()}, Kind{"2bw", 4, 4, 3, false, one_behind()},
+                                         Kind{"zb-h2", 2, 4, 3, false, newest()}, Kind{"zb-h2", 4, 8, 2, true, newest()}));
 
 // A rank keeps the versions that its micro-batches under way need, and the first has most of them under way.
 TEST(Versions, AreAsManyAsTheScheduleNeeds) {

@@ -123,6 +123,19 @@ TEST(ClosedForm, ZeroBubbleH2IsAParallelogram) {
   }
 }
 
+// Ranks that wait for nobody between batches start and end one after the other once, however many batches there are.
+TEST(ClosedForm, ZeroBubbleH2GoesOnFromBatchToBatch) {
+  for (const auto& [p, m] : {std::pair{4, 8}, {4, 12}, {8, 24}}) {
+    for (std::int64_t batches : {1, 2, 5}) {
+      const Ran got = ran("zb-h2", {.ranks = p, .micro_batches = m, .batches = batches});
+      EXPECT_DOUBLE_EQ(got.figures.makespan, 3.0 * m * static_cast<double>(batches) + (p - 1)) << p << " " << m;
+      EXPECT_DOUBLE_EQ(got.figures.period, 3.0 * m * static_cast<double>(batches)) << p << " " << m;
+      for (const std::int64_t live : got.figures.peak_live) EXPECT_LE(live, 2 * p - 1);
+      for (const std::int64_t versions : got.figures.versions) EXPECT_EQ(versions, 1);
+    }
+  }
+}
+
 TEST(ClosedForm, DualPipe) {
   for (const auto& [p, m] : {std::pair{2, 4}, {2, 10}, {4, 8}, {4, 16}, {6, 12}, {8, 20}, {8, 32}, {16, 40}}) {
     const Shape shape{.ranks = p, .micro_batches = m};

@@ -16,6 +16,11 @@ struct LaneState {
   std::uint32_t step = 0;
   bool entered = false;
   double began = 0.0;
+  // A computation under way on the device: seconds of it that are left, as of when, and the number of the event that ends it.
+  bool computes = false;
+  double left = 0.0;
+  double as_of = 0.0;
+  std::uint64_t end = 0;
 };
 
 // Ranks that behave alike: a class, and some of its data places.
@@ -34,6 +39,7 @@ struct Actor {
   // What it does now, and since when.
   int computing = 0;
   int moving = 0;
+  int meeting = 0;  // of what moves, collectives
   double since = 0.0;
   RankTimes times{};
 };

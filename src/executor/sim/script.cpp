@@ -42,7 +42,8 @@ class Pricing {
         const std::vector<base::TensorType> inputs = types_of(compute->inputs);
         const std::vector<base::TensorType> outputs = types_of(compute->outputs);
         routine.flops += cost::counted_flops(compute->op, inputs, outputs);
-        add_work(routine, compute_seconds(*compute, inputs, outputs, call));
+        const bool host = on_host(*compute, call);
+        add_work(routine, compute_seconds(*compute, inputs, outputs, host), host);
       } else if (const auto* collective = std::get_if<plan::Collective>(&instruction)) {
         routine.steps.push_back(meeting(*collective));
       } else if (const auto* message = std::get_if<plan::Message>(&instruction)) {
@@ -53,7 +54,7 @@ class Pricing {
       } else {
         const auto& copy = std::get<plan::Copy>(instruction);
         if (copy.op.from == copy.op.to) {
-          add_work(routine, copy_inside_seconds(copy));
+          add_work(routine, copy_inside_seconds(copy), copy.op.from != ops::Tier::device);
         } else {
           routine.steps.push_back(copy_step(copy.op.from, copy.op.to, plan::Bytes{copy.from.type.bytes()}));
         }
@@ -63,11 +64,11 @@ class Pricing {
   }
 
  private:
-  static void add_work(Routine& routine, double seconds) {
-    if (!routine.steps.empty() && routine.steps.back().kind == Step::Kind::work) {
+  static void add_work(Routine& routine, double seconds, bool on_host) {
+    if (!routine.steps.empty() && routine.steps.back().kind == Step::Kind::work && routine.steps.back().on_host == on_host) {
       routine.steps.back().seconds += seconds;
     } else {
-      routine.steps.push_back({.kind = Step::Kind::work, .seconds = seconds});
+      routine.steps.push_back({.kind = Step::Kind::work, .on_host = on_host, .seconds = seconds});
     }
   }
 
@@ -79,8 +80,8 @@ class Pricing {
     return std::any_of(compute.outputs.begin(), compute.outputs.end(), here);
   }
 
-  double compute_seconds(const plan::Compute& compute, ops::Types inputs, ops::Types outputs, const plan::Call& call) const {
-    if (on_host(compute, call)) return cost::host_operator_seconds(cluster_, compute.op, inputs, outputs, users_, plan_.threads);
+  double compute_seconds(const plan::Compute& compute, ops::Types inputs, ops::Types outputs, bool host) const {
+    if (host) return cost::host_operator_seconds(cluster_, compute.op, inputs, outputs, users_, plan_.threads);
     return cost::operator_seconds(cluster_.device, compute.op, inputs, outputs, cluster_.device.cores > 0 ? plan_.threads : 0);
   }
 

@@ -27,6 +27,7 @@ using LinkBytes = std::array<double, kLinkClasses>;
 
 struct Step {
   enum class Kind : std::uint8_t { work, meet, send, receive, copy } kind = Kind::work;
+  bool on_host = false;  // work: of the host beside a device
   Wire wire = Wire::none;
   ops::Axis axis = ops::Axis::data;  // meet: the others of this axis
   ops::Message message{};            // send, receive

@@ -31,6 +31,7 @@ class Clock {
     if (cluster.device.cores > 0)
       cores_ = flows_.add_resource(static_cast<double>(cluster.device.cores) * static_cast<double>(cluster.nodes));
     shares_cores_ = cluster.device.cores > 0;
+    beside_collective_ = shares_cores_ ? 1.0 : cluster.device.beside_collective();
   }
 
   Result run() {
@@ -45,6 +46,8 @@ class Clock {
         now_ = event.time;
         end_flow(event.flow);
       } else {
+        const LaneState& lane = crew_.actors[event.place.actor].lanes[event.place.lane];
+        if (lane.end != event.number) continue;  // put off or brought forward since
         now_ = event.time;
         end_work(event.place);
       }
@@ -194,11 +197,16 @@ class Clock {
     account(actor);
     ++actor.computing;
     if (!shares_cores_) {
-      events_.push({.time = now_ + seconds, .number = ++number_, .place = place});
+      LaneState& lane = actor.lanes[place.lane];
+      lane.computes = !step.on_host;
+      lane.left = seconds;
+      lane.as_of = now_;
+      lane.end = ++number_;
+      events_.push({.time = now_ + seconds / (lane.computes ? pace(actor) : 1.0), .number = lane.end, .place = place});
       return false;
     }
     const double demand = static_cast<double>(plan_.threads) * static_cast<double>(actor.ranks);
-    own({place}, flows_.start(now_, seconds, demand, {cores_}, ends()), kNoMessage, true);
+    own({.places = {place}, .message = kNoMessage, .works = true}, flows_.start(now_, seconds, demand, {cores_}, ends()));
     return false;
   }
 
@@ -206,7 +214,27 @@ class Clock {
     Actor& actor = crew_.actors[place.actor];
     account(actor);
     --actor.computing;
+    actor.lanes[place.lane].computes = false;
     go_on(place);
+  }
+
+  double pace(const Actor& actor) const { return actor.meeting > 0 ? beside_collective_ : 1.0; }
+
+  // A collective keeps some of the device's units busy: what computes meanwhile has fewer.
+  void meet(const Place& place, int change) {
+    Actor& actor = crew_.actors[place.actor];
+    const double before = pace(actor);
+    actor.meeting += change;
+    const double after = pace(actor);
+    if (before == after) return;
+    for (std::uint32_t index = 0; index < actor.lanes.size(); ++index) {
+      LaneState& lane = actor.lanes[index];
+      if (!lane.computes) continue;
+      lane.left -= (now_ - lane.as_of) * before;
+      lane.as_of = now_;
+      lane.end = ++number_;
+      events_.push({.time = now_ + std::max(0.0, lane.left) / after, .number = lane.end, .place = {place.actor, index}});
+    }
   }
 
   // ---- moving
@@ -215,13 +243,14 @@ class Clock {
     std::vector<Place> places;
     std::uint64_t message = 0;
     bool works = false;
+    bool meets = false;
   };
 
   static constexpr std::uint64_t kNoMessage = ~std::uint64_t{0};
 
-  void own(std::vector<Place> places, Flows::FlowId flow, std::uint64_t message, bool works) {
+  void own(Owner owner, Flows::FlowId flow) {
     if (flow >= owners_.size()) owners_.resize(flow + 1);
-    owners_[flow] = {std::move(places), message, works};
+    owners_[flow] = std::move(owner);
   }
 
   static std::uint64_t message_key(std::uint32_t from, std::uint32_t to, const Step& step, std::int32_t micro_batch) {
@@ -234,7 +263,9 @@ class Clock {
   void begin_transfer(std::vector<Place> places, const Step& step, std::uint64_t message) {
     std::vector<Flows::ResourceId> resources;
     double ranks = 0.0;
+    const bool meets = step.kind == Step::Kind::meet;
     for (const Place& place : places) {
+      if (meets) meet(place, 1);
       Actor& actor = crew_.actors[place.actor];
       account(actor);
       ++actor.moving;
@@ -247,7 +278,8 @@ class Clock {
       demand = ranks;
       resources = {cores_};
     }
-    own(std::move(places), flows_.start(now_, step.seconds, demand, resources, ends()), message, false);
+    const Flows::FlowId flow = flows_.start(now_, step.seconds, demand, resources, ends());
+    own({.places = std::move(places), .message = message, .meets = meets}, flow);
   }
 
   void end_flow(Flows::FlowId flow) {
@@ -257,6 +289,7 @@ class Clock {
       Actor& actor = crew_.actors[place.actor];
       account(actor);
       --(owner.works ? actor.computing : actor.moving);
+      if (owner.meets) meet(place, -1);
     }
     if (owner.message != kNoMessage) deliver(owner.message);
     for (const Place& place : owner.places) go_on(place);
@@ -315,6 +348,7 @@ class Clock {
   std::vector<Owner> owners_;  // by flow
   Flows::ResourceId cores_ = 0;
   bool shares_cores_ = false;
+  double beside_collective_ = 1.0;  // of a device's computing, what is left
   std::priority_queue<Event, std::vector<Event>, std::greater<>> events_;
   std::vector<Place> woken_;
   bool waking_ = false;

@@ -64,7 +64,11 @@ constexpr std::array<Kind, 11> kKinds{{
      .make = interleaved},
     {.name = "varuna", .about = "keeps stage inputs, recomputes early", .recomputes = true, .make = varuna},
     {.name = "zb-h1", .about = "weight gradients fill some of the bubble", .bubble = "(p-1)/(3m+p-1)", .make = zb_h1},
-    {.name = "zb-h2", .about = "weight gradients fill all of it; more held", .add_reasons = full_start, .make = zb_h2},
+    {.name = "zb-h2",
+     .about = "weight gradients fill all of it; more held",
+     .barrier_free = true,
+     .add_reasons = full_start,
+     .make = zb_h2},
     {.name = "dualpipe",
      .about = "from both ends, weights twice; drawn, not run",
      .bubble = "(p-2)/(3m+p-2)",
@@ -124,7 +128,7 @@ std::vector<std::string> reasons_against(const Kind& kind, const Shape& shape) {
     reasons.push_back(
         fmt::format("found \"chunks\": {}, expected 1 stage per rank; use \"chunks\": 1, or \"schedule\": \"interleaved\"", shape.chunks));
   }
-  if (!kind.asynchronous && shape.batches != 1) {
+  if (!kind.takes_batches() && shape.batches != 1) {
     reasons.push_back(fmt::format("found {} batches in a row, expected 1: every batch ends with a flush", shape.batches));
   }
   if (kind.add_reasons != nullptr) kind.add_reasons(shape, reasons);

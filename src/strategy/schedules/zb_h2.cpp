@@ -2,7 +2,9 @@
 // every rank works 3m without a gap, each starting one forward later than the rank before.
 //
 // That is worth having only if ranks do not wait for each other at the end: each updates its weights by itself, which no global
-// norm or loss scale may forbid. Holds up to 2p-1 micro-batches, twice H1's.
+// norm or loss scale may forbid, and goes on with the next batch. Of several batches in a row each computes with the weights that the one
+// before has left, as if they were apart; only the first rank's start and the last one's end are idle, once for all of them. Holds up to
+// 2p-1 micro-batches, twice H1's.
 #include "strategy/schedules/builders.h"
 #include "strategy/schedules/order.h"
 
@@ -10,20 +12,26 @@ namespace plimsoll::strategy::schedules {
 
 Schedule zb_h2(const Shape& shape) {
   const std::int64_t m = shape.micro_batches;
-  Schedule schedule = synchronous("zb-h2", shape, [&](std::int64_t rank, Order& order) {
-    std::int64_t forwards = 0;
-    std::int64_t inputs = 0;
-    std::int64_t weights = 0;
-    while (forwards < 2 * (shape.ranks - rank) - 1) order.add(Work::forward, rank, forwards++);
-    while (inputs < m) {
-      const bool last_forward_done = forwards == m;
-      order.add(Work::backward_input, rank, inputs++);
-      if (last_forward_done || inputs - weights > 2 * rank) order.add(Work::backward_weight, rank, weights++);
-      if (!last_forward_done) order.add(Work::forward, rank, forwards++);
+  Schedule schedule{.name = "zb-h2", .shape = shape, .barrier = false, .ranks = {}};
+  for (std::int64_t rank = 0; rank < shape.ranks; ++rank) {
+    Order order;
+    for (std::int64_t batch = 0; batch < shape.batches; ++batch) {
+      std::int64_t forwards = 0;
+      std::int64_t inputs = 0;
+      std::int64_t weights = 0;
+      const auto add = [&](Work work, std::int64_t& next) { order.add(work, rank, batch * m + next++, batch); };
+      while (forwards < 2 * (shape.ranks - rank) - 1) add(Work::forward, forwards);
+      while (inputs < m) {
+        const bool last_forward_done = forwards == m;
+        add(Work::backward_input, inputs);
+        if (last_forward_done || inputs - weights > 2 * rank) add(Work::backward_weight, weights);
+        if (!last_forward_done) add(Work::forward, forwards);
+      }
+      while (weights < m) add(Work::backward_weight, weights);
+      order.update(batch + 1);
     }
-    while (weights < m) order.add(Work::backward_weight, rank, weights++);
-  });
-  schedule.barrier = false;
+    schedule.ranks.push_back(order.take());
+  }
   return schedule;
 }
 
