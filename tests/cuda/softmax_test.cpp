@@ -1,5 +1,5 @@
 // Losses and gradients between the products of a head, on rows of every length that is handled in its own way: in one block's shared
-// memory, in that of two, four and eight, and read twice. Against a softmax in double.
+// memory, in that of two, four and eight, and read twice; logits in f32 and in bf16. Against a softmax in double of the same logits.
 #include <gtest/gtest.h>
 
 #include <algorithm>
@@ -27,7 +27,9 @@ struct Rows {
   std::vector<std::int32_t> targets;
   std::vector<float> logits;
 
-  explicit Rows(std::int64_t columns) : vocabulary(columns), stride((columns + 63) / 64 * 64) {
+  base::DType dtype;  // of the logits
+
+  Rows(std::int64_t columns, base::DType of) : vocabulary(columns), stride((columns + 63) / 64 * 64), dtype(of) {
     const auto at = [&](double share) { return static_cast<std::int32_t>(share * static_cast<double>(columns - 1)); };
     targets = {0, at(0.3), at(0.51), at(0.8), at(1.0), -1, kElsewhere};
     const base::RandomKey key = base::random_key(3, base::hash_name("logits"));
@@ -35,10 +37,15 @@ struct Rows {
     for (std::size_t row = 0; row < targets.size(); ++row) {
       for (std::int64_t column = 0; column < columns; ++column) {
         const auto place = static_cast<std::uint32_t>(column);
-        logits[place_of(row, column)] =
-            24.0f * base::uniform_from_bits(base::philox({place, static_cast<std::uint32_t>(row), 0, 0}, key)[0]);
+        const float drawn = 24.0f * base::uniform_from_bits(base::philox({place, static_cast<std::uint32_t>(row), 0, 0}, key)[0]);
+        logits[place_of(row, column)] = dtype == base::DType::f32 ? drawn : base::f32_from_bf16(base::bf16_from_f32(drawn));
       }
     }
+  }
+  std::vector<std::uint16_t> narrow_logits() const {
+    std::vector<std::uint16_t> narrow(logits.size());
+    std::ranges::transform(logits, narrow.begin(), [](float logit) { return base::bf16_from_f32(logit); });
+    return narrow;
   }
   std::size_t place_of(std::size_t row, std::int64_t column) const {
     return row * static_cast<std::size_t>(stride) + static_cast<std::size_t>(column);
@@ -65,24 +72,32 @@ Results run(const Rows& rows, base::DType dtype) {
   step[0].inverse_tokens = 0.5f;
   up(memory.data(), rows.targets);
   up(scalars, step);
-  up(logits, rows.logits);
-  cuda::launch_softmax({.logits = reinterpret_cast<float*>(logits),
+  const bool narrow_logits = rows.dtype == base::DType::bf16;
+  if (narrow_logits) {
+    up(logits, rows.narrow_logits());
+  } else {
+    up(logits, rows.logits);
+  }
+  cuda::launch_softmax({.logits = logits,
                         .rows = static_cast<std::int64_t>(count),
                         .vocabulary = rows.vocabulary,
                         .stride = rows.stride,
                         .targets = reinterpret_cast<const std::int32_t*>(memory.data()),
-                        .losses = reinterpret_cast<float*>(losses)},
+                        .losses = reinterpret_cast<float*>(losses),
+                        .dtype = rows.dtype},
                        reinterpret_cast<const ops::StepScalars*>(scalars), dtype, nullptr);
   Results results{std::vector<float>(count), std::vector<float>(rows.logits.size())};
   cuda::check(cudaMemcpy(results.losses.data(), losses, count * sizeof(float), cudaMemcpyDeviceToHost), "download");
   cuda::check(cudaMemcpy(results.gradients.data(), logits, rows.logits.size() * sizeof(float), cudaMemcpyDeviceToHost), "download");
   if (dtype == base::DType::f32) return results;
-  // 16-bit gradients lie in the front halves of their rows.
+  // 16-bit gradients of f32 logits lie in the front halves of their rows, those of bf16 logits as the logits did.
+  const std::vector<float> bits = results.gradients;
+  const std::size_t row_bytes = static_cast<std::size_t>(rows.stride) * (narrow_logits ? sizeof(std::uint16_t) : sizeof(float));
   for (std::size_t row = 0; row < count; ++row) {
-    float* wide = results.gradients.data() + rows.place_of(row, 0);
     std::vector<std::uint16_t> narrow(static_cast<std::size_t>(rows.stride));
-    std::memcpy(narrow.data(), wide, narrow.size() * sizeof narrow[0]);
-    std::ranges::transform(narrow, wide, [](std::uint16_t bits) { return base::f32_from_bf16(bits); });
+    std::memcpy(narrow.data(), reinterpret_cast<const std::byte*>(bits.data()) + row * row_bytes, narrow.size() * sizeof narrow[0]);
+    std::ranges::transform(narrow, results.gradients.data() + rows.place_of(row, 0),
+                           [](std::uint16_t each) { return base::f32_from_bf16(each); });
   }
   return results;
 }
@@ -109,12 +124,18 @@ void check_row(const Rows& rows, std::size_t row, const Results& found, double b
 }
 
 TEST(HeadSoftmax, RowsOfEveryLength) {
-  for (const std::int64_t columns : {3, 100, 5003, 14080, 14081, 20000, 50257, 100000, 128256, 458752, 500001}) {
-    const Rows rows(columns);
-    for (const auto& [dtype, bound] : {std::pair(base::DType::f32, 2e-5), std::pair(base::DType::bf16, 0.005)}) {
-      const Results found = run(rows, dtype);
+  using base::DType;
+  struct Types {
+    DType logits, gradients;
+    double bound;
+  };
+  for (const std::int64_t columns : {3, 100, 5003, 14080, 14081, 20000, 50257, 100000, 128256, 458752, 500001, 1000003}) {
+    for (const auto& [of_logits, of_gradients, bound] :
+         {Types{DType::f32, DType::f32, 2e-5}, Types{DType::f32, DType::bf16, 0.005}, Types{DType::bf16, DType::bf16, 0.005}}) {
+      const Rows rows(columns, of_logits);
+      const Results found = run(rows, of_gradients);
       for (std::size_t row = 0; row < rows.targets.size(); ++row) check_row(rows, row, found, bound);
-      EXPECT_EQ(run(rows, dtype).losses, found.losses) << "a second run gives other bits";
+      EXPECT_EQ(run(rows, of_gradients).losses, found.losses) << "a second run gives other bits";
       if (HasFailure()) return;
     }
   }

@@ -1,9 +1,10 @@
 // The linear head and its cross-entropy, chunk of rows by chunk: logits by one product, losses and the logits' gradients by one
 // pass over them, then dx and dw by two more. Three products in all, and the logits exist for one chunk only.
 //
-// Logits are f32 even where the operands are 16-bit: a probability is as good as the difference of two of them. A vocabulary is
-// often odd (50257), and products with odd extents are several times slower: they work on a copy of the weights with rows of
-// zeros up to a multiple of 64, whose logits are left out and whose gradients are zero.
+// Logits are f32 even where the operands are 16-bit: a probability is as good as the difference of two of them. Where speed comes before
+// that (runs that need not be deterministic) those of bf16 operands are bf16, as PyTorch's are under autocast: 4 bytes less of the 10 that
+// a logit moves. A vocabulary is often odd (50257), and products with odd extents are several times slower: they work on a copy of the
+// weights with rows of zeros up to a multiple of 64, whose logits are left out and whose gradients are zero.
 #include <algorithm>
 
 #include "base/error.h"
@@ -29,18 +30,19 @@ struct Head {
   std::int64_t padded;  // vocabulary up to a multiple of 64: columns of the logits
   std::int64_t chunk;   // rows at once
   std::int64_t chunks;
-  DType operands, gradient;
+  DType operands, logit, gradient;
   ops::HeadLoss op;
 
-  explicit Head(const ops::KernelQuery& query)
+  Head(const ops::KernelQuery& query, LtChoice choice)
       : rows(query.inputs[0].shape.rows()),
         width(query.inputs[0].shape[-1]),
         vocabulary(query.inputs[1].shape[0]),
         padded(round_up(vocabulary, 64)),
         operands(query.inputs[0].dtype),
+        logit(operands == DType::bf16 && choice == LtChoice::fastest ? DType::bf16 : DType::f32),
         gradient(std::get<ops::HeadLoss>(query.op).dtype),
         op(std::get<ops::HeadLoss>(query.op)) {
-    const std::int64_t most = std::max<std::int64_t>(128, kMostChunkBytes / (padded * 4) / 128 * 128);
+    const std::int64_t most = std::max<std::int64_t>(128, kMostChunkBytes / (padded * base::size_of(logit)) / 128 * 128);
     chunks = (rows + most - 1) / most;
     chunk = std::min(rows, round_up((rows + chunks - 1) / chunks, 128));
     chunks = (rows + chunk - 1) / chunk;
@@ -48,8 +50,8 @@ struct Head {
 
   std::int64_t first_row(std::int64_t index) const { return index * chunk; }
   std::int64_t rows_of(std::int64_t index) const { return std::min(chunk, rows - index * chunk); }
-  // Gradients of the logits lie over them: half as wide, so twice as many of them from row to row.
-  std::int64_t gradient_stride() const { return padded * (4 / base::size_of(operands)); }
+  // Gradients of the logits lie over them; where they are half as wide, twice as many of them from row to row.
+  std::int64_t gradient_stride() const { return padded * (base::size_of(logit) / base::size_of(operands)); }
   bool pads() const { return padded != vocabulary; }
   // Sums of 16-bit gradients over chunks are kept in f32, and padded ones where there is room for them.
   bool staged() const { return op.gradients && (pads() || (gradient != DType::f32 && chunks > 1)); }
@@ -63,7 +65,7 @@ struct Head {
             .b_stride = width,
             .c_stride = padded,
             .operands = operands,
-            .result = DType::f32};
+            .result = logit};
   }
   LtProblem dx(std::int64_t m) const {
     return {.m = m,
@@ -90,14 +92,14 @@ struct Head {
 };
 
 struct Scratch {
-  float* logits;
+  std::byte* logits;
   std::byte* weights;  // padded
   float* dw;           // staged
   float* dbias;
   std::byte* product;
 
   Scratch(const Head& head, Workspace& pieces)
-      : logits(pieces.take<float>(head.chunk * head.padded)),
+      : logits(pieces.take<std::byte>(head.chunk * head.padded * base::size_of(head.logit))),
         weights(pieces.take<std::byte>(head.pads() ? head.padded * head.width * base::size_of(head.operands) : 0)),
         dw(pieces.take<float>(head.staged() ? head.padded * head.width : 0)),
         dbias(pieces.take<float>(head.op.gradients && head.op.bias ? head.vocabulary : 0)),
@@ -134,15 +136,16 @@ std::optional<std::string> refuse(const ops::KernelQuery& query) {
   return std::nullopt;
 }
 
+template <LtChoice kChoice>
 std::int64_t workspace(const ops::KernelQuery& query) {
   Workspace pieces;
-  Scratch(Head(query), pieces);
+  Scratch(Head(query, kChoice), pieces);
   return pieces.bytes();
 }
 
 template <LtChoice kChoice>
 Prepared prepare(const ops::KernelQuery& query) {
-  const Head head(query);
+  const Head head(query, kChoice);
   return std::make_shared<PreparedHead>(
       PreparedHead{head, Products(head, head.chunk, kChoice), Products(head, head.rows_of(head.chunks - 1), kChoice)});
 }
@@ -190,7 +193,7 @@ void launch(const Call& call, cudaStream_t stream) {
     const std::byte* x = in.x.as<const std::byte>() + first * row_bytes;
     products.logits.launch({.a = x, .b = weights, .c = scratch.logits, .workspace = scratch.product}, stream);
     launch_softmax({scratch.logits, head.rows_of(index), head.vocabulary, head.padded, in.bias, in.f32_bias, in.targets + first,
-                    call.outputs[0].as<float>() + first},
+                    call.outputs[0].as<float>() + first, head.logit},
                    head.op.gradients ? in.scalars : nullptr, head.operands, stream);
     if (!head.op.gradients) continue;
     products.dx->launch(
@@ -220,13 +223,13 @@ constexpr Kernel kKernels[] = {
     {.op = "head_loss",
      .name = "head_loss.cublaslt-fastest",
      .refusal = refuse_fastest,
-     .workspace = workspace,
+     .workspace = workspace<LtChoice::fastest>,
      .prepare = prepare<LtChoice::fastest>,
      .launch = launch},
     {.op = "head_loss",
      .name = "head_loss.cublaslt",
      .refusal = refuse,
-     .workspace = workspace,
+     .workspace = workspace<LtChoice::first>,
      .prepare = prepare<LtChoice::first>,
      .launch = launch},
 };

@@ -44,9 +44,28 @@ __device__ Partial block_merged(Partial own) {
   return own;
 }
 
-// A row's logits by fours. Strides are multiples of 4 elements, so whole float4s can be read up to the stride; what lies behind the
-// vocabulary is left out.
-template <typename T>
+// What is read at once of a row of logits, as f32.
+template <typename L>
+inline constexpr int kPack = 16 / static_cast<int>(sizeof(L));
+
+template <typename L>
+struct Pack {
+  float values[kPack<L>];
+};
+
+template <typename L>
+__device__ __forceinline__ Pack<L> unpacked(const uint4& bits) {
+  alignas(16) L elements[kPack<L>];
+  *reinterpret_cast<uint4*>(elements) = bits;
+  Pack<L> pack;
+#pragma unroll
+  for (int n = 0; n < kPack<L>; ++n) pack.values[n] = to_f32(elements[n]);
+  return pack;
+}
+
+// A row's logits (L) by packs and their gradients (T). Strides are multiples of 64 elements, so whole packs can be read up to the stride;
+// what lies behind the vocabulary is left out.
+template <typename T, typename L>
 struct Row {
   const LogitsChunk& chunk;
   int vocabulary;
@@ -62,41 +81,53 @@ struct Row {
     if (chunk.bias == nullptr) return logit;
     return logit + (chunk.f32_bias ? static_cast<const float*>(chunk.bias)[column] : to_f32(static_cast<const T*>(chunk.bias)[column]));
   }
-  __device__ float4 values(const float4& four, int quad) const {
-    return {value(four.x, 4 * quad), value(four.y, 4 * quad + 1), value(four.z, 4 * quad + 2), value(four.w, 4 * quad + 3)};
+  __device__ Pack<L> values(const uint4& bits, int pack) const {
+    Pack<L> of = unpacked<L>(bits);
+#pragma unroll
+    for (int n = 0; n < kPack<L>; ++n) of.values[n] = value(of.values[n], kPack<L> * pack + n);
+    return of;
   }
   __device__ float scale(const ops::StepScalars* scalars) const { return counted() ? scalars->loss_scale * scalars->inverse_tokens : 0.0f; }
-  // (probability - [is the target]) * scale, of four; zeros behind the vocabulary.
-  __device__ void store_gradients(const float4& x, int quad, float lse, float scale, T* out) const {
-    const auto gradient = [&](float logit, int column) {
-      if (column >= vocabulary) return 0.0f;
-      return (__expf(logit - lse) - (column == target ? 1.0f : 0.0f)) * scale;
-    };
-    alignas(16) T four[4] = {from_f32<T>(gradient(x.x, 4 * quad)), from_f32<T>(gradient(x.y, 4 * quad + 1)),
-                             from_f32<T>(gradient(x.z, 4 * quad + 2)), from_f32<T>(gradient(x.w, 4 * quad + 3))};
-    if constexpr (sizeof(T) == 4) {
-      reinterpret_cast<float4*>(out)[quad] = *reinterpret_cast<const float4*>(four);
-    } else {
-      reinterpret_cast<float2*>(out)[quad] = *reinterpret_cast<const float2*>(four);
+  // (probability - [is the target]) * scale, of a pack; zeros behind the vocabulary.
+  __device__ void store_gradients(const Pack<L>& x, int pack, float lse, float scale, T* out) const {
+    struct alignas(sizeof(T) * kPack<L>) Gradients {
+      T values[kPack<L>];
+    } gradients;
+#pragma unroll
+    for (int n = 0; n < kPack<L>; ++n) {
+      const int column = kPack<L> * pack + n;
+      const float gradient = (__expf(x.values[n] - lse) - (column == target ? 1.0f : 0.0f)) * scale;
+      gradients.values[n] = from_f32<T>(column < vocabulary ? gradient : 0.0f);
     }
+    reinterpret_cast<Gradients*>(out)[pack] = gradients;
   }
 };
 
-constexpr int kAtOnce = 4;  // float4s of a thread that are under way or worked on together
+// Packs of a thread that are under way or worked on together: sixteen logits.
+template <typename L>
+inline constexpr int kAtOnce = 16 / kPack<L>;
 
-// Adds kAtOnce float4s to a thread's maximum and sum.
-__device__ __forceinline__ void add_to(Partial& own, const float4 (&x)[kAtOnce]) {
+// Adds some packs to a thread's maximum and sum.
+template <typename L>
+__device__ __forceinline__ void add_to(Partial& own, const Pack<L> (&x)[kAtOnce<L>]) {
   float largest = -INFINITY;
 #pragma unroll
-  for (int n = 0; n < kAtOnce; ++n) largest = fmaxf(largest, fmaxf(fmaxf(x[n].x, x[n].y), fmaxf(x[n].z, x[n].w)));
+  for (int n = 0; n < kAtOnce<L>; ++n) {
+#pragma unroll
+    for (const float value : x[n].values) largest = fmaxf(largest, value);
+  }
   if (largest > own.largest) {
     own.sum *= __expf(own.largest - largest);
     own.largest = largest;
   }
   const float base = own.largest == -INFINITY ? 0.0f : own.largest;  // as long as there was nothing of the vocabulary
 #pragma unroll
-  for (int n = 0; n < kAtOnce; ++n)
-    own.sum += __expf(x[n].x - base) + __expf(x[n].y - base) + __expf(x[n].z - base) + __expf(x[n].w - base);
+  for (int n = 0; n < kAtOnce<L>; ++n) {
+    float sum = 0.0f;
+#pragma unroll
+    for (const float value : x[n].values) sum += __expf(value - base);
+    own.sum += sum;
+  }
 }
 
 // ---- a block for each row: one large block a multiprocessor keeps so few rows under way that the second time they come from the cache
@@ -104,43 +135,44 @@ __device__ __forceinline__ void add_to(Partial& own, const float4 (&x)[kAtOnce])
 constexpr int kRowThreads = 1024;
 
 // A 16-bit gradient overwrites logits that the block has read: each tile is read by all before any of it is written.
-template <typename T, bool kGradients>
+template <typename T, typename L, bool kGradients>
 __global__ void __launch_bounds__(kRowThreads, 1) softmax(LogitsChunk chunk, const ops::StepScalars* scalars) {
-  const Row<T> row(chunk, blockIdx.x);
-  float* logits = chunk.logits + blockIdx.x * chunk.stride;
-  const int quads = static_cast<int>(chunk.stride / 4);
-  const auto load = [&](int first, float4(&x)[kAtOnce]) {
+  const Row<T, L> row(chunk, blockIdx.x);
+  L* logits = static_cast<L*>(chunk.logits) + blockIdx.x * chunk.stride;
+  const int packs = static_cast<int>(chunk.stride / kPack<L>);
+  const auto load = [&](int first, Pack<L>(&x)[kAtOnce<L>]) {
+    uint4 bits[kAtOnce<L>];
 #pragma unroll
-    for (int n = 0; n < kAtOnce; ++n) {
-      const int quad = first + n * kRowThreads;
-      x[n] = quad < quads ? reinterpret_cast<const float4*>(logits)[quad] : float4{};
+    for (int n = 0; n < kAtOnce<L>; ++n) {
+      const int pack = first + n * kRowThreads;
+      bits[n] = pack < packs ? reinterpret_cast<const uint4*>(logits)[pack] : uint4{};
     }
 #pragma unroll
-    for (int n = 0; n < kAtOnce; ++n) x[n] = row.values(x[n], first + n * kRowThreads);
+    for (int n = 0; n < kAtOnce<L>; ++n) x[n] = row.values(bits[n], first + n * kRowThreads);
   };
   Partial own{-INFINITY, 0.0f};
-  for (int first = static_cast<int>(threadIdx.x); first < quads; first += kRowThreads * kAtOnce) {
-    float4 x[kAtOnce];
+  for (int first = static_cast<int>(threadIdx.x); first < packs; first += kRowThreads * kAtOnce<L>) {
+    Pack<L> x[kAtOnce<L>];
     load(first, x);
-    add_to(own, x);
+    add_to<L>(own, x);
   }
   const Partial all = block_merged<kRowThreads>(own);
   const float lse = all.largest + logf(all.sum);
   if (threadIdx.x == 0) {
-    const float at_target = row.has_target() ? row.value(logits[row.target], row.target) : 0.0f;
+    const float at_target = row.has_target() ? row.value(to_f32(logits[row.target]), row.target) : 0.0f;
     chunk.losses[blockIdx.x] = row.counted() ? lse - at_target : 0.0f;
   }
   if constexpr (kGradients) {
     __syncthreads();
     const float scale = row.scale(scalars);
-    for (int tile = 0; tile < quads; tile += kRowThreads * kAtOnce) {
+    for (int tile = 0; tile < packs; tile += kRowThreads * kAtOnce<L>) {
       const int first = tile + static_cast<int>(threadIdx.x);
-      float4 x[kAtOnce];
+      Pack<L> x[kAtOnce<L>];
       load(first, x);
-      if constexpr (sizeof(T) < sizeof(float)) __syncthreads();
+      if constexpr (sizeof(T) < sizeof(L)) __syncthreads();
 #pragma unroll
-      for (int n = 0; n < kAtOnce; ++n) {
-        if (first + n * kRowThreads < quads) row.store_gradients(x[n], first + n * kRowThreads, lse, scale, reinterpret_cast<T*>(logits));
+      for (int n = 0; n < kAtOnce<L>; ++n) {
+        if (first + n * kRowThreads < packs) row.store_gradients(x[n], first + n * kRowThreads, lse, scale, reinterpret_cast<T*>(logits));
       }
     }
   }
@@ -160,8 +192,8 @@ struct PartResult {
 };
 
 // Every logit of the row is in some block's shared memory before any gradient is written over it: blocks meet in between.
-template <typename T, bool kGradients>
-__global__ void __launch_bounds__(kPartThreads, 4) softmax_parts(LogitsChunk chunk, const ops::StepScalars* scalars, int part_quads) {
+template <typename T, typename L, bool kGradients>
+__global__ void __launch_bounds__(kPartThreads, 4) softmax_parts(LogitsChunk chunk, const ops::StepScalars* scalars, int part_packs) {
 #if __CUDA_ARCH__ >= 900
   namespace groups = cooperative_groups;
   extern __shared__ uint4 memory[];
@@ -171,34 +203,34 @@ __global__ void __launch_bounds__(kPartThreads, 4) softmax_parts(LogitsChunk chu
   const auto parts = static_cast<int>(cluster.num_blocks());
   const auto part = static_cast<int>(cluster.block_rank());
   const std::int64_t index = blockIdx.x / parts;
-  const Row<T> row(chunk, index);
-  float* logits = chunk.logits + index * chunk.stride;
-  const int begin = part * part_quads;
-  const int end = min(begin + part_quads, static_cast<int>(chunk.stride / 4));
+  const Row<T, L> row(chunk, index);
+  L* logits = static_cast<L*>(chunk.logits) + index * chunk.stride;
+  const int begin = part * part_packs;
+  const int end = min(begin + part_packs, static_cast<int>(chunk.stride / kPack<L>));
   const auto thread = static_cast<int>(threadIdx.x);
 
   // Each thread copies what it reads itself. All copies are under way before the first is waited for.
-  for (int quad = begin + thread; quad < end; quad += kPartThreads)
-    copy_in_background(memory + (quad - begin), reinterpret_cast<const float4*>(logits) + quad);
+  for (int pack = begin + thread; pack < end; pack += kPartThreads)
+    copy_in_background(memory + (pack - begin), reinterpret_cast<const uint4*>(logits) + pack);
   close_copies();
   wait_for_copies<0>();
-  const auto* mine = reinterpret_cast<const float4*>(memory);
   Partial own{-INFINITY, 0.0f};
-  for (int first = begin + thread; first < end; first += kPartThreads * kAtOnce) {
-    float4 x[kAtOnce];
+  for (int first = begin + thread; first < end; first += kPartThreads * kAtOnce<L>) {
+    Pack<L> x[kAtOnce<L>];
 #pragma unroll
-    for (int n = 0; n < kAtOnce; ++n) {
-      const int quad = first + n * kPartThreads;
-      x[n] = quad < end ? row.values(mine[quad - begin], quad) : float4{-INFINITY, -INFINITY, -INFINITY, -INFINITY};
+    for (int n = 0; n < kAtOnce<L>; ++n) {
+      const int pack = first + n * kPartThreads;
+      // Columns behind the vocabulary count as minus infinity, and so do those of the next part.
+      x[n] = row.values(pack < end ? memory[pack - begin] : uint4{}, pack < end ? pack : row.vocabulary);
     }
-    add_to(own, x);
+    add_to<L>(own, x);
   }
   own = block_merged<kPartThreads>(own);     // a barrier: all of the part is there
   cluster.barrier_wait(std::move(started));  // the others' memory is theirs
   if (thread < parts) {
-    const int place = row.target - 4 * begin;
-    const bool here = row.has_target() && place >= 0 && row.target < 4 * end;
-    const float at_target = here ? row.value(reinterpret_cast<const float*>(memory)[place], row.target) : 0.0f;
+    const int place = row.target - kPack<L> * begin;
+    const bool here = row.has_target() && place >= 0 && row.target < kPack<L> * end;
+    const float at_target = here ? row.value(to_f32(reinterpret_cast<const L*>(memory)[place]), row.target) : 0.0f;
     *cluster.map_shared_rank(results + part, thread) = {own, at_target};
   }
   cluster.sync();
@@ -212,8 +244,8 @@ __global__ void __launch_bounds__(kPartThreads, 4) softmax_parts(LogitsChunk chu
   if (part == 0 && thread == 0) chunk.losses[index] = row.counted() ? lse - at_target : 0.0f;
   if constexpr (kGradients) {
     const float scale = row.scale(scalars);
-    for (int quad = begin + thread; quad < end; quad += kPartThreads)
-      row.store_gradients(row.values(mine[quad - begin], quad), quad, lse, scale, reinterpret_cast<T*>(logits));
+    for (int pack = begin + thread; pack < end; pack += kPartThreads)
+      row.store_gradients(row.values(memory[pack - begin], pack), pack, lse, scale, reinterpret_cast<T*>(logits));
   }
 #endif
 }
@@ -226,37 +258,45 @@ bool has_clusters() {
   return major >= 9;
 }
 
-// Blocks for a row of so many float4s: as few as leave room for four rows on a multiprocessor; 0: it is too long.
-int parts_for(std::int64_t quads) {
-  constexpr auto kQuad = static_cast<std::int64_t>(sizeof(float4));
+// Blocks for a row of so many packs: as few as leave room for four blocks on a multiprocessor; 0: it is too long.
+int parts_for(std::int64_t packs) {
   for (int parts = 1; parts <= kMostParts; parts *= 2) {
-    const std::int64_t bytes = (quads + parts - 1) / parts * kQuad;
+    const std::int64_t bytes = (packs + parts - 1) / parts * static_cast<std::int64_t>(sizeof(uint4));
     if (bytes <= kFineBytes || (parts == kMostParts && bytes <= kMostPartBytes)) return parts;
   }
   return 0;
 }
 
-template <typename T, bool kGradients>
+template <typename T, typename L, bool kGradients>
 void launch_rows(const LogitsChunk& chunk, const ops::StepScalars* scalars, cudaStream_t stream) {
-  const std::int64_t quads = chunk.stride / 4;
-  const int parts = has_clusters() ? parts_for(quads) : 0;
+  const std::int64_t packs = chunk.stride / kPack<L>;
+  const int parts = has_clusters() ? parts_for(packs) : 0;
   if (parts == 0) {
-    softmax<T, kGradients><<<static_cast<unsigned>(chunk.rows), kRowThreads, 0, stream>>>(chunk, scalars);
+    softmax<T, L, kGradients><<<static_cast<unsigned>(chunk.rows), kRowThreads, 0, stream>>>(chunk, scalars);
     return;
   }
-  const auto part_quads = static_cast<int>((quads + parts - 1) / parts);
+  const auto part_packs = static_cast<int>((packs + parts - 1) / parts);
   cudaLaunchConfig_t config{};
   config.gridDim = dim3(static_cast<unsigned>(chunk.rows * parts));
   config.blockDim = dim3(kPartThreads);
-  config.dynamicSmemBytes = sizeof(float4) * static_cast<std::size_t>(part_quads);
+  config.dynamicSmemBytes = sizeof(uint4) * static_cast<std::size_t>(part_packs);
   config.stream = stream;
   cudaLaunchAttribute cluster{};
   cluster.id = cudaLaunchAttributeClusterDimension;
   cluster.val.clusterDim = {static_cast<unsigned>(parts), 1, 1};
   config.attrs = &cluster;
   config.numAttrs = 1;
-  allow_shared_bytes(softmax_parts<T, kGradients>, config.dynamicSmemBytes);
-  check(cudaLaunchKernelEx(&config, softmax_parts<T, kGradients>, chunk, scalars, part_quads), "softmax of a chunk of logits");
+  allow_shared_bytes(softmax_parts<T, L, kGradients>, config.dynamicSmemBytes);
+  check(cudaLaunchKernelEx(&config, softmax_parts<T, L, kGradients>, chunk, scalars, part_packs), "softmax of a chunk of logits");
+}
+
+template <typename T, typename L>
+void launch_softmax_of(const LogitsChunk& chunk, const ops::StepScalars* scalars, cudaStream_t stream) {
+  if (scalars != nullptr) {
+    launch_rows<T, L, true>(chunk, scalars, stream);
+  } else {
+    launch_rows<T, L, false>(chunk, scalars, stream);
+  }
 }
 
 template <typename T>
@@ -277,14 +317,12 @@ __global__ void finish_sums(const float* sums, const T* present, std::int64_t co
 }  // namespace
 
 void launch_softmax(const LogitsChunk& chunk, const ops::StepScalars* scalars, base::DType dtype, cudaStream_t stream) {
-  with_element(dtype, [&](auto zero) {
-    using T = decltype(zero);
-    if (scalars != nullptr) {
-      launch_rows<T, true>(chunk, scalars, stream);
-    } else {
-      launch_rows<T, false>(chunk, scalars, stream);
-    }
-  });
+  if (chunk.dtype == base::DType::bf16) {
+    if (dtype != base::DType::bf16) stop_on_element(dtype);
+    launch_softmax_of<__nv_bfloat16, __nv_bfloat16>(chunk, scalars, stream);
+  } else {
+    with_element(dtype, [&](auto zero) { launch_softmax_of<decltype(zero), float>(chunk, scalars, stream); });
+  }
   check_launch("softmax of a chunk of logits");
 }
 

@@ -1,4 +1,4 @@
-// What head_loss does between its matrix products, on a chunk of rows of f32 logits.
+// What head_loss does between its matrix products, on a chunk of rows of logits.
 #pragma once
 
 #include <cuda_runtime.h>
@@ -11,7 +11,7 @@
 namespace plimsoll::kernels::cuda {
 
 struct LogitsChunk {
-  float* logits = nullptr;  // (rows, stride)
+  void* logits = nullptr;  // (rows, stride)
   std::int64_t rows = 0;
   std::int64_t vocabulary = 0;
   std::int64_t stride = 0;
@@ -19,10 +19,11 @@ struct LogitsChunk {
   bool f32_bias = false;       // else in the element type
   const std::int32_t* targets = nullptr;
   float* losses = nullptr;
+  base::DType dtype = base::DType::f32;  // of the logits: f32, or bf16 where gradients are
 };
 
-// The losses of the rows; with `scalars` also the gradients of the logits, in `dtype`, over the logits: 16-bit ones lie in the
-// front half of their rows, so their stride is twice the logits'. Columns from the vocabulary to the stride get zeros.
+// The losses of the rows; with `scalars` also the gradients of the logits, in `dtype`, over the logits: 16-bit ones of f32
+// logits lie in the front half of their rows, so their stride is twice the logits'. Columns from the vocabulary to the stride get zeros.
 void launch_softmax(const LogitsChunk& chunk, const ops::StepScalars* scalars, base::DType dtype, cudaStream_t stream);
 
 // sums (columns) [+]= the columns' sums of gradients (rows, columns) at `stride`, one thread a column.

@@ -23,6 +23,7 @@ using Epilogue = LtProblem::Epilogue;
 
 constexpr int kCandidates = 32;
 constexpr int kTimings = 4;
+constexpr float kHopeless = 1.1f;  // times the best: not worth more than one timing
 
 void check_lt(cublasStatus_t status, std::string_view what) {
   if (status == CUBLAS_STATUS_SUCCESS) return;
@@ -63,6 +64,18 @@ cublasLtHandle_t handle() {
   return made;
 }
 
+// The fastest algorithms by GPU, version and product. Ranks that are threads measure one after the other.
+struct Measured {
+  std::mutex mutex;
+  std::map<std::string, cublasLtMatmulAlgo_t> algorithms;
+  std::map<DType, std::vector<std::byte>> patterns;  // random numbers of the types that were measured
+};
+
+Measured& measured() {
+  static Measured once;
+  return once;
+}
+
 // Device memory while algorithms are measured; without it the first candidate is taken. It holds random numbers: on zeros and
 // constants a GPU draws less power, and what is fastest there is not what is fastest in training.
 class Scratch {
@@ -85,9 +98,11 @@ class Scratch {
   Scratch& operator=(const Scratch&) = delete;
 
  private:
-  // A pattern from the host, then copies of what is there.
-  static void fill(std::byte* memory, std::int64_t bytes, DType dtype) {
-    std::vector<std::byte> pattern(static_cast<std::size_t>(std::min<std::int64_t>(bytes, 1 << 20)));
+  // Drawn once for each type: that takes longer than to measure a product.
+  static const std::vector<std::byte>& pattern_of(DType dtype) {
+    std::vector<std::byte>& pattern = measured().patterns[dtype];
+    if (!pattern.empty()) return pattern;
+    pattern.resize(1 << 20);
     const base::RandomKey key = base::random_key(1, base::hash_name("measuring products"));
     const auto size = static_cast<std::size_t>(base::size_of(dtype));
     for (std::size_t index = 0; index < pattern.size() / size; ++index) {
@@ -100,8 +115,15 @@ class Scratch {
       const std::uint16_t word = dtype == DType::f16 ? base::f16_from_f32(value) : base::bf16_from_f32(value);
       std::memcpy(pattern.data() + index * size, dtype == DType::f32 ? static_cast<const void*>(&value) : &word, size);
     }
-    check(cudaMemcpy(memory, pattern.data(), pattern.size(), cudaMemcpyHostToDevice), "cudaMemcpy");
-    for (auto done = static_cast<std::int64_t>(pattern.size()); done < bytes; done *= 2) {
+    return pattern;
+  }
+
+  // The pattern from the host, then copies of what is there.
+  static void fill(std::byte* memory, std::int64_t bytes, DType dtype) {
+    const std::vector<std::byte>& pattern = pattern_of(dtype);
+    std::int64_t done = std::min(bytes, std::ssize(pattern));
+    check(cudaMemcpy(memory, pattern.data(), static_cast<std::size_t>(done), cudaMemcpyHostToDevice), "cudaMemcpy");
+    for (; done < bytes; done *= 2) {
       const auto more = static_cast<std::size_t>(std::min(done, bytes - done));
       check(cudaMemcpy(memory + done, memory, more, cudaMemcpyDeviceToDevice), "cudaMemcpy");
     }
@@ -117,17 +139,6 @@ constexpr std::int64_t kWorkspaceAlignment = 256;
 std::int64_t library_workspace(const LtProblem& problem) {
   const bool small = static_cast<double>(problem.m) * static_cast<double>(problem.n) * static_cast<double>(problem.k) < 0x1p26;
   return small ? std::int64_t{1} << 20 : std::int64_t{32} << 20;
-}
-
-// The fastest algorithms by GPU, version and product. Ranks that are threads measure one after the other.
-struct Measured {
-  std::mutex mutex;
-  std::map<std::string, cublasLtMatmulAlgo_t> algorithms;
-};
-
-Measured& measured() {
-  static Measured once;
-  return once;
 }
 
 std::string key_of(const LtProblem& problem) {
@@ -297,12 +308,17 @@ struct LtGemm::State {
     const cublasLtMatmulHeuristicResult_t* chosen = nullptr;
     for (const cublasLtMatmulHeuristicResult_t& candidate : found) {
       if (run(with, candidate.algo, nullptr) != CUBLAS_STATUS_SUCCESS) continue;
-      check(cudaEventRecord(events[0], nullptr), "cudaEventRecord");
-      for (int timing = 0; timing < kTimings; ++timing) run(with, candidate.algo, nullptr);
-      check(cudaEventRecord(events[1], nullptr), "cudaEventRecord");
-      check(cudaEventSynchronize(events[1]), problem.text());
-      float milliseconds = 0.0f;
-      check(cudaEventElapsedTime(&milliseconds, events[0], events[1]), "cudaEventElapsedTime");
+      const auto timed = [&](int times) {
+        check(cudaEventRecord(events[0], nullptr), "cudaEventRecord");
+        for (int timing = 0; timing < times; ++timing) run(with, candidate.algo, nullptr);
+        check(cudaEventRecord(events[1], nullptr), "cudaEventRecord");
+        check(cudaEventSynchronize(events[1]), problem.text());
+        float milliseconds = 0.0f;
+        check(cudaEventElapsedTime(&milliseconds, events[0], events[1]), "cudaEventElapsedTime");
+        return milliseconds / static_cast<float>(times);
+      };
+      if (chosen != nullptr && timed(1) > kHopeless * best) continue;
+      const float milliseconds = timed(kTimings);
       // The library's own order counts where the clock cannot tell.
       if (chosen == nullptr || milliseconds < 0.98f * best) {
         best = milliseconds;
