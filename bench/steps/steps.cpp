@@ -349,7 +349,7 @@ void require_limit(const Options& options) {
 }
 
 void run_steps(const Options& options) {
-  const base::Bytes reserve = train::capacity_of(run_of(options)).reserve;  // before the arena counts as memory in use
+  const train::Capacity capacity = train::capacity_of(run_of(options));  // before the arena counts as memory in use
   collectives::local::ThreadWorld world(static_cast<int>(options.data * options.tensor));
   Others others(options, world);
   train::SessionOptions own = session_options(options);
@@ -391,7 +391,8 @@ void run_steps(const Options& options) {
                              {"rss_bytes", rss_bytes()},
                              {"first_step_seconds", first_step},
                              {"activation_bytes", lowering::most_activations(session.plan()).count},
-                             {"reserve_bytes", reserve.count}});
+                             {"reserve_bytes", capacity.reserve.count},
+                             {"host_reserve_bytes", capacity.host_reserve.count}});
         if (several) {
           bench::add(summary,
                      {{"wall", shares.wall}, {"compute_processor", shares.compute}, {"collectives_processor", shares.collectives}});

@@ -58,6 +58,7 @@ Json candidate_json(const plan::Plan& plan, const train::Capacity& capacity) {
                        {"strategy", plan.strategy},
                        {"peak_bytes", peaks_json(plan)},
                        {"reserve_bytes", capacity.reserve.count},
+                       {"host_reserve_bytes", capacity.host_reserve.count},
                        {"device_bytes_by_kind", kinds}});
 }
 
@@ -111,8 +112,12 @@ void plan_command(const PlanOptions& options) {
   }
   const observe::Terminal terminal = observe::detect_terminal(1);
   if (!run.deepspeed.equation.empty()) fmt::print("{}\n\n", run.deepspeed.equation);
-  fmt::print("{}", report::waterline_text(
-                       plan, "train", {.color = terminal.color, .width = 72, .capacity = capacity.device, .reserve = capacity.reserve}));
+  fmt::print("{}", report::waterline_text(plan, "train",
+                                          {.color = terminal.color,
+                                           .width = 72,
+                                           .capacity = capacity.device,
+                                           .reserve = capacity.reserve,
+                                           .host_reserve = capacity.host_reserve}));
   train::require_fit(plan, capacity, session);
 }
 

@@ -132,9 +132,12 @@ void train_rank(const TrainOptions& options, const Decided& decided, collectives
   if (speaks) {
     if (!run.deepspeed.equation.empty()) fmt::print("{}\n\n", run.deepspeed.equation);
     if (!decided.words.empty()) fmt::print("{}\n", decided.words);
-    fmt::print("{}\n",
-               report::waterline_text(trainer.session().plan(), "train",
-                                      {.color = terminal.color, .width = 72, .capacity = capacity.device, .reserve = capacity.reserve}));
+    fmt::print("{}\n", report::waterline_text(trainer.session().plan(), "train",
+                                              {.color = terminal.color,
+                                               .width = 72,
+                                               .capacity = capacity.device,
+                                               .reserve = capacity.reserve,
+                                               .host_reserve = capacity.host_reserve}));
     io::make_directories(file_system, run.out);
     lock = io::FolderLock::take(run.out);
     if (!lock)

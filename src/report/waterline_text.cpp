@@ -97,6 +97,14 @@ std::string other_tier(const plan::RankClass& rank_class, std::int32_t program, 
   return text;
 }
 
+// What the process needs of the host in all; empty where nothing of the plan is there.
+std::string host_total(const plan::RankClass& rank_class, Bytes reserve) {
+  const Bytes arena = rank_class.arena[static_cast<std::size_t>(plan::Tier::host)];
+  if (arena.count == 0 || reserve.count == 0) return "";
+  return fmt::format("  {:<12} {:>10}  beside the arena: program, libraries, data\n  {:<12} {:>10}\n", "reserve", base::to_string(reserve),
+                     "process", base::to_string(arena + reserve));
+}
+
 std::string axis(std::size_t width) {
   std::string line;
   for (std::size_t column = 0; column < width; ++column) line += "─";
@@ -133,7 +141,8 @@ std::string waterline_text(const plan::Plan& plan, std::string_view program_name
   if (style.reserve.count > 0) {
     text += fmt::format("  {:<12} {:>10}  beside the arena: program, libraries, data\n", "reserve", base::to_string(style.reserve));
   }
-  text += other_tier(rank_class, program, plan::Tier::host) + other_tier(rank_class, program, plan::Tier::disk);
+  text += other_tier(rank_class, program, plan::Tier::host) + host_total(rank_class, style.host_reserve) +
+          other_tier(rank_class, program, plan::Tier::disk);
   const int columns = std::min<int>(style.width - kLabelWidth, static_cast<int>(calls));
   const Bytes top = std::max(arena, Bytes{1});
   text += fmt::format("\nwaterline over the {} calls of one {} program\n", calls, program_name);

@@ -57,6 +57,7 @@ struct Capacity {
   base::Bytes host = {};  // memory of the host for all its ranks, beside the device; zero: what is there
   base::Bytes disk = {};  // for all ranks; zero: what is free
   std::string host_origin = "\"limits.host\"";
+  base::Bytes host_reserve = {};  // of a rank's process on the host, where its arena is a device's: program, libraries, data
 };
 
 Capacity capacity_of(const config::Run& run);
