@@ -1,6 +1,7 @@
 #include "train/calibrate_gpu.h"
 
 #include <algorithm>
+#include <chrono>
 #include <map>
 #include <tuple>
 
@@ -17,7 +18,10 @@ namespace {
 using base::Bytes;
 using base::DType;
 
-constexpr int kSteps = 4;                                   // of a model; the first is not counted
+constexpr int kSteps = 3;  // of a model that count
+// Seconds of steps before them: what a GPU's clock is in training is decided by its power limit, which takes some tenths of a second to
+// show.
+constexpr double kWarming = 0.5;
 constexpr std::int64_t kLargeCopy = std::int64_t{8} << 20;  // bytes: what a link takes for it is its rate
 constexpr std::int64_t kSequence = 1024;
 
@@ -54,13 +58,17 @@ model::Model model_of(const Shape& shape) {
   return model;
 }
 
-void fill(Session& session, const model::Model& model) {
+// Ids for a micro-batch, drawn once: the device is to wait for them as little as in training.
+std::vector<std::int32_t> draw_ids(std::int64_t count, std::int64_t vocabulary) {
   const base::RandomKey key = base::random_key(1, base::hash_name("calibrate"));
-  std::uint32_t drawn = 0;
-  for (const char* name : {"tokens", "targets"}) {
-    for (std::int32_t& id : session.input("train", name, 0))
-      id = static_cast<std::int32_t>(base::philox({drawn++, 0, 0, 0}, key)[0] % static_cast<std::uint32_t>(model.vocab));
-  }
+  std::vector<std::int32_t> ids(static_cast<std::size_t>(count));
+  for (std::uint32_t index = 0; index < ids.size(); ++index)
+    ids[index] = static_cast<std::int32_t>(base::philox({index, 0, 0, 0}, key)[0] % static_cast<std::uint32_t>(vocabulary));
+  return ids;
+}
+
+void fill(Session& session, const std::vector<std::int32_t>& ids) {
+  for (const char* name : {"tokens", "targets"}) std::ranges::copy(ids, session.input("train", name, 0).begin());
   const auto positions = session.input("train", "positions", 0);
   for (std::size_t index = 0; index < positions.size(); ++index) positions[index] = static_cast<std::int32_t>(index % kSequence);
   const auto samples = session.input("train", "samples", 0);
@@ -85,8 +93,13 @@ std::int64_t bytes_of(const plan::Instruction& instruction) {
 
 using SampleKey = std::tuple<std::string, DType, std::array<std::int64_t, 3>>;
 
+struct Took {
+  double seconds = 0.0;
+  double part = 1.0;  // of an event
+};
+
 struct Measured {
-  std::map<SampleKey, std::vector<double>> operators;
+  std::map<SampleKey, std::vector<Took>> operators;
   std::map<plan::StreamKind, std::vector<double>> copies;  // bytes a second
   std::vector<double> streaming;                           // bytes a second of kernels that only stream
   std::vector<double> host_updates;                        // bytes a second of the host's memory
@@ -124,38 +137,50 @@ void note(const InstructionTime& time, Measured& measured) {
     return;
   }
   if (updates && large) measured.streaming.push_back(rate);
-  if (time.alone) measured.launch = std::min(measured.launch, seconds);
+  if (time.part == 1.0) measured.launch = std::min(measured.launch, seconds);
   const std::vector<base::TensorType> inputs = types_of(compute->inputs);
   const std::vector<base::TensorType> outputs = types_of(compute->outputs);
   measured.operators[{std::string(ops::name_of(compute->op)), type_of(inputs), cost::extents_of(compute->op, inputs, outputs)}].push_back(
-      seconds);
+      {seconds, time.part});
 }
 
-void run_model(const executor::Backend& gpu, const Shape& shape, model::Precision precision, bool host_optimizer, Measured& measured) {
+void run_model(const executor::Backend& gpu, const Shape& shape, model::Precision precision, const strategy::Offload& offload,
+               Measured& measured) {
   const model::Model model = model_of(shape);
   SessionOptions options{.forward = forward_of(model), .name = "calibration", .training = {}};
   options.training.precision = precision;
   options.training.micro_batch = {.samples = shape.samples, .sequence = kSequence};
   options.training.optimizer.clip = 1.0;
-  options.strategy.offload.optimizer.host = host_optimizer ? 1.0 : 0.0;
+  options.strategy.offload = offload;
   options.backend = &gpu;
-  options.deterministic = false;
   Session session(std::move(options));
   const plan::Program& program = *plan::find_program(session.plan().classes.at(0), "train");
-  for (int step = 0; step < kSteps; ++step) {
-    fill(session, model);
+  const std::vector<std::int32_t> ids = draw_ids(shape.samples * kSequence, model.vocab);
+  std::uint32_t steps = 0;
+  const auto step = [&](executor::Timeline* timeline) {
+    fill(session, ids);
+    session.step({.learning_rate = 1e-5f, .step = ++steps, .valid_targets = shape.samples * kSequence}, timeline);
+  };
+  const auto start = std::chrono::steady_clock::now();
+  while (std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count() < kWarming) step(nullptr);
+  for (int counted = 0; counted < kSteps; ++counted) {
     executor::Timeline timeline;
-    session.step({.learning_rate = 1e-5f, .step = static_cast<std::uint32_t>(step), .valid_targets = shape.samples * kSequence}, &timeline);
-    if (step == 0) continue;
+    step(&timeline);
     for (const InstructionTime& time : instruction_times(session.plan(), program, timeline)) note(time, measured);
   }
 }
 
+// A step is one launch of a graph, and between the events that time an instruction is more than its kernel: at least what the shortest of
+// all took, which has next to nothing to do.
+double without_launch(const Took& took, double launch) { return std::max(took.seconds - launch * took.part, 0.1 * took.seconds); }
+
 void set_rates(const Measured& measured, cluster::Device& device) {
   device.launch = measured.launch;
-  for (const auto& [key, seconds] : measured.operators) {
+  for (const auto& [key, all] : measured.operators) {
     const auto& [op, dtype, extents] = key;
-    const double took = quantile(seconds, 0.5);
+    std::vector<double> seconds;
+    for (const Took& each : all) seconds.push_back(without_launch(each, measured.launch));
+    const double took = quantile(std::move(seconds), 0.5);
     device.samples.push_back({.op = op, .dtype = dtype, .threads = 0, .extents = extents, .seconds = took});
     if (!op.starts_with("linear") && !op.starts_with("scaled_linear")) continue;
     double& rate = device.rates[dtype];
@@ -191,10 +216,9 @@ std::vector<InstructionTime> instruction_times(const plan::Plan& plan, const pla
       while (end < instructions.size() && std::ssize(instructions) - static_cast<std::ptrdiff_t>(end) >= events_left &&
              (kind == plan::StreamKind::host_compute || is_of_event(instructions[end])))
         bytes += static_cast<double>(bytes_of(instructions[end++]));
-      const bool alone = end == next + 1;
       for (; next < std::min(end, instructions.size()); ++next) {
-        times.push_back(
-            {&instructions[next], kind, (event->end - event->begin) * static_cast<double>(bytes_of(instructions[next])) / bytes, alone});
+        const double part = static_cast<double>(bytes_of(instructions[next])) / bytes;
+        times.push_back({&instructions[next], kind, (event->end - event->begin) * part, part});
       }
     }
     if (event != timeline.events.end()) ++event;  // the call
@@ -209,19 +233,25 @@ cluster::Cluster calibrate_gpu(const executor::Backend& gpu, cluster::Cluster ar
     if (options.progress)
       options.progress(
           fmt::format("a {} of width {}, {} x {} tokens", model::name_of(shape.family), shape.width, shape.samples, kSequence));
-    run_model(gpu, shape, model::Precision::bf16, false, measured);
-    if (shape.samples * shape.width <= 16 * 1600) run_model(gpu, shape, model::Precision::f32, false, measured);
+    run_model(gpu, shape, model::Precision::bf16, {}, measured);
+    if (shape.samples * shape.width <= 16 * 1600) run_model(gpu, shape, model::Precision::f32, {}, measured);
+    if (shape.samples * shape.width >= 8 * 2048 && shape.width <= 2048) run_model(gpu, shape, model::Precision::fp8, {}, measured);
   }
   if (options.progress) options.progress("copies and the host's update");
-  run_model(gpu, {.width = 2560, .heads = 20, .samples = 4}, model::Precision::bf16, true, measured);
+  const Shape moved{.width = 2560, .heads = 20, .samples = 4};
+  const strategy::TierShare host{.host = 1.0};
+  run_model(gpu, moved, model::Precision::bf16, {.optimizer = host, .gradients = {}, .params = {}, .activations = {}}, measured);
+  // Copies have the host's memory to themselves where activations alone are moved.
+  Measured beside;
+  run_model(gpu, moved, model::Precision::bf16, {.optimizer = {}, .gradients = {}, .params = {}, .activations = host}, beside);
 
   cluster::Cluster cluster = std::move(around);
   cluster.device = {.name = memory.name, .memory = memory.total, .reserve = memory.total - memory.free};
   set_rates(measured, cluster.device);
   std::erase_if(cluster.links, [](const cluster::Link& link) { return link.reach == cluster::Reach::host; });
-  // What a copy reaches when it has the host's memory to itself; the slower direction counts.
+  // The slower direction counts.
   double link = 0.0;
-  for (const auto& [stream, rates] : measured.copies) {
+  for (const auto& [stream, rates] : beside.copies) {
     const double best = quantile(rates, 0.9);
     link = link == 0.0 ? best : std::min(link, best);
   }

@@ -19,7 +19,7 @@ struct InstructionTime {
   const plan::Instruction* instruction = nullptr;
   plan::StreamKind stream = plan::StreamKind::compute;
   double seconds = 0.0;
-  bool alone = true;  // no other instruction was taken together with it
+  double part = 1.0;  // of an event, where a kernel took several instructions together
 };
 
 // Events of a timeline by the instructions that they are of, where calls were issued one after the other: each call's instructions, then

@@ -46,8 +46,10 @@ TEST(InstructionTimes, FollowTheCallsOfAllStreams) {
   const std::vector<InstructionTime> times = instruction_times(plan, program, timeline);
   ASSERT_EQ(times.size(), 10u);
   const std::vector<double> expected{1.0, 1.0, 3.0, 1.0, 4.0, 4.0, 2.0, 2.0, 6.0, 1.0};
+  const std::vector<double> parts{1.0, 0.25, 0.75, 1.0, 0.5, 0.5, 1.0, 0.25, 0.75, 1.0};
   for (std::size_t index = 0; index < times.size(); ++index) {
     EXPECT_NEAR(times[index].seconds, expected[index], 1e-3) << index;
+    EXPECT_NEAR(times[index].part, parts[index], 1e-3) << index;
     EXPECT_EQ(times[index].stream, index == 4 || index == 5 ? plan::StreamKind::host_compute : plan::StreamKind::compute);
   }
   EXPECT_EQ(times[2].instruction, &plan.procedures[on_device].instructions[2]);
