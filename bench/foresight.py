@@ -20,6 +20,7 @@ import argparse
 import itertools
 import json
 import pathlib
+import shutil
 import statistics
 import subprocess
 import sys
@@ -27,7 +28,7 @@ import tempfile
 import time
 
 ROOT = pathlib.Path(__file__).resolve().parent.parent
-BINARY = ROOT / "build/release/src/cli/plimsoll"
+BINARIES = {"cpu": ROOT / "build/release/src/cli/plimsoll", "cuda": ROOT / "build/cuda/src/cli/plimsoll"}
 UNCOUNTED = 3
 APART = 2.5  # times the shortest round trip between cores
 SECONDS = 440  # no further run is begun after so long
@@ -72,26 +73,43 @@ CASES = [
 ]
 
 
-# One GPU: models that keep it busy.
+# One GPU: models that keep it busy. Ranks that share a GPU are not among them: it would do the work of all of them in turn.
+SMALL, MEDIUM = gpt(12, 768, 12, 50304, 1024), gpt(24, 1024, 16, 50304, 1024)
+LARGE, XL = gpt(36, 1280, 20, 50304, 1024), gpt(48, 1600, 25, 50304, 1024)
+LLAMA = llama(16, 2048, 16, 32000, 2048)
 GPU_CASES = [
-    case("gpt 12 x 768, 8 x 1024", gpt(12, 768, 12, 50304, 1024), (8, 8, 1024), "bf16"),
-    case("gpt 12 x 768, 32 x 1024", gpt(12, 768, 12, 50304, 1024), (32, 32, 1024), "bf16"),
-    case("gpt 12 x 768, 32 x 1024 in 4 micro-batches", gpt(12, 768, 12, 50304, 1024), (32, 8, 1024), "bf16"),
-    case("gpt 12 x 768, 16 x 1024, recompute full", gpt(12, 768, 12, 50304, 1024), (16, 16, 1024), "bf16", recompute="full"),
-    case("gpt 12 x 768, 16 x 1024, recompute selective", gpt(12, 768, 12, 50304, 1024), (16, 16, 1024), "bf16", recompute="selective"),
-    case("gpt 12 x 768, 16 x 1024, optimizer on the host", gpt(12, 768, 12, 50304, 1024), (16, 16, 1024), "bf16",
-         offload={"optimizer": "host"}),
-    case("gpt 24 x 1024, 16 x 1024", gpt(24, 1024, 16, 50304, 1024), (16, 16, 1024), "bf16"),
-    case("gpt 48 x 1600, 8 x 1024", gpt(48, 1600, 25, 50304, 1024), (8, 8, 1024), "bf16"),
-    case("gpt 48 x 1600, 8 x 1024, recompute full", gpt(48, 1600, 25, 50304, 1024), (8, 8, 1024), "bf16", recompute="full"),
-    case("llama 16 x 2048, 4 x 2048", llama(16, 2048, 16, 32000, 2048), (4, 4, 2048), "bf16"),
-    case("llama 16 x 2048, 8 x 2048 in 4 micro-batches", llama(16, 2048, 16, 32000, 2048), (8, 2, 2048), "bf16"),
-    case("gpt 12 x 768, 8 x 512, f32", gpt(12, 768, 12, 50304, 512), (8, 8, 512)),
+    case("gpt 12 x 768, 8 x 1024", SMALL, (8, 8, 1024), "bf16"),
+    case("gpt 12 x 768, 32 x 1024", SMALL, (32, 32, 1024), "bf16"),
+    case("gpt 12 x 768, 32 x 1024, fp8", SMALL, (32, 32, 1024), "fp8"),
+    case("gpt 12 x 768, 64 x 512", SMALL, (64, 64, 512), "bf16"),
+    case("gpt 12 x 768, 8 x 2048", gpt(12, 768, 12, 50304, 2048), (8, 8, 2048), "bf16"),
+    case("gpt 12 x 768, 32 x 1024 in 4 micro-batches", SMALL, (32, 8, 1024), "bf16"),
+    case("gpt 12 x 768, 16 x 1024, recompute full", SMALL, (16, 16, 1024), "bf16", recompute="full"),
+    case("gpt 12 x 768, 16 x 1024, recompute selective", SMALL, (16, 16, 1024), "bf16", recompute="selective"),
+    case("gpt 12 x 768, 16 x 1024, optimizer on the host", SMALL, (16, 16, 1024), "bf16", offload={"optimizer": "host"}),
+    case("gpt 12 x 768, 8 x 512, f32", SMALL, (8, 8, 512)),
+    case("gpt 24 x 1024, 16 x 1024", MEDIUM, (16, 16, 1024), "bf16"),
+    case("gpt 24 x 1024, 16 x 1024 in 2 micro-batches", MEDIUM, (16, 8, 1024), "bf16"),
+    case("gpt 24 x 1024, 16 x 1024, recompute full", MEDIUM, (16, 16, 1024), "bf16", recompute="full"),
+    case("gpt 24 x 1024, 16 x 1024, optimizer on the host, a step late", MEDIUM, (16, 16, 1024), "bf16", offload={"optimizer": "host"},
+         delayed_update=True),
+    case("gpt 24 x 1024, 16 x 1024, activations on the host", MEDIUM, (16, 16, 1024), "bf16", offload={"activations": "host"}),
+    case("gpt 24 x 1024, 8 x 1024, f32", MEDIUM, (8, 8, 1024)),
+    case("gpt 36 x 1280, 8 x 1024", LARGE, (8, 8, 1024), "bf16"),
+    case("gpt 36 x 1280, 8 x 1024, weights and optimizer on the host", LARGE, (8, 8, 1024), "bf16",
+         offload={"optimizer": "host", "params": "host"}),
+    case("gpt 48 x 1600, 8 x 1024", XL, (8, 8, 1024), "bf16"),
+    case("gpt 48 x 1600, 16 x 1024, fp8", XL, (16, 16, 1024), "fp8"),
+    case("gpt 48 x 1600, 8 x 1024, recompute full", XL, (8, 8, 1024), "bf16", recompute="full"),
+    case("llama 16 x 2048, 4 x 2048", LLAMA, (4, 4, 2048), "bf16"),
+    case("llama 16 x 2048, 8 x 2048 in 4 micro-batches", LLAMA, (8, 2, 2048), "bf16"),
+    case("llama 16 x 2048, 4 x 2048, recompute full", LLAMA, (4, 4, 2048), "bf16", recompute="full"),
+    case("gpt 12 x 768, 16 x 1024, optimizer on the disk", SMALL, (16, 16, 1024), "bf16", offload={"optimizer": "disk"}),
 ]
 
 
-def plimsoll(*words):
-    done = subprocess.run([BINARY, *map(str, words)], capture_output=True, text=True)
+def plimsoll(binary, *words):
+    done = subprocess.run([binary, *map(str, words)], capture_output=True, text=True)
     if done.returncode != 0:
         raise RuntimeError(done.stderr.strip().splitlines()[-1] if done.stderr.strip() else f"exit code {done.returncode}")
     return done.stdout
@@ -110,20 +128,43 @@ def write_run(folder, config, steps, device="cpu", threads=0):
     return path, out
 
 
-def measure(path, out, ranks, busy=False):
+def measure(options, path, out, ranks):
     subprocess.run(["rm", "-rf", out], check=True)
-    if busy:
+    if options.busy:
         trace = path.with_name("trace.json")
-        plimsoll("train", path, "--ranks", ranks, "--fresh", "--trace", trace)
+        plimsoll(options.binary, "train", path, "--ranks", ranks, "--fresh", "--trace", trace)
         events = [event for event in json.loads(trace.read_text()) if event.get("ph") == "X" and event["cat"] != "call"]
         return sum(event["args"]["processor_us"] for event in events) / 1e6
-    plimsoll("train", path, "--ranks", ranks, "--fresh")
-    seconds = [json.loads(line)["seconds"] for line in (out / "metrics.jsonl").read_text().splitlines()][UNCOUNTED:]
-    return statistics.median(seconds)
+    if options.device == "cuda":
+        train_steps([options.binary, "train", path, "--fresh"], out, options.steps + UNCOUNTED)
+    else:
+        plimsoll(options.binary, "train", path, "--ranks", ranks, "--fresh")
+    return statistics.median(step_seconds(out)[UNCOUNTED:])
 
 
-def round_trip():
-    return json.loads(plimsoll("calibrate", "--cores", "--json"))["round_trip"]
+def train_steps(command, out, steps):
+    """Ends the run when it has done its steps: the checkpoint that it ends with takes longer than they do where models are large."""
+    process = subprocess.Popen(command, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, text=True)
+    while len(step_seconds(out)) < steps and process.poll() is None:
+        time.sleep(0.05)
+    process.kill()
+    errors = process.communicate()[1].strip()
+    if len(step_seconds(out)) < steps:
+        raise RuntimeError(errors.splitlines()[-1] if errors else f"exit code {process.returncode}")
+
+
+def step_seconds(out):
+    try:
+        lines = (out / "metrics.jsonl").read_text().splitlines(keepends=True)
+    except FileNotFoundError:
+        return []
+    return [json.loads(line)["seconds"] for line in lines if line.endswith("\n")]
+
+
+def round_trip(options):
+    if options.device == "cuda":
+        return 0.0  # its steps do not depend on the distance of cores
+    return json.loads(plimsoll(options.binary, "calibrate", "--cores", "--json"))["round_trip"]
 
 
 class Rounds:
@@ -158,9 +199,13 @@ def main():
     parser.add_argument("--busy", action="store_true", help="compare processor time of ranks with one thread")
     parser.add_argument("--device", choices=["cpu", "cuda"], default="cpu")
     parser.add_argument("--calibration", help="a cluster file made by `plimsoll calibrate --out`, or a preset; else it is made now")
+    parser.add_argument("--keep", type=pathlib.Path, help="write the calibration and what was predicted and measured to this folder")
+    parser.add_argument("--binary", type=pathlib.Path, help="the program, if not that of build/release or, for a GPU, build/cuda")
+    parser.add_argument("--seconds", type=float, default=SECONDS, help="no further run is begun after so long")
     parser.add_argument("--out", help="bench/results/foresight.md, or foresight_gpu.md for a GPU")
     options = parser.parse_args()
     options.out = options.out or ROOT / "bench/results" / ("foresight.md" if options.device == "cpu" else "foresight_gpu.md")
+    options.binary = options.binary or BINARIES[options.device]
     cases = CASES if options.device == "cpu" else GPU_CASES
     if options.busy:
         # What one rank computes is a step where ranks do not wait for each other, nor for a disk.
@@ -173,31 +218,37 @@ def main():
         cluster = options.calibration or folder / "this.json"
         begin = time.time()
         if not options.calibration:
-            plimsoll("calibrate", "--device", options.device, "--out", cluster, "--scratch", folder)
+            plimsoll(options.binary, "calibrate", "--device", options.device, "--out", cluster, "--scratch", folder)
+            if options.keep:
+                shutil.copy(cluster, options.keep / "cluster.json")
         calibrated = None if options.calibration else time.time() - begin
-        trip = round_trip()
+        trip = round_trip(options)
         measured = Rounds([config["name"] for config in cases], trip)
         predicted = {}
         for turn in range(3 * options.rounds):
             for config in cases:
                 name, strategy = config["name"], config["strategy"]
                 enough = turn >= options.rounds and 2 * len(measured.together(name)) >= options.rounds
-                if name in refused or enough or (turn > 0 and time.time() - begin > SECONDS):
+                if name in refused or enough or ((turn > 0 or options.device == "cuda") and time.time() - begin > options.seconds):
                     continue
                 ranks = strategy.get("data", 1) * strategy.get("tensor", 1) * strategy.get("pipe", 1)
                 path, out = write_run(folder, config, options.steps + UNCOUNTED, options.device, 1 if options.busy else 0)
                 try:
                     if name not in predicted:
-                        predicted[name] = json.loads(plimsoll("simulate", path, "--cluster", cluster, "--json"))["step_seconds"]
-                    before, seconds, trip = trip, measure(path, out, ranks, options.busy), round_trip()
+                        answer = plimsoll(options.binary, "simulate", path, "--cluster", cluster, "--json")
+                        predicted[name] = json.loads(answer)["step_seconds"]
+                    before, seconds, trip = trip, measure(options, path, out, ranks), round_trip(options)
                 except RuntimeError as error:
                     refused[name] = str(error)
                     print(f"{name:<48} {error}", file=sys.stderr)
                     continue
                 measured.add(name, seconds, max(before, trip))
-                print(f"{name:<48} {1e3 * predicted[name]:9.1f} ms {1e3 * seconds:9.1f} ms  cores {1e9 * max(before, trip):4.0f} ns",
-                      flush=True)
+                cores = f"  cores {1e9 * max(before, trip):4.0f} ns" if options.device == "cpu" else ""
+                print(f"{name:<60} {1e3 * predicted[name]:9.1f} ms {1e3 * seconds:9.1f} ms{cores}", flush=True)
+    refused |= {name: "there was no time for it" for name, runs in measured.runs.items() if not runs and name not in refused}
     rows = [row_of(name, predicted[name], measured.counted(name)) for name in measured.runs if name not in refused]
+    if options.keep:
+        (options.keep / "rows.json").write_text(json.dumps(rows, indent=1) + "\n")
     write_table(options, rows, refused, calibrated, measured)
 
 
@@ -230,8 +281,10 @@ def write_table(options, rows, refused, calibrated, measured):
     if options.busy:
         source += "; others used it, so what was measured is the processor time of a step of the first rank, with one thread"
     lines = [f"# Predicted and measured step times on this {where}", "",
-             f"Made by `./dev bench foresight` at {commit()}; the machine was {source}. Of each configuration's rounds, {options.rounds} or more, "
-             "the one with the lowest median counts; the repeat spread is how much higher the highest was. " + cores_text(measured), "",
+             f"Made by `./dev bench foresight{'' if options.device == 'cpu' else ' --device cuda'}` at {commit()}; the machine was {source}. "
+             f"Of each configuration's rounds, {options.rounds} or more, "
+             "the one with the lowest median counts; the repeat spread is how much higher the highest was."
+             + (" " + cores_text(measured) if options.device == "cpu" else ""), "",
              f"Median error {100 * statistics.median(errors):.1f}%, worst {100 * abs(worst['error']):.1f}% ({worst['name']}, where "
              f"repeated runs differ by {100 * worst['spread']:.1f}%); beyond the bound (15%, or twice the repeat spread): {len(beyond)}; "
              f"{right} of {len(pairs)} pairs of configurations in the right order.", "",
