@@ -36,18 +36,21 @@ std::vector<Shape> shapes_to_run(bool brief) {
   using model::Family;
   std::vector<Shape> shapes{{.width = 768, .heads = 12, .samples = 8}};
   if (brief) return shapes;
-  const std::vector<Shape> more{
-      {.width = 768, .heads = 12, .samples = 32},  {.width = 1600, .heads = 25, .samples = 4},
-      {.width = 1600, .heads = 25, .samples = 16}, {.family = Family::llama, .width = 2048, .heads = 16, .samples = 8},
-      {.width = 2560, .heads = 20, .samples = 16}, {.family = Family::llama, .width = 4096, .heads = 32, .samples = 4},
-      {.width = 5120, .heads = 40, .samples = 8}};
+  const std::vector<Shape> more{{.width = 768, .heads = 12, .samples = 32},
+                                {.width = 1024, .heads = 16, .samples = 8},
+                                {.width = 1600, .heads = 25, .samples = 4},
+                                {.width = 1600, .heads = 25, .samples = 16},
+                                {.family = Family::llama, .width = 2048, .heads = 16, .samples = 8},
+                                {.width = 2560, .heads = 20, .samples = 16},
+                                {.family = Family::llama, .width = 4096, .heads = 32, .samples = 4},
+                                {.width = 5120, .heads = 40, .samples = 8}};
   shapes.insert(shapes.end(), more.begin(), more.end());
   return shapes;
 }
 
 model::Model model_of(const Shape& shape) {
   model::Model model = model::family_defaults(shape.family);
-  model.layers = 2;
+  model.layers = shape.width <= 2048 ? 6 : 2;  // so many that products are most of a step, as in training, or what is soon drawn
   model.width = shape.width;
   model.heads = shape.heads;
   model.kv_heads = shape.family == model::Family::llama ? shape.heads / 4 : shape.heads;
