@@ -202,6 +202,8 @@ std::vector<Field> strategy_fields() {
                    "Seconds without a sign of life after which a rank counts as lost (processes, NCCL)."),
       number_field("limits.wait", PLIMSOLL_AT(wait_limit), between(0.1, 604800),
                    "Seconds that ranks wait in a collective for one that does not come, however they talk."),
+      number_field("limits.not_finite", PLIMSOLL_AT(not_finite_limit), count_from(1, 1e9),
+                   "Steps in a row without a finite gradient after which a run stops; till then they change nothing."),
   };
 }
 

@@ -112,6 +112,7 @@ struct Settings {
   strategy::Limits limits;
   double silence_limit = 5.0;  // seconds
   double wait_limit = 600.0;
+  std::int64_t not_finite_limit = 10;  // steps in a row
   std::int64_t steps = 1000;
   std::int64_t seed = 1;
   std::int64_t threads = 0;  // 0 = all cores

@@ -34,8 +34,6 @@ Session make_session(const config::Run& run, const TrainContext& context) {
   return Session(std::move(options));
 }
 
-constexpr std::int64_t kMostNotFinite = 10;  // steps in a row
-
 // How many samples there are, and a sum over some that lie all over them: which data these are, without reading all of it.
 std::string digest_of(const data::BatchReader& reader, const config::Run& run) {
   constexpr std::int64_t kLookedAt = 64;
@@ -92,18 +90,36 @@ struct Trainer::State {
       not_finite = 0;
       return;
     }
-    if (++not_finite < kMostNotFinite && step.skipped) return;
+    if (++not_finite < run.not_finite_limit && step.skipped) return;
     const std::string past =
         step.skipped ? fmt::format("the {} steps up to it changed nothing", not_finite) : "its update has spoilt the weights";
     const std::string kept = saved == 0 ? "nothing was saved" : fmt::format("the run can go on from the checkpoint of step {}", saved);
-    throw base::Error(base::ErrorKind::other,
-                      fmt::format("step {}: found a loss of {} and a gradient norm of {}, expected finite ones; {}, and {}; try a smaller "
-                                  "\"optimizer.lr\", \"optimizer.clip\", or f32",
-                                  step.step, step.loss, step.grad_norm, past, kept));
+    throw base::Error(
+        base::ErrorKind::other,
+        fmt::format("step {}: found a loss of {} and a gradient norm of {}, expected finite ones{}; {}, and {}; try a smaller "
+                    "\"optimizer.lr\", \"optimizer.clip\", or f32",
+                    step.step, step.loss, step.grad_norm, culprit, past, kept));
+  }
+
+  // The last step before a run would stop is looked into: the ones before it have changed nothing, so it does what they did.
+  bool looks() const { return not_finite > 0 && not_finite + 1 >= run.not_finite_limit; }
+
+  // Names what is not finite where it came up, on all ranks alike.
+  void look_into(const executor::Timeline& timeline) {
+    culprit.clear();
+    if (!timeline.looks) return;
+    const std::string own = timeline.not_finite ? (timeline.not_finite->brought_in ? "?" : "!") + timeline.not_finite->text : "";
+    const std::vector<std::string> everybodys = tell_all(session.world(), own);
+    for (const char mark : {'!', '?'}) {
+      for (std::size_t rank = 0; culprit.empty() && rank < everybodys.size(); ++rank) {
+        if (everybodys[rank].starts_with(mark)) culprit = fmt::format("; rank {} met it first: {}", rank, everybodys[rank].substr(1));
+      }
+    }
   }
 
   config::Run run;
   TrainContext context;
+  std::string culprit;          // a clause that names it
   std::int64_t not_finite = 0;  // steps in a row
   std::shared_ptr<const data::BatchReader> train_reader;
   std::string data_digest;
@@ -170,7 +186,9 @@ void Trainer::run(const Hooks& hooks) {
   while (state.progress.steps_done < run.steps && !stopping) {
     const std::int64_t round_number = (state.progress.steps_done - first) / run.strategy.flush_every + 1;
     const bool only = round_number == 1 && state.progress.steps_done + run.strategy.flush_every == run.steps;
-    std::vector<observe::StepDone> steps = round(round_number == 2 || only ? hooks.timeline : nullptr);
+    executor::Timeline look{.events = {}, .looks = state.looks()};
+    std::vector<observe::StepDone> steps = round(look.looks ? &look : round_number == 2 || only ? hooks.timeline : nullptr);
+    state.look_into(look);
     observe::StepDone& done = steps.back();
     const bool last = done.step == run.steps;
     const bool evaluates = state.evaluator && run.eval.every > 0 && (last || done.step % run.eval.every == 0);

@@ -114,6 +114,7 @@ constexpr Sample kSamples[] = {
     {"limits.disk_path", "/scratch"},
     {"limits.silence", "2.5"},
     {"limits.wait", "30.5"},
+    {"limits.not_finite", "3"},
     {"precision", "bf16"},
     {"fp8.history", "16"},
     {"device", "cpu"},

@@ -4,13 +4,17 @@
 #include <gtest/gtest.h>
 
 #include <chrono>
+#include <cmath>
 #include <filesystem>
 #include <fstream>
+#include <mutex>
 
+#include "collectives/local/threads.h"
 #include "config/config.h"
 #include "io/posix_file_system.h"
 #include "train/nearest_fit.h"
 #include "train/setup.h"
+#include "train/weights.h"
 
 namespace plimsoll::train {
 namespace {
@@ -112,6 +116,42 @@ TEST_F(TrainerTest, StopsWhereNothingIsFiniteAnyMore) {
     }
     EXPECT_EQ(recorder_.all<observe::StepDone>().size(), static_cast<std::size_t>(steps));
     EXPECT_EQ(saves, 0);
+  }
+}
+
+// Where numbers that are not finite come up is told by all ranks alike, after as many steps as the run says.
+TEST_F(TrainerTest, NamesWhatIsNotFinite) {
+  struct Spoilt {
+    const char* parameter;
+    float with;
+    const char* words;
+  };
+  for (const Spoilt& spoilt :
+       {Spoilt{"blocks.1.ffn.down.weight", 3e38f, "rank 1 met it first: [linear] gave"},
+        Spoilt{"blocks.0.ffn.up.weight", std::nanf(""), "rank 0 met it first: [linear] read blocks.0.ffn.up.weight"}}) {
+    std::mutex mutex;
+    std::vector<std::string> told;
+    std::vector<std::int64_t> steps;
+    collectives::local::run_threads(2, [&](collectives::Transport& transport) {
+      Recorder recorder;
+      TrainContext own{.file_system = files_, .observer = recorder, .clock = clock_, .stop_wanted = stop_, .transport = &transport};
+      Trainer trainer(run({"model.layers=2", "strategy.pipe=2", "limits.not_finite=3", "eval.every=0"}), own);
+      write_parameters(trainer.session(), [&](const ParameterInfo& info, std::int64_t, std::span<float> rows) {
+        const bool norm = info.name.find("norm.weight") != std::string::npos;
+        std::fill(rows.begin(), rows.end(), info.name == spoilt.parameter ? spoilt.with : norm ? 1.0f : 0.5f);
+      });
+      std::string text = "nothing";
+      try {
+        trainer.run({.save = [](Trainer&) {}});
+      } catch (const base::Error& error) {
+        text = error.what();
+      }
+      const std::lock_guard lock(mutex);
+      told.push_back(text);
+      steps.push_back(trainer.progress().steps_done);
+    });
+    EXPECT_EQ(steps, (std::vector<std::int64_t>{3, 3}));
+    for (const std::string& text : told) EXPECT_NE(text.find(spoilt.words), std::string::npos) << text;
   }
 }
 

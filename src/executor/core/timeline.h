@@ -2,6 +2,7 @@
 #pragma once
 
 #include <cstdint>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -17,8 +18,19 @@ struct TimelineEvent {
   double processor = 0.0;  // seconds that its thread computed, where that is measured
 };
 
+// Numbers that are not finite, where a program first met them.
+struct NotFinite {
+  std::string text;         // "[norm] gave blocks.1.ffn.norm.0 from finite numbers in blocks.1.forward, micro-batch 0"
+  bool brought_in = false;  // by what the rank was sent, so that another has met them before
+  double when = 0.0;
+};
+
 struct Timeline {
   std::vector<TimelineEvent> events;
+
+  // Asked for by `looks`: every operand is read once more, which takes a multiple of the program's time. Not on a GPU.
+  bool looks = false;
+  std::optional<NotFinite> not_finite = {};
 };
 
 struct KernelTime {

@@ -8,7 +8,10 @@
 #include <cstring>
 #include <optional>
 
+#include <fmt/format.h>
+
 #include "base/error.h"
+#include "executor/core/not_finite.h"
 #include "executor/core/peers.h"
 #include "executor/core/rank_executor.h"
 #include "executor/core/stream_workers.h"
@@ -93,7 +96,7 @@ class CpuExecutor final : public RankExecutor {
   void run_program(std::size_t index, Timeline* timeline) override {
     ResolvedProgram& program = programs_[index];
     const double start = seconds_now();
-    std::vector<Timeline> lines(program.streams.size());
+    std::vector<Timeline> lines(program.streams.size(), Timeline{.events = {}, .looks = timeline != nullptr && timeline->looks});
     const auto run_stream = [&](std::size_t stream) {
       Timeline* line = timeline != nullptr ? &lines[stream] : nullptr;
       for (const CallMemory& call : program.streams[stream])
@@ -106,7 +109,11 @@ class CpuExecutor final : public RankExecutor {
       workers_->run(program.streams.size(), run_stream, [&](const std::exception_ptr& error) { give_up(*program.tokens, error); });
     }
     if (timeline == nullptr) return;
-    for (const Timeline& line : lines) timeline->events.insert(timeline->events.end(), line.events.begin(), line.events.end());
+    for (const Timeline& line : lines) {
+      timeline->events.insert(timeline->events.end(), line.events.begin(), line.events.end());
+      if (line.not_finite && (!timeline->not_finite || line.not_finite->when < timeline->not_finite->when))
+        timeline->not_finite = line.not_finite;
+    }
   }
 
   struct Watch {
@@ -118,6 +125,7 @@ class CpuExecutor final : public RankExecutor {
       double wall = 0.0;
       double processor = 0.0;
     };
+    bool looks() const { return timeline != nullptr && timeline->looks && !timeline->not_finite; }
     Moment now() const { return timeline != nullptr ? Moment{seconds_now() - start, thread_seconds()} : Moment{}; }
     void note(const std::string& name, const std::string& detail, std::int32_t micro_batch, const Moment& begin) const {
       if (timeline == nullptr) return;
@@ -154,7 +162,9 @@ class CpuExecutor final : public RankExecutor {
       const std::span<std::byte> from = memory_of(procedure, resolved, instruction.copy->from);
       std::memcpy(memory_of(procedure, resolved, instruction.copy->to).data(), from.data(), from.size());
     } else {
+      const std::string read = watch.looks() ? not_finite_in(procedure, resolved, instruction.compute->inputs) : "";
       run_kernel(procedure, resolved, instruction);
+      if (watch.looks()) look(procedure, resolved, instruction, read, watch);
     }
     watch.note(instruction.name, instruction.detail, resolved.call->micro_batch, instruction_begin);
   }
@@ -175,6 +185,36 @@ class CpuExecutor final : public RankExecutor {
                              .threads = plan_.threads,
                              .prepared = instruction.prepared.get(),
                              .shard_place = shard_place_});
+  }
+
+  // The name of the first of them that has a number that is not finite; empty: none has.
+  std::string not_finite_in(const plan::Procedure& procedure, const CallMemory& resolved,
+                            const std::vector<plan::Operand>& operands) const {
+    for (const plan::Operand& operand : operands) {
+      if (all_finite(address_of(procedure, resolved, operand), operand.type)) continue;
+      if (operand.kind == plan::Operand::Kind::temporary) return procedure.temporaries[operand.index].name;
+      return class_.buffers[resolved.call->bindings[operand.index]].name;
+    }
+    return "";
+  }
+
+  // `read`: what of the operands was not finite before the instruction ran.
+  void look(const plan::Procedure& procedure, const CallMemory& resolved, const PreparedInstruction& instruction, const std::string& read,
+            const Watch& watch) const {
+    const std::string given = read.empty() ? not_finite_in(procedure, resolved, instruction.compute->outputs) : "";
+    if (read.empty() && given.empty()) return;
+    watch.timeline->not_finite = {
+        .text = fmt::format("[{}] {} in {}, micro-batch {}", instruction.name,
+                            read.empty() ? fmt::format("gave {} from finite numbers", given) : fmt::format("read {}", read),
+                            resolved.call->label, resolved.call->micro_batch),
+        .brought_in = !read.empty() && !is_held(read),
+        .when = watch.now().wall};
+  }
+
+  // Whether a buffer of that name was there before the program began.
+  bool is_held(const std::string& name) const {
+    return std::any_of(class_.buffers.begin(), class_.buffers.end(),
+                       [&](const plan::Buffer& buffer) { return buffer.name == name && buffer.persistent(); });
   }
 
   std::span<std::byte> memory_of(const plan::Procedure& procedure, const CallMemory& resolved, const plan::Operand& operand) const {
