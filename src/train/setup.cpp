@@ -146,7 +146,7 @@ const executor::Backend& backend_of(const config::Run& run) {
   switch (run.device) {
     case config::Device::cpu: return executor::cpu_backend();
     case config::Device::automatic: {
-      if (executor::why_no_cuda()) return executor::cpu_backend();
+      if (!executor::has_cuda_driver() || executor::why_no_cuda()) return executor::cpu_backend();
       const executor::Backend& cuda = executor::cuda_backend();
       return cuda.why_not_here() ? executor::cpu_backend() : cuda;
     }

@@ -13,6 +13,9 @@ namespace plimsoll::executor {
 // A machine without a GPU can have it all the same, to plan with.
 std::optional<std::string> why_no_cuda();
 
+// Whether the machine has NVIDIA's driver. Without it there is no need to load the module, whose libraries take 150 MB.
+bool has_cuda_driver();
+
 // bad_input with the reason where there is none.
 const Backend& cuda_backend();
 

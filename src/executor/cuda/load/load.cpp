@@ -1,4 +1,6 @@
 // Loads the module with the CUDA backend in it, or says why not. No vendor header here: this file is in every build.
+#include <dlfcn.h>
+
 #include <fmt/format.h>
 
 #include "base/error.h"
@@ -35,6 +37,15 @@ const Loaded& loaded() {
 }  // namespace
 
 std::optional<std::string> why_no_cuda() { return loaded().backend == nullptr ? std::optional(loaded().reason) : std::nullopt; }
+
+bool has_cuda_driver() {
+  static const bool once = [] {
+    void* driver = dlopen("libcuda.so.1", RTLD_LAZY | RTLD_LOCAL);
+    if (driver != nullptr) dlclose(driver);
+    return driver != nullptr;
+  }();
+  return once;
+}
 
 const Backend& cuda_backend() {
   if (loaded().backend == nullptr) base::bad_input("{}", loaded().reason);
