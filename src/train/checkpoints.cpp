@@ -166,9 +166,14 @@ std::string Checkpoints::prepare(Trainer& trainer, std::int64_t steps) {
     checkpoint::begin(file_system_, folder_, done + 1);  // whether things can be made there is found out by making one
     checkpoint::abandon(file_system_, folder_, done + 1);
     const base::Bytes each = checkpoint_bytes(trainer.session());
-    const base::Bytes free = file_system_.free_space(folder_);
+    base::Bytes free = file_system_.free_space(folder_);
     const auto fits = [&](std::int64_t count) { return free.count >= (each * count + checkpoint::kSpareRoom).count; };
     if (fits(copies)) return;
+    if (done > 0) {  // the one that the run goes on from was read in full, so those that the next save would remove may go before it
+      checkpoint::remove_old(file_system_, folder_, done, settings_.keep);
+      free = file_system_.free_space(folder_);
+      if (fits(copies)) return;
+    }
     words = fmt::format(
         "checkpoints need {} more in '{}' ({} of {} each: \"checkpoint.keep\" is {}, and one is written before the oldest goes), where {} "
         "is free",

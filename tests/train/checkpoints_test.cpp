@@ -409,6 +409,26 @@ TEST_F(CheckpointsTest, RoomForAllCheckpointsIsAskedForBeforeTheFirstStep) {
   files_.room = -1;
 }
 
+// A run that filled the disk and is to keep fewer from now on has room again, without a save that would need some first.
+TEST_F(CheckpointsTest, WithoutRoomThoseNotToBeKeptGoBeforeTheFirstStep) {
+  train(run({"steps=4"}), "out");
+  const config::Run fewer = run({"checkpoint.keep=2"});
+  for (const std::int64_t room : {std::int64_t{1} << 40, std::int64_t{0}}) {
+    Trainer trainer(fewer, {.file_system = disk_, .observer = recorder_, .clock = clock_, .stop_wanted = stop_});
+    Checkpoints checkpoints(files_, fewer, (folder_ / "out").string());
+    EXPECT_EQ(checkpoints.resume(trainer).steps_done, 4);
+    files_.room = room;
+    if (room > 0) {
+      checkpoints.prepare(trainer, fewer.steps);
+      EXPECT_EQ(checkpoint::list_steps(disk_, folder_ / "out"), (std::vector<std::int64_t>{4, 3, 2, 1}));
+    } else {
+      EXPECT_THROW(checkpoints.prepare(trainer, fewer.steps), base::Error);
+      EXPECT_EQ(checkpoint::list_steps(disk_, folder_ / "out"), (std::vector<std::int64_t>{4, 3}));
+    }
+  }
+  files_.room = -1;
+}
+
 TEST_F(CheckpointsTest, FileInPlaceOfTheFolderIsFoundBeforeTheFirstStep) {
   std::ofstream(folder_ / "out") << "a file";
   const config::Run wanted = run();
