@@ -43,6 +43,17 @@ struct Choices<model::OptimizerKind> {
 };
 
 template <>
+struct Choices<model::Master> {
+  static constexpr std::array<Choice<model::Master>, 3> kTable{
+      {{"f32", model::Master::f32}, {"split", model::Master::split}, {"none", model::Master::none}}};
+};
+
+template <>
+struct Choices<model::Moments> {
+  static constexpr std::array<Choice<model::Moments>, 2> kTable{{{"f32", model::Moments::f32}, {"bf16", model::Moments::bf16}}};
+};
+
+template <>
 struct Choices<LrScheduleType> {
   static constexpr std::array<Choice<LrScheduleType>, 5> kTable{{{"constant", LrScheduleType::constant},
                                                                  {"linear", LrScheduleType::linear},

@@ -203,7 +203,11 @@ void DeepSpeedTranslation::precision() {
                     given("bf16.enabled")->where());
   }
   if (fp16) return assign("precision", "fp16", "fp16.enabled");
-  if (bf16) return assign("precision", "bf16", "bf16.enabled");
+  if (bf16) {
+    if (flag("bf16.bf16_master_weights_and_grads")) assign("optimizer.master", "none", "bf16.bf16_master_weights_and_grads");
+    if (flag("bf16.bf16_optimizer_states")) assign("optimizer.moments", "bf16", "bf16.bf16_optimizer_states");
+    return assign("precision", "bf16", "bf16.enabled");
+  }
   if (flag("torch_autocast.enabled")) {
     const Json* dtype = given("torch_autocast.dtype");
     const std::string name = dtype == nullptr ? "bfloat16" : dtype->as_string();

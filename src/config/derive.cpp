@@ -7,6 +7,7 @@
 #include <fmt/format.h>
 
 #include "base/error.h"
+#include "config/choices.h"
 #include "config/fields.h"
 
 namespace plimsoll::config {
@@ -165,6 +166,28 @@ void check_training(const Run& run) {
   }
 }
 
+// What can be done with less than f32 masters, and with which weights.
+void check_state_forms(const Run& run) {
+  const model::Master master = run.optimizer.master;
+  if (master == model::Master::f32) return;
+  const std::string_view name = choice_name(master);
+  if (!run.precision_auto && run.precision == model::Precision::fp16) {
+    base::bad_input(
+        "{}: found \"{}\" for \"optimizer.master\", expected \"f32\" with the precision \"fp16\", whose weights are neither the upper "
+        "halves of "
+        "f32 numbers nor wide enough to be updated themselves; the precision \"bf16\" can do it",
+        where_first(run, {"optimizer.master", "precision"}), name);
+  }
+  const bool adam = run.optimizer.kind == model::OptimizerKind::adam || run.optimizer.kind == model::OptimizerKind::adamw;
+  if (master == model::Master::split && !adam) {
+    base::bad_input(
+        "{}: found \"split\" for \"optimizer.master\", which keeps a bit of each number in the sign of Adam's second average, expected "
+        "\"f32\" or "
+        "\"none\" with the optimizer \"{}\"",
+        where_first(run, {"optimizer.master", "optimizer.type"}), choice_name(run.optimizer.kind));
+  }
+}
+
 }  // namespace
 
 bool model_known(const Run& run) { return run.model_path.empty() || run.origin("model").kind == OriginKind::model_path; }
@@ -194,6 +217,7 @@ void check(const Run& run) {
   check_strategy(run);
   check_batch(run);
   check_training(run);
+  check_state_forms(run);
 }
 
 }  // namespace plimsoll::config

@@ -112,6 +112,11 @@ std::vector<Field> optimizer_fields() {
       number_field("optimizer.momentum", PLIMSOLL_AT(optimizer.momentum), rate(), "Decay rate of momentum's average."),
       number_field("optimizer.clip", PLIMSOLL_AT(optimizer.clip), at_least(0.0),
                    "Largest global norm of the gradient; 0 turns clipping off."),
+      choice_field("optimizer.master", PLIMSOLL_AT(optimizer.master),
+                   "What updates of bf16 weights work on: f32 copies; `split`, the same bits with the upper halves in the weights "
+                   "themselves (Adam, 2 bytes less); `none`, the weights, rounded at random (4 bytes less)."),
+      choice_field("optimizer.moments", PLIMSOLL_AT(optimizer.moments),
+                   "Type of the optimizer's averages; bf16 ones are rounded at random and take half the bytes."),
       choice_field(
           "lr_schedule.type", PLIMSOLL_AT(lr_schedule.type),
           "How the learning rate goes on after the warmup; `wsd` is stable, then a linear fall; `points` follows `lr_schedule.points`."),

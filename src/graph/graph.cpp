@@ -56,6 +56,15 @@ std::string_view name_of(Phase phase) {
   return "?";
 }
 
+std::optional<LowHalves> low_halves(const Graph& graph, const Parameter& parameter) {
+  constexpr std::size_t kSecond = 1;  // of Adam's averages
+  for (std::size_t state = kSecond + 1; state < parameter.states.size(); ++state) {
+    const ValueId id = parameter.states[state];
+    if (graph.values[id].type.dtype == base::DType::u16) return LowHalves{.low = id, .v = parameter.states[kSecond]};
+  }
+  return std::nullopt;
+}
+
 std::string_view name_of(Role role) {
   switch (role) {
     case Role::input: return "input";

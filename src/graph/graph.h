@@ -84,7 +84,7 @@ struct Block {
 struct Parameter {
   std::string name;
   ValueId weight{};               // what the model computes with
-  ValueId master{};               // what is updated; equal to weight in f32
+  ValueId master{};               // what is updated; equal to weight where that is what an update works on
   std::vector<ValueId> states{};  // of the optimizer; where updates are a step late, last the gradient that waits
   ValueId gradient{};             // its final value in the micro-batch; invalid when frozen
   bool frozen = false;
@@ -108,6 +108,13 @@ struct Graph {
   NodeId append(const Node& node);
   std::vector<TensorType> types(std::span<const ValueId> ids) const;
 };
+
+// Where a weight holds the upper halves of its f32 numbers (ops/state_forms.h): what has the rest of them.
+struct LowHalves {
+  ValueId low;  // the lower halves
+  ValueId v;    // its signs
+};
+std::optional<LowHalves> low_halves(const Graph& graph, const Parameter& parameter);
 
 std::string_view name_of(Phase phase);
 std::string_view name_of(Role role);

@@ -437,7 +437,7 @@ class Offload {
 
   ValueId in_model_type(const Part& part, ValueId master) {
     const base::DType dtype = old_.values[part.node.inputs.back()].type.dtype;
-    if (dtype == base::DType::f32) return master;
+    if (dtype == new_.values[master].type.dtype) return master;
     return make(ops::Cast{.dtype = dtype}, {master}, new_.values[master].name + ".cast", Tier::host);
   }
 

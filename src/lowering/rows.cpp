@@ -119,7 +119,15 @@ RowTable table_of(const Graph& graph, const Found& found, std::int64_t room) {
                  .block = graph.blocks[graph.values[parameter.weight].block].name,
                  .whole = graph.values[parameter.master].type,
                  .room = room};
-  for (ValueId state : parameter.states) table.tensors.push_back(tensor(state));
+  for (ValueId state : parameter.states) {
+    table.tensors.push_back(tensor(state));
+    const base::DType dtype = graph.values[state].type.dtype;
+    if (dtype != table.whole.dtype)
+      base::not_legal(
+          "\"embedding_rows\" is \"disk\", where a row and its optimizer state are of one type, but {} is {} and {} is {}; use "
+          "\"optimizer.master\" and \"optimizer.moments\" \"f32\", or \"none\" and \"bf16\"",
+          graph.values[parameter.master].name, base::name_of(table.whole.dtype), graph.values[state].name, base::name_of(dtype));
+  }
   const base::Bytes record = plan::record_bytes(table.whole, table.tensors.size());
   if (record > kLargestRecord)
     refuse(fmt::format("a row of {} with its moments takes {} there, more than the {} that are read at once", parameter.name,

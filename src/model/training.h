@@ -9,6 +9,12 @@ namespace plimsoll::model {
 
 enum class OptimizerKind { sgd, momentum, adam, adamw };
 
+// What an update of a bf16 weight works on: a copy in f32, the same numbers with their upper halves in the weight itself, or the weight.
+enum class Master { f32, split, none };
+
+// How the optimizer's averages are stored.
+enum class Moments { f32, bf16 };
+
 struct Optimizer {
   OptimizerKind kind = OptimizerKind::adamw;
   double beta1 = 0.9;
@@ -17,6 +23,8 @@ struct Optimizer {
   double momentum = 0.9;
   double weight_decay = 0.1;  // applied to parameters of two or more dims
   double clip = 1.0;          // global norm; 0 = off
+  Master master = Master::f32;
+  Moments moments = Moments::f32;
 
   bool operator==(const Optimizer&) const = default;
 };
@@ -51,7 +59,7 @@ struct Training {
   bool segmented = false;           // attention stays within documents; padding exists
   bool fused_head = true;           // head and loss in one pass; not where ranks share out the vocabulary
   bool delayed = false;             // a step updates with the gradient of the step before it
-  bool masters = false;             // a master copy also of weights in f32: where updates are made in another tier
+  bool masters = false;             // what is updated is a copy of the weight, whatever its type: where updates are made in another tier
   std::vector<std::string> freeze;  // parameter names or patterns with * that are not trained
 };
 

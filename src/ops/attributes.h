@@ -521,7 +521,10 @@ struct FinishStep {
 
 // ---- optim/update.cpp
 
-// (scalars, gradient, weight f32, m f32, v f32, [copy]) -> (weight, m, v, [copy]), in place. With t = updates + 1 and
+// Updates work in f32. A weight or state that is stored in bf16 is widened before and rounded at random after, up or down with the odds
+// that make its mean the unrounded value; `split` gives a bf16 weight the lower half of its f32 bits (ops/state_forms.h).
+
+// (scalars, gradient, weight, m, v, [low u16], [copy]) -> (weight, m, v, [low], [copy]), in place. With t = updates + 1 and
 // g = gradient * gradient_multiplier (+ weight_decay * weight unless decoupled):
 //   m = beta1 m + (1-beta1) g;  v = beta2 v + (1-beta2) g^2
 //   weight -= lr * (m / (1-beta1^t) / (sqrt(v / (1-beta2^t)) + eps) + weight_decay * weight if decoupled)
@@ -533,6 +536,7 @@ struct AdamUpdate {
   double weight_decay = 0.0;
   bool decoupled = true;
   bool copy = false;
+  bool split = false;
   PLIMSOLL_OP("adam_update") {
     visit("beta1", self.beta1);
     visit("beta2", self.beta2);
@@ -540,11 +544,12 @@ struct AdamUpdate {
     visit("weight_decay", self.weight_decay);
     visit("decoupled", self.decoupled);
     visit("copy", self.copy);
+    visit("split", self.split);
   }
   bool operator==(const AdamUpdate&) const = default;
 };
 
-// (scalars, gradient, weight f32, [velocity f32], [copy]) -> (weight, [velocity], [copy]), in place. With
+// (scalars, gradient, weight, [velocity], [copy]) -> (weight, [velocity], [copy]), in place. With
 // g = gradient * gradient_multiplier + weight_decay * weight: momentum != 0: velocity = momentum velocity + g,
 // weight -= lr velocity; else weight -= lr g.
 struct SgdUpdate {

@@ -10,6 +10,7 @@
 #include "checkpoint/load.h"
 #include "checkpoint/retention.h"
 #include "checkpoint/save.h"
+#include "config/choices.h"
 #include "config/config.h"
 #include "io/io_error.h"
 #include "train/initialise.h"
@@ -64,13 +65,26 @@ checkpoint::SaveResult save_together(io::FileSystem& file_system, const io::Path
   return result;
 }
 
+// How optimizer state is stored, where that is not f32. Split masters are whole where the optimizer is elsewhere than the weights.
+std::string state_forms_of(const config::Run& run) {
+  const strategy::Offload& offload = run.strategy.offload;
+  const bool apart = offload.optimizer.anything() && offload.optimizer != offload.params;
+  const bool whole = run.optimizer.master == model::Master::split && apart;
+  std::string text;
+  if (run.optimizer.master != model::Master::f32 && run.precision != model::Precision::f32 && !whole)
+    text += fmt::format(", optimizer.master {}", config::choice_name(run.optimizer.master));
+  if (run.optimizer.moments != model::Moments::f32)
+    text += fmt::format(", optimizer.moments {}", config::choice_name(run.optimizer.moments));
+  return text;
+}
+
 // A run continues only from what was trained with the same model, seed, optimizer and precision; steps, batch and
 // learning rate may be changed under way.
 checkpoint::Identity identity_of(const config::Run& run) {
   const Json settings = config::to_json(run);
   const std::string fixed = base::write_json(settings.at("model")) + base::write_json(settings.at("seed")) +
                             base::write_json(settings.at("precision")) + base::write_json(settings.at("optimizer").at("type"));
-  return {.run = fmt::format("{} (seed {})", describe(run).substr(0, describe(run).find(" parameters")), run.seed),
+  return {.run = fmt::format("{} (seed {}){}", describe(run).substr(0, describe(run).find(" parameters")), run.seed, state_forms_of(run)),
           .config = fmt::format("{:016x}", base::hash_name(fixed))};
 }
 

@@ -7,6 +7,7 @@
 #include "base/random.h"
 #include "ops/step_scalars.h"
 #include "train/buffers.h"
+#include "train/low_halves.h"
 
 namespace plimsoll::train {
 
@@ -79,10 +80,35 @@ void fill_held(const Buffers& buffers, const graph::Value& value, const std::vec
   });
 }
 
+// What a split weight leaves out of what it draws.
+void fill_low_halves(const Buffers& buffers, const graph::Graph& graph, const graph::Parameter& parameter, std::uint64_t seed) {
+  const Init& init = graph.values[parameter.weight].init;
+  const std::optional<graph::LowHalves> halves = graph::low_halves(graph, parameter);
+  if (!halves || init.kind != Init::Kind::normal) return;  // zeros and ones have nothing below
+  const std::vector<std::string> low = buffers.holding(graph.values[halves->low].name);
+  const std::vector<std::string> v = buffers.holding(graph.values[halves->v].name);
+  std::vector<float> values;
+  for (std::size_t tile = 0; tile < low.size(); ++tile) {
+    ops::for_each_run(buffers.part(low[tile]), buffers.data_place(), [&](std::int64_t whole, std::int64_t held, std::int64_t count) {
+      for (std::int64_t done = 0; done < count; done += kStaged) {
+        values.resize(static_cast<std::size_t>(std::min(kStaged, count - done)));
+        fill(values, whole + done, init, parameter.name, seed);
+        put_low_halves(buffers, {low[tile], v[tile]}, held + done, values);
+      }
+    });
+  }
+}
+
 // Elements [first, first + count) of a master in the weight's type, from where they are to where they go.
 void copy_stretch(const Buffers& buffers, const std::string& master, const std::string& weight, std::int64_t first, std::int64_t to,
                   std::int64_t count) {
   std::vector<float> read;
+  const DType dtype = buffers.buffer(master).type.dtype;
+  if (dtype != DType::f32) {  // it has the weight's type
+    std::vector<std::byte> made(static_cast<std::size_t>(count * base::size_of(dtype)));
+    buffers.read(master, first * base::size_of(dtype), made);
+    return buffers.write(weight, to * base::size_of(dtype), made);
+  }
   const float* values = nullptr;
   if (buffers.on_disk(master)) {
     read.resize(static_cast<std::size_t>(count));
@@ -143,6 +169,7 @@ void initialise(const graph::Graph& graph, executor::Executor& executor, const I
       if (!names.empty()) fill_held(buffers, weight, names, parameter.name, with.seed);
       if (!alike && tile < weights.size()) fill_held(buffers, weight, {weights[tile]}, parameter.name, with.seed);
     }
+    fill_low_halves(buffers, graph, parameter, with.seed);
   }
   if (graph.scalars.valid()) *reinterpret_cast<ops::StepScalars*>(buffers.bytes("scalars")) = ops::StepScalars{};
 }

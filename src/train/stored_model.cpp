@@ -6,6 +6,7 @@
 #include "checkpoint/folder.h"
 #include "formats/file_dtype.h"
 #include "train/initialise.h"
+#include "train/low_halves.h"
 #include "train/weights.h"
 
 namespace plimsoll::train {
@@ -36,6 +37,7 @@ formats::FileDType file_dtype_of(base::DType dtype) {
     case base::DType::f32: return formats::FileDType::f32;
     case base::DType::bf16: return formats::FileDType::bf16;
     case base::DType::f16: return formats::FileDType::f16;
+    case base::DType::u16: return formats::FileDType::u16;  // lower halves
     default: base::bad_input("a parameter is stored as {}; expected f32, bf16 or f16", base::name_of(dtype));
   }
 }
@@ -105,16 +107,29 @@ void StoredModel::load(const std::string& parameter, const base::Shape& shape, s
     base::bad_input("{}: found {} for parameter {}, expected shape {}; the checkpoint is of another model", origin_,
                     record == nullptr ? "nothing" : "another shape", parameter, base::to_string(shape));
   }
-  const bool as_it_is = record->dtype == base::DType::f32;
-  const std::int64_t element = base::size_of(record->dtype);
+  const std::int64_t first = first_row * (shape.elements() / shape[0]);
+  read_tensor(*record, first, out);
+  const checkpoint::TensorRecord* low = checkpoint_->manifest.find(parameter + ".low");
+  const checkpoint::TensorRecord* v = checkpoint_->manifest.find(parameter + ".v");
+  if (low == nullptr || v == nullptr || low->shape != record->shape || v->shape != record->shape) return;
+  std::vector<float> halves(out.size());
+  std::vector<float> signs(out.size());
+  read_tensor(*low, first, halves);
+  read_tensor(*v, first, signs);
+  join_low_halves(out, halves, signs);
+}
+
+void StoredModel::read_tensor(const checkpoint::TensorRecord& record, std::int64_t first, std::span<float> out) const {
+  const bool as_it_is = record.dtype == base::DType::f32;
+  const std::int64_t element = base::size_of(record.dtype);
   std::vector<std::byte> staged(as_it_is ? 0 : out.size() * static_cast<std::size_t>(element));
-  const checkpoint::TensorTarget target{.name = parameter,
-                                        .dtype = record->dtype,
-                                        .shape = record->shape,
+  const checkpoint::TensorTarget target{.name = record.name,
+                                        .dtype = record.dtype,
+                                        .shape = record.shape,
                                         .data = as_it_is ? std::as_writable_bytes(out) : std::span<std::byte>(staged),
-                                        .begin = first_row * (shape.elements() / shape[0]) * element};
+                                        .begin = first * element};
   checkpoint::load(file_system_, *checkpoint_, std::span(&target, 1), checkpoint::Unclaimed::ignore);
-  if (!as_it_is) formats::read_f32(file_dtype_of(record->dtype), staged, 0, out);
+  if (!as_it_is) formats::read_f32(file_dtype_of(record.dtype), staged, 0, out);
 }
 
 std::vector<std::string> load_weights(const StoredModel& stored, Session& session) {

@@ -52,6 +52,8 @@ class StoredModel {
 
  private:
   StoredModel(io::FileSystem& file_system, const model::Model& model) : file_system_(file_system), model_(model) {}
+  // Of the checkpoint, as it is stored, from element `first` on.
+  void read_tensor(const checkpoint::TensorRecord& record, std::int64_t first, std::span<float> out) const;
 
   io::FileSystem& file_system_;
   model::Model model_;

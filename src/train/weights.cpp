@@ -4,6 +4,7 @@
 
 #include "base/error.h"
 #include "train/initialise.h"
+#include "train/low_halves.h"
 #include "train/snapshot.h"
 
 namespace plimsoll::train {
@@ -20,6 +21,7 @@ std::vector<float> to_f32(const std::byte* data, const base::TensorType& type) {
       case DType::f32: values[index] = reinterpret_cast<const float*>(data)[index]; break;
       case DType::bf16: values[index] = base::f32_from_bf16(words[index]); break;
       case DType::f16: values[index] = base::f32_from_f16(words[index]); break;
+      case DType::u16: values[index] = static_cast<float>(words[index]); break;
       default: PLIMSOLL_CHECK(false, "a parameter in {}", base::name_of(type.dtype));
     }
   }
@@ -49,21 +51,24 @@ constexpr std::int64_t kStaged = std::int64_t{1} << 22;  // elements in memory o
 
 // A stretch of elements that lie together in a tensor and in a buffer that holds part of it.
 struct Stretch {
-  const std::string* buffer;
+  std::size_t buffer;  // of those that hold it
   std::int64_t whole, held, count;
 };
 
 std::vector<Stretch> stretches_of(const Buffers& buffers, const std::vector<std::string>& holding) {
   std::vector<Stretch> stretches;
-  for (const std::string& buffer : holding) {
-    ops::for_each_run(buffers.part(buffer), buffers.data_place(), [&](std::int64_t whole, std::int64_t held, std::int64_t count) {
-      stretches.push_back({&buffer, whole, held, count});
+  for (std::size_t buffer = 0; buffer < holding.size(); ++buffer) {
+    ops::for_each_run(buffers.part(holding[buffer]), buffers.data_place(), [&](std::int64_t whole, std::int64_t held, std::int64_t count) {
+      stretches.push_back({buffer, whole, held, count});
     });
   }
   return stretches;
 }
 
-void write_in_pieces(const Buffers& buffers, const std::vector<std::string>& holding, const ParameterInfo& info, const FillRows& fill) {
+// Calls put(number of the buffer, first element in it, values) for all that the buffers hold.
+template <typename Put>
+void write_in_pieces(const Buffers& buffers, const std::vector<std::string>& holding, const ParameterInfo& info, const FillRows& fill,
+                     const Put& put) {
   const std::vector<Stretch> stretches = stretches_of(buffers, holding);
   const std::int64_t rows = info.shape[0], width = info.shape.elements() / std::max<std::int64_t>(1, rows);
   const std::int64_t piece = std::max<std::int64_t>(1, kStaged / std::max<std::int64_t>(1, width));
@@ -79,10 +84,20 @@ void write_in_pieces(const Buffers& buffers, const std::vector<std::string>& hol
         fill(info, row, staged);
         filled = true;
       }
-      buffers.put(*stretch.buffer, stretch.held + begin - stretch.whole,
-                  std::span(staged).subspan(static_cast<std::size_t>(begin - first), static_cast<std::size_t>(count)));
+      put(stretch.buffer, stretch.held + begin - stretch.whole,
+          std::span<const float>(staged).subspan(static_cast<std::size_t>(begin - first), static_cast<std::size_t>(count)));
     }
   }
+}
+
+// What a split weight leaves out.
+void write_low_halves(const Buffers& buffers, const graph::Graph& graph, const graph::LowHalves& halves, const ParameterInfo& info,
+                      const FillRows& fill) {
+  const std::vector<std::string> low = buffers.holding(graph.values[halves.low].name);
+  const std::vector<std::string> v = buffers.holding(graph.values[halves.v].name);
+  write_in_pieces(buffers, low, info, fill, [&](std::size_t buffer, std::int64_t first, std::span<const float> values) {
+    put_low_halves(buffers, {low[buffer], v[buffer]}, first, values);
+  });
 }
 
 }  // namespace
@@ -100,8 +115,12 @@ void write_parameters(Session& session, const FillRows& fill) {
     if (buffers.buffer(masters[0]).type.dtype == DType::f32 && is_whole && buffers.in_host_memory(masters[0])) {
       fill(info, 0, buffers.view<float>(masters[0], plan::Access::write).first(static_cast<std::size_t>(part.whole.elements())));
     } else {
-      write_in_pieces(buffers, masters, info, fill);
+      write_in_pieces(buffers, masters, info, fill, [&](std::size_t buffer, std::int64_t first, std::span<const float> values) {
+        buffers.put(masters[buffer], first, values);
+      });
     }
+    if (const std::optional<graph::LowHalves> halves = graph::low_halves(graph, parameter))
+      write_low_halves(buffers, graph, *halves, info, fill);
   }
   session.refresh_weights();
 }
@@ -174,9 +193,15 @@ std::vector<float> read_held(Session& session, const std::string& tensor) {
 // From the first rank that has it to all others.
 std::vector<float> read_parameter(Session& session, const std::string& name) {
   session.settle();
-  const graph::Value& master = session.graph().values[find_parameter(session, name).master];
+  const graph::Graph& graph = session.graph();
+  const graph::Parameter& parameter = find_parameter(session, name);
+  const graph::Value& master = graph.values[parameter.master];
   std::vector<float> values;
-  if (!session.buffers().holding(master.name).empty()) values = read_held(session, master.name);
+  if (!session.buffers().holding(master.name).empty()) {
+    values = read_held(session, master.name);
+    if (const std::optional<graph::LowHalves> halves = graph::low_halves(graph, parameter))
+      join_low_halves(values, read_held(session, graph.values[halves->low].name), read_held(session, graph.values[halves->v].name));
+  }
   if (session.plan().mesh.pipe == 1) return values;
   values.resize(static_cast<std::size_t>(master.type.shape.elements()));
   session.world()->broadcast(std::as_writable_bytes(std::span(values)), DType::f32, first_holder(session, master.name));

@@ -208,6 +208,13 @@ TEST(DeepSpeed, WrongKeysAndValuesPointAtThemselves) {
       "no error");
 }
 
+TEST(DeepSpeed, LeanStates) {
+  const config::Run run = run_of(R"({"bf16": {"enabled": true, "bf16_master_weights_and_grads": true, "bf16_optimizer_states": true}})");
+  EXPECT_EQ(run.optimizer.master, model::Master::none);
+  EXPECT_EQ(run.optimizer.moments, model::Moments::bf16);
+  EXPECT_EQ(run_of(R"({"bf16": {"enabled": true, "bf16_optimizer_states": false}})").optimizer.moments, model::Moments::f32);
+}
+
 TEST(DeepSpeed, OlderSpellings) {
   const config::Run run =
       run_of(R"({"bfloat16": {"enabled": true}, "zero_optimization": {"stage": 2, "cpu_offload": true, "cpu_offload_param": "auto"}})",

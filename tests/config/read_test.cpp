@@ -156,6 +156,18 @@ TEST(ReadRun, UnknownKeysNameTheNearest) {
   EXPECT_NE(error_of(R"({"steps": {"a": 1}})").find("expected an integer"), std::string::npos);
 }
 
+TEST(ReadRun, MastersThatCannotBe) {
+  EXPECT_EQ(error_of(R"({"precision": "bf16", "optimizer": {"master": "split", "moments": "bf16"}})"), "no error");
+  EXPECT_EQ(error_of(R"({"precision": "fp8", "optimizer": {"type": "sgd", "master": "none"}})"), "no error");
+  EXPECT_NE(error_of(R"({"precision": "fp16", "optimizer": {"master": "none"}})")
+                .find("found \"none\" for \"optimizer.master\", expected \"f32\""),
+            std::string::npos);
+  EXPECT_NE(
+      error_of(R"({"precision": "bf16", "optimizer": {"type": "momentum", "master": "split"}})").find("with the optimizer \"momentum\""),
+      std::string::npos);
+  EXPECT_NE(error_of(R"({"optimizer": {"moments": "fp8"}})").find("expected"), std::string::npos);
+}
+
 TEST(ReadRun, ValuesOfTheWrongKindOrRange) {
   EXPECT_EQ(error_of(R"({"steps": "many"})"), "run.json:1:11: found \"many\" for \"steps\", expected an integer >= 0");
   EXPECT_EQ(error_of(R"({"steps": 1.5})"), "run.json:1:11: found 1.5 for \"steps\", expected an integer >= 0");

@@ -68,6 +68,8 @@ constexpr Sample kSamples[] = {
     {"optimizer.weight_decay", "0.01"},
     {"optimizer.momentum", "0.8"},
     {"optimizer.clip", "0", "gpt2", "0.0"},
+    {"optimizer.master", "split"},
+    {"optimizer.moments", "bf16"},
     {"lr_schedule.type", "linear"},
     {"lr_schedule.warmup", "10"},
     {"lr_schedule.warmup_shape", "log"},

@@ -177,6 +177,32 @@ TEST(DeviceRows, UpdatesHaveTheProcessorsBits) {
   }
 }
 
+// Rounded at random, or in halves: with a rate of zero, ties stay ties.
+TEST(DeviceRows, UpdatesOfLeanStatesHaveTheProcessorsBits) {
+  constexpr StateForms kForms[] = {
+      {.weight = DType::bf16}, {.moments = DType::bf16}, {.weight = DType::bf16, .moments = DType::bf16}, {.weight = DType::f32}};
+  for (const std::int64_t count : {1, 7, 1030, 33'001}) {
+    const Shape shape{count};
+    for (const float rate : {0.0f, 3e-3f}) {
+      ops::StepScalars scalars = mid_run();
+      scalars.learning_rate = rate;
+      for (const DType gradient : kTypes) {
+        for (const StateForms& forms : kForms) {
+          std::vector<Case> cases{adam_case({.weight_decay = 0.1}, shape, gradient, DType::bf16, scalars, forms),
+                                  adam_case({.weight_decay = 0.1, .copy = true}, shape, gradient, DType::bf16, scalars, forms),
+                                  sgd_case({.momentum = 0.9, .copy = true}, shape, gradient, DType::bf16, scalars, forms),
+                                  sgd_case({}, shape, gradient, DType::bf16, scalars, {.weight = DType::bf16}),
+                                  adam_case({.split = true}, shape, gradient, DType::bf16, scalars, {.moments = forms.moments})};
+          for (const Case& test : cases) {
+            const std::vector<Bytes> inputs = encoded(draw_inputs(test), test);
+            EXPECT_EQ(run_on_device(chosen(test), test, inputs, device_memory(), {}), on_processor(test, inputs)) << test.name();
+          }
+        }
+      }
+    }
+  }
+}
+
 TEST(DeviceRows, SumsHaveTheProcessorsBits) {
   for (const DType dtype : kTypes) {
     for (const Shape& shape : {Shape{1}, Shape{17}, Shape{1023}, Shape{1025}, Shape{300, 777}, Shape{1100, 1024}}) {
@@ -252,7 +278,9 @@ TEST(DeviceRows, ManyTensorsAtOnceAreThoseTensorsOneByOne) {
   for (std::int64_t n = 0; n < 75; ++n) {
     const Shape shape{1 + n * n * 13 % 9973};
     const DType gradient = kTypes[n % 3];
-    adam.push_back(adam_case({.weight_decay = n % 2 == 0 ? 0.1 : 0.0, .copy = n % 4 == 0}, shape, gradient, DType::bf16, mid_run()));
+    const StateForms forms{.weight = n % 5 == 0 ? DType::bf16 : DType::f32, .moments = n % 3 == 0 ? DType::bf16 : DType::f32};
+    adam.push_back(adam_case({.weight_decay = n % 2 == 0 ? 0.1 : 0.0, .copy = n % 4 == 0, .split = n % 4 == 1}, shape, gradient,
+                             DType::bf16, mid_run(), forms));
     sgd.push_back(sgd_case({.momentum = n % 2 == 0 ? 0.9 : 0.0, .copy = n % 4 == 0}, shape, gradient, DType::f16, mid_run()));
     norms.push_back(sum_case(ops::SquaredNorm{}, shape, gradient));
   }

@@ -272,20 +272,24 @@ Case scalars_case(const ops::Op& op, const ops::StepScalars& scalars) { return {
 
 Case sum_case(const ops::Op& op, const Shape& x, DType dtype) { return {op, {scalars_input(mid_run()), {{dtype, x}}}}; }
 
-Case adam_case(const ops::AdamUpdate& op, const Shape& weight, DType gradient, DType copy, const ops::StepScalars& scalars) {
+// Lower halves in the middle, where rounding to the upper one turns, with both signs of v.
+Case adam_case(const ops::AdamUpdate& op, const Shape& weight, DType gradient, DType copy, const ops::StepScalars& scalars,
+               const StateForms& forms) {
   Case test{op,
             {scalars_input(scalars),
              {{gradient, weight}},
-             {{DType::f32, weight}},
-             {{DType::f32, weight}},
-             {{DType::f32, weight}, Reals{.positive = true}}}};
+             {{op.split ? DType::bf16 : forms.weight, weight}},
+             {{forms.moments, weight}},
+             {{forms.moments, weight}, Reals{.positive = !op.split}}}};
+  if (op.split) test.inputs.push_back({{DType::u16, weight}, Integers{0x7FFE, 0x8003}});
   if (op.copy) test.inputs.push_back({{copy, weight}});
   return test;
 }
 
-Case sgd_case(const ops::SgdUpdate& op, const Shape& weight, DType gradient, DType copy, const ops::StepScalars& scalars) {
-  Case test{op, {scalars_input(scalars), {{gradient, weight}}, {{DType::f32, weight}}}};
-  if (op.momentum != 0.0) test.inputs.push_back({{DType::f32, weight}});
+Case sgd_case(const ops::SgdUpdate& op, const Shape& weight, DType gradient, DType copy, const ops::StepScalars& scalars,
+              const StateForms& forms) {
+  Case test{op, {scalars_input(scalars), {{gradient, weight}}, {{forms.weight, weight}}}};
+  if (op.momentum != 0.0) test.inputs.push_back({{forms.moments, weight}});
   if (op.copy) test.inputs.push_back({{copy, weight}});
   return test;
 }

@@ -47,7 +47,15 @@ Case cross_entropy_grad_case(const Shape& logits, DType dtype);
 Case head_loss_case(const ops::HeadLoss& op, const Shape& x, std::int64_t vocabulary, DType dtype);
 Case scalars_case(const ops::Op& op, const ops::StepScalars& scalars);
 Case sum_case(const ops::Op& op, const Shape& x, DType dtype);
-Case adam_case(const ops::AdamUpdate& op, const Shape& weight, DType gradient, DType copy, const ops::StepScalars& scalars);
-Case sgd_case(const ops::SgdUpdate& op, const Shape& weight, DType gradient, DType copy, const ops::StepScalars& scalars);
+// How an update's weight and averages are stored.
+struct StateForms {
+  DType weight = DType::f32;
+  DType moments = DType::f32;
+};
+
+Case adam_case(const ops::AdamUpdate& op, const Shape& weight, DType gradient, DType copy, const ops::StepScalars& scalars,
+               const StateForms& forms = {});
+Case sgd_case(const ops::SgdUpdate& op, const Shape& weight, DType gradient, DType copy, const ops::StepScalars& scalars,
+              const StateForms& forms = {});
 
 }  // namespace plimsoll::op_cases

@@ -320,6 +320,12 @@ void add_optimizers(std::vector<Case>& cases) {
   for (const Shape& shape : {Shape{1}, Shape{7, 5}, Shape{1030}, Shape{13, 999}}) {
     for (const DType gradient : kTypes) {
       for (const ops::StepScalars& scalars : {usual, first, skipped}) {
+        for (const StateForms& forms : {StateForms{.weight = DType::bf16}, StateForms{.moments = DType::bf16},
+                                        StateForms{.weight = DType::bf16, .moments = DType::bf16}}) {
+          const bool copy = shape.rank() == 2;
+          cases.push_back(adam_case({.weight_decay = 0.1, .copy = copy}, shape, gradient, DType::bf16, scalars, forms));
+          cases.push_back(sgd_case({.momentum = 0.9, .copy = copy}, shape, gradient, DType::bf16, scalars, forms));
+        }
         for (const bool copy : {false, true}) {
           const DType copied = gradient == DType::f32 ? DType::bf16 : gradient;
           cases.push_back(adam_case({.weight_decay = 0.1, .copy = copy}, shape, gradient, copied, scalars));

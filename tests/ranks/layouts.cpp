@@ -57,6 +57,8 @@ train::SessionOptions options_for(const Task& task, const Layout& layout) {
   options.training.optimizer.clip = task.clip;
   options.training.optimizer.kind = task.optimizer;
   options.training.optimizer.weight_decay = task.optimizer == model::OptimizerKind::adamw ? 0.1 : 0.0;
+  options.training.optimizer.master = task.master;
+  options.training.optimizer.moments = task.moments;
   options.training.amax_history = task.amax_history;
   options.training.loss_scaling.initial = 64.0;
   options.micro_batches = static_cast<std::int32_t>(task.samples / (layout.micro * layout.strategy.pipelines()));

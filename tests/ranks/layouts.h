@@ -32,6 +32,8 @@ struct Task {
   std::int32_t steps = 3;
   float learning_rate = 1e-2f;
   model::OptimizerKind optimizer = model::OptimizerKind::adamw;
+  model::Master master = model::Master::f32;
+  model::Moments moments = model::Moments::f32;
   bool gradients = false;                      // keep those of the last step
   const executor::Backend* backend = nullptr;  // where to run; null: the processor
   io::FileSystem* file_system = nullptr;       // of the disk tier; null: this machine's

@@ -94,12 +94,14 @@ struct Subject {
   model::Model model;
   model::Precision precision = model::Precision::f32;
   std::vector<std::string> freeze = {};
+  model::Optimizer optimizer = {};
 };
 
 train::SessionOptions options_for(const Place& place, const Subject& subject) {
   train::SessionOptions options{.forward = train::forward_of(subject.model), .name = "odd", .training = {}};
   options.training.precision = subject.precision;
   options.training.freeze = subject.freeze;
+  options.training.optimizer = subject.optimizer;
   options.training.micro_batch = {.samples = 1, .sequence = 4};
   options.strategy = place.strategy();
   options.micro_batches = static_cast<std::int32_t>(place.pipe * options.strategy.turn());
@@ -213,6 +215,13 @@ TEST(Reshard, FromAndToTiles) {
   check_pairs(tiled, {{1, 1, 0}}, {odd_model(), model::Precision::f32});
   check_pairs({{2, 2, 3}}, tiled, {odd_model(), model::Precision::bf16});
   check_pairs({{1, 8, 0, 1, 1, 0, {}, 2'000}}, {{2, 4, 3, 1, 1, 0, {}, 3'000}}, {grouped_model(), model::Precision::f32});
+}
+
+// State in leaner forms is tensors as any other.
+TEST(Reshard, LeanStates) {
+  const std::vector<Place> some{{1, 1, 0}, {4, 2, 1}, {2, 1, 2}, {2, 2, 3, 2}, {2, 1, 3, 1, 1, 0, {}, 19'000}};
+  for (const model::Master master : {model::Master::split, model::Master::none})
+    check_pairs(some, some, {odd_model(), model::Precision::bf16, {}, {.master = master, .moments = model::Moments::bf16}});
 }
 
 // What is not trained is held by those who compute with it alone.

@@ -20,7 +20,18 @@ std::vector<std::string_view> state_names(const model::Optimizer& optimizer) {
   return {};
 }
 
-ops::Op update_op(const model::Optimizer& optimizer, bool decays, bool copy) {
+// Where the update works on the weight itself. The f32 numbers of a split one are whole again where the weight is in another tier: there
+// halves would take as much.
+bool in_place(const model::Training& training, DType weight) {
+  if (training.masters) return false;
+  return weight == DType::f32 || training.optimizer.master != model::Master::f32;
+}
+
+bool is_split(const model::Training& training, DType weight) {
+  return training.optimizer.master == model::Master::split && weight == DType::bf16 && in_place(training, weight);
+}
+
+ops::Op update_op(const model::Optimizer& optimizer, bool decays, bool copy, bool split) {
   const double decay = decays ? optimizer.weight_decay : 0.0;
   if (is_adam(optimizer)) {
     return ops::AdamUpdate{.beta1 = optimizer.beta1,
@@ -28,7 +39,8 @@ ops::Op update_op(const model::Optimizer& optimizer, bool decays, bool copy) {
                            .eps = optimizer.eps,
                            .weight_decay = decay,
                            .decoupled = optimizer.kind == model::OptimizerKind::adamw,
-                           .copy = copy};
+                           .copy = copy,
+                           .split = split};
   }
   const double momentum = optimizer.kind == model::OptimizerKind::momentum ? optimizer.momentum : 0.0;
   return ops::SgdUpdate{.momentum = momentum, .weight_decay = decay, .copy = copy};
@@ -36,18 +48,23 @@ ops::Op update_op(const model::Optimizer& optimizer, bool decays, bool copy) {
 
 void add_roots(Graph& graph, Parameter& parameter, const model::Training& training) {
   const Value weight = graph.values[parameter.weight];
-  const TensorType full{DType::f32, weight.type.shape};
-  if (weight.type.dtype != DType::f32 || training.masters) {
-    parameter.master = graph.add_value(
-        {.name = parameter.name + ".master", .type = full, .role = Role::master, .block = weight.block, .init = weight.init});
+  const auto add = [&](std::string_view name, DType dtype, Role role, const Init& init) {
+    return graph.add_value({.name = fmt::format("{}.{}", parameter.name, name),
+                            .type = {dtype, weight.type.shape},
+                            .role = role,
+                            .block = weight.block,
+                            .init = init});
+  };
+  const model::Optimizer& optimizer = training.optimizer;
+  if (!in_place(training, weight.type.dtype)) {
+    const DType dtype = optimizer.master == model::Master::none ? weight.type.dtype : DType::f32;
+    parameter.master = add("master", dtype, Role::master, weight.init);
   }
-  for (std::string_view state : state_names(training.optimizer)) {
-    parameter.states.push_back(graph.add_value({.name = fmt::format("{}.{}", parameter.name, state),
-                                                .type = full,
-                                                .role = Role::state,
-                                                .block = weight.block,
-                                                .init = {.kind = Init::Kind::zeros}}));
-  }
+  const DType moments = optimizer.moments == model::Moments::bf16 ? DType::bf16 : DType::f32;
+  for (std::string_view state : state_names(optimizer))
+    parameter.states.push_back(add(state, moments, Role::state, {.kind = Init::Kind::zeros}));
+  // Filled with the weight.
+  if (is_split(training, weight.type.dtype)) parameter.states.push_back(add("low", DType::u16, Role::state, {}));
 }
 
 // The parameters in the order the next forward needs them: by block, then as declared.
@@ -116,7 +133,8 @@ void append_update(Graph& graph, const model::Training& training) {
     const Value& weight = graph.values[parameter->weight];
     const std::string name = parameter->name + ".updated";
     const BlockId block = weight.block;
-    graph.add_node(update_op(optimizer, weight.type.shape.rank() >= 2, copy), inputs, block, Phase::update, name);
+    const bool split = is_split(training, weight.type.dtype);
+    graph.add_node(update_op(optimizer, weight.type.shape.rank() >= 2, copy, split), inputs, block, Phase::update, name);
     if (training.delayed) keep_for_next_step(graph, parameter->gradient, parameter->states.back(), block);
   }
   if (training.delayed) keep_for_next_step(graph, scalars, graph.pending, step);

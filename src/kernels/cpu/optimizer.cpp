@@ -1,6 +1,6 @@
 // AdamW, Adam and SGD updates, fused: each operand passes through memory once (28 bytes a parameter for AdamW in f32),
 // which is all that limits them. What only leaves, a weight in the model's type for another device, goes around the caches: a line that
-// is written whole need not be read first.
+// is written whole need not be read first. State in leaner forms (ops/state_forms.h) is f32 block by block, in the first-level cache.
 #include <algorithm>
 #include <array>
 #include <cstring>
@@ -9,10 +9,12 @@
 
 #include "kernels/cpu/convert.h"
 #include "kernels/cpu/simd_targets.h"
+#include "kernels/cpu/state_forms.h"
 #include "kernels/cpu/table.h"
 #include "kernels/cpu/update_and_cast.h"
 #include "ops/adam_step.h"
 #include "ops/op.h"
+#include "ops/state_forms.h"
 #include "ops/step_scalars.h"
 
 #ifndef PLIMSOLL_KERNELS_CPU_OPTIMIZER_ONCE
@@ -175,30 +177,121 @@ struct Copy {
   bool leaves = false;  // nobody here reads it
 };
 
-// Calls update(gradient in f32, first, count) over all elements. An f32 gradient without a copy to make goes in one piece per thread;
-// else block by block, each copied while it is in the cache.
-template <typename Update>
-void update_all(const Call& call, const Copy& copy, const Update& update) {
-  const Tensor& gradient = call.inputs[1];
-  const Tensor& weight = call.outputs[0];
-  const bool in_one_piece = copy.to == nullptr && gradient.type.dtype == base::DType::f32;
-  in_pieces(call.threads, weight.type.shape.elements(), [&](std::int64_t begin, std::int64_t end) {
-    if (in_one_piece) return update(gradient.as<const float>() + begin, begin, end - begin);
-    for (std::int64_t first = begin; first < end; first += kBlock) {
-      alignas(64) float buffer[kBlock];
-      const std::int64_t count = std::min(kBlock, end - first);
-      update(read_f32(gradient, first, count, buffer), first, count);
-      if (copy.to == nullptr) continue;
-      std::byte* to = element_address(*copy.to, first);
-      const float* made = weight.as<const float>() + first;
-      if (copy.leaves && copy.to->type.dtype != base::DType::f32) {
-        narrow(copy.to->type.dtype, made, buffer, count);
-        HWY_DYNAMIC_DISPATCH(send_bytes)(reinterpret_cast<const std::uint8_t*>(buffer), reinterpret_cast<std::uint8_t*>(to), 2 * count);
-      } else {
-        narrow(copy.to->type.dtype, made, to, count);
-      }
+// One tensor that an update writes: where it lies if that is f32, else in a block of the cache, from which it is rounded.
+class Stored {
+ public:
+  Stored(const Tensor* tensor, RoundedState state) : tensor_(tensor), state_(state) {}
+
+  bool exists() const { return tensor_ != nullptr; }
+  bool is_rounded() const { return exists() && tensor_->type.dtype != base::DType::f32; }
+  std::uint16_t* halves(std::int64_t first) const { return tensor_->as<std::uint16_t>() + first; }
+  // Null where there is no such tensor.
+  float* room(std::int64_t first, float* block) const { return is_rounded() ? block : exists() ? tensor_->as<float>() + first : nullptr; }
+  float* values(std::int64_t first, std::int64_t count, float* block) const {
+    if (is_rounded()) widen(tensor_->type.dtype, halves(first), block, count);
+    return room(first, block);
+  }
+  void put_back(std::int64_t first, std::int64_t count, const float* values, const std::uint32_t* words) const {
+    if (is_rounded()) narrow_at_random(values, words, state_, halves(first), count);
+  }
+
+ private:
+  const Tensor* tensor_;
+  RoundedState state_;
+};
+
+// What an update of some elements works on, in f32.
+struct Elements {
+  const float* gradient;
+  float* weight;
+  float* state0;  // null: none
+  float* state1;
+  std::int64_t count;
+};
+
+struct Blocks {
+  alignas(64) float gradient[kBlock];
+  alignas(64) float weight[kBlock];
+  alignas(64) float state0[kBlock];
+  alignas(64) float state1[kBlock];
+  alignas(64) std::uint32_t words[kBlock];
+};
+
+class Updated {
+ public:
+  Updated(const Call& call, int states, bool split, const Copy& copy)
+      : gradient_(call.inputs[1]),
+        weight_(&call.outputs[0], RoundedState::weight),
+        state0_(states > 0 ? &call.outputs[1] : nullptr, RoundedState::first),
+        state1_(states > 1 ? &call.outputs[2] : nullptr, RoundedState::second),
+        low_(split ? call.outputs[3].as<std::uint16_t>() : nullptr),
+        copy_(copy),
+        rounds_((weight_.is_rounded() && !split) || state0_.is_rounded() || state1_.is_rounded()),
+        key_(ops::rounding_key(*call.inputs[0].as<const ops::StepScalars>())) {}
+
+  // Everything lies in memory as the update takes it, and it makes nothing else.
+  bool is_plain() const { return copy_.to == nullptr && gradient_.type.dtype == base::DType::f32 && !rounds_ && low_ == nullptr; }
+
+  Elements in_memory(std::int64_t first, std::int64_t count) const {
+    return {gradient_.as<const float>() + first, weight_.room(first, nullptr), state0_.room(first, nullptr), state1_.room(first, nullptr),
+            count};
+  }
+
+  template <typename Update>
+  void run_block(std::int64_t first, std::int64_t count, const Update& update) const {
+    Blocks blocks;
+    const Elements e{read_f32(gradient_, first, count, blocks.gradient),
+                     low_ != nullptr ? blocks.weight : weight_.values(first, count, blocks.weight),
+                     state0_.values(first, count, blocks.state0), state1_.values(first, count, blocks.state1), count};
+    if (low_ != nullptr) join_halves(weight_.halves(first), low_ + first, e.state1, e.weight, count);
+    if (rounds_) draw_rounding(key_, e.gradient, e.weight, e.state0, blocks.words, count);
+    update(e);
+    if (low_ != nullptr) {
+      split_halves(e.weight, weight_.halves(first), low_ + first, e.state1, count);
+    } else {
+      weight_.put_back(first, count, e.weight, blocks.words);
     }
-    if (copy.leaves) hwy::FlushStream();
+    state0_.put_back(first, count, e.state0, blocks.words);
+    state1_.put_back(first, count, e.state1, blocks.words);
+    if (copy_.to != nullptr) make_copy(first, count, e.weight, blocks.gradient);
+  }
+
+  // Of a weight that was rounded, as it was rounded.
+  void make_copy(std::int64_t first, std::int64_t count, const float* made, float* buffer) const {
+    std::byte* to = element_address(*copy_.to, first);
+    const base::DType dtype = copy_.to->type.dtype;
+    const void* narrowed = weight_.is_rounded() ? static_cast<const void*>(weight_.halves(first)) : buffer;
+    if (!copy_.leaves || dtype == base::DType::f32) {
+      if (weight_.is_rounded()) {
+        std::memcpy(to, narrowed, static_cast<std::size_t>(2 * count));
+      } else {
+        narrow(dtype, made, to, count);
+      }
+      return;
+    }
+    if (!weight_.is_rounded()) narrow(dtype, made, buffer, count);
+    HWY_DYNAMIC_DISPATCH(send_bytes)(static_cast<const std::uint8_t*>(narrowed), reinterpret_cast<std::uint8_t*>(to), 2 * count);
+  }
+
+ private:
+  const Tensor& gradient_;
+  Stored weight_;
+  Stored state0_;
+  Stored state1_;
+  std::uint16_t* low_;  // null: the weight is not split
+  Copy copy_;
+  bool rounds_;
+  base::RandomKey key_;
+};
+
+// Calls update(elements) over all elements. Where all is f32 and there is no copy to make, they go in one piece per thread; else block by
+// block, each rounded and copied while it is in the cache.
+template <typename Update>
+void update_all(const Call& call, const Updated& updated, bool leaves, const Update& update) {
+  in_pieces(call.threads, call.outputs[0].type.shape.elements(), [&](std::int64_t begin, std::int64_t end) {
+    if (updated.is_plain()) return update(updated.in_memory(begin, end - begin));
+    for (std::int64_t first = begin; first < end; first += kBlock) updated.run_block(first, std::min(kBlock, end - first), update);
+    if (leaves) hwy::FlushStream();
   });
 }
 
@@ -215,12 +308,8 @@ AdamNumbers adam_numbers(const ops::AdamUpdate& op, const ops::StepScalars& scal
 void update_adam(const Call& call, const Copy& copy) {
   const auto& op = std::get<ops::AdamUpdate>(call.op);
   const AdamNumbers numbers = adam_numbers(op, *call.inputs[0].as<const ops::StepScalars>());
-  auto* weight = call.outputs[0].as<float>();
-  auto* m = call.outputs[1].as<float>();
-  auto* v = call.outputs[2].as<float>();
-  update_all(call, copy, [&](const float* gradient, std::int64_t first, std::int64_t count) {
-    HWY_DYNAMIC_DISPATCH(adam_span)(numbers, {gradient, weight + first, m + first, v + first}, count);
-  });
+  update_all(call, Updated(call, 2, op.split, copy), copy.leaves,
+             [&](const Elements& e) { HWY_DYNAMIC_DISPATCH(adam_span)(numbers, {e.gradient, e.weight, e.state0, e.state1}, e.count); });
 }
 
 void update_sgd(const Call& call, const Copy& copy) {
@@ -230,11 +319,8 @@ void update_sgd(const Call& call, const Copy& copy) {
                                .decay = static_cast<float>(op.weight_decay),
                                .momentum = static_cast<float>(op.momentum),
                                .rate = scalars.learning_rate};
-  auto* weight = call.outputs[0].as<float>();
-  auto* velocity = op.momentum != 0.0 ? call.outputs[1].as<float>() : nullptr;
-  update_all(call, copy, [&](const float* gradient, std::int64_t first, std::int64_t count) {
-    HWY_DYNAMIC_DISPATCH(sgd_span)(constants, gradient, weight + first, velocity == nullptr ? nullptr : velocity + first, count);
-  });
+  update_all(call, Updated(call, op.momentum != 0.0 ? 1 : 0, false, copy), copy.leaves,
+             [&](const Elements& e) { HWY_DYNAMIC_DISPATCH(sgd_span)(constants, e.gradient, e.weight, e.state0, e.count); });
 }
 
 bool is_skipped(const Call& call) { return call.inputs[0].as<const ops::StepScalars>()->skip != 0; }

@@ -1,4 +1,4 @@
-// Optimizer updates: (scalars, gradient, weight, states.., [copy]) -> (weight, states.., [copy]), all in place.
+// Optimizer updates: (scalars, gradient, weight, states.., [low], [copy]) -> (weight, states.., [low], [copy]), all in place.
 #include "ops/families.h"
 #include "ops/step_scalars.h"
 
@@ -11,7 +11,7 @@ constexpr int kSgdFlops = 4;
 constexpr int kFirstWritten = 2;  // scalars and gradient are only read
 
 int written_count(const Op& op) {
-  if (const auto* adam = std::get_if<AdamUpdate>(&op)) return 3 + (adam->copy ? 1 : 0);
+  if (const auto* adam = std::get_if<AdamUpdate>(&op)) return 3 + (adam->split ? 1 : 0) + (adam->copy ? 1 : 0);
   const auto& sgd = std::get<SgdUpdate>(op);
   return 1 + (sgd.momentum != 0.0 ? 1 : 0) + (sgd.copy ? 1 : 0);
 }
@@ -19,6 +19,11 @@ int written_count(const Op& op) {
 bool has_copy(const Op& op) {
   if (const auto* adam = std::get_if<AdamUpdate>(&op)) return adam->copy;
   return std::get<SgdUpdate>(op).copy;
+}
+
+bool is_split(const Op& op) {
+  const auto* adam = std::get_if<AdamUpdate>(&op);
+  return adam != nullptr && adam->split;
 }
 
 std::vector<TensorType> infer_update(const Op& op, Types inputs) {
@@ -29,7 +34,15 @@ std::vector<TensorType> infer_update(const Op& op, Types inputs) {
     const TensorType& operand = inputs[kFirstWritten + index];
     expect(operand.shape == inputs[1].shape, op, inputs, "operands shaped like the gradient");
     const bool is_copy = has_copy(op) && index + 1 == written;
-    expect(is_copy || operand.dtype == DType::f32, op, inputs, "weight and states in f32");
+    const bool is_low = is_split(op) && operand.dtype == DType::u16 && index + (has_copy(op) ? 2 : 1) == written;
+    expect(is_copy || is_low || operand.dtype == DType::f32 || operand.dtype == DType::bf16, op, inputs,
+           "weight and states in f32 or bf16");
+  }
+  const DType weight = inputs[kFirstWritten].dtype;
+  expect(!has_copy(op) || weight == DType::f32 || inputs.back().dtype == weight, op, inputs, "a copy of a rounded weight in its type");
+  if (is_split(op)) {
+    expect(inputs[kFirstWritten].dtype == DType::bf16 && inputs[kFirstWritten + 3].dtype == DType::u16, op, inputs,
+           "a weight in bf16 and its lower halves in u16");
   }
   return {inputs.begin() + kFirstWritten, inputs.end()};
 }

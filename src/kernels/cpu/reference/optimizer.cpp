@@ -1,9 +1,34 @@
-// adam_update, sgd_update.
+// adam_update, sgd_update. What is stored in bf16 is rounded to nearest, the mean of what rounding at random gives.
 #include <cmath>
 
+#include "base/dtype.h"
 #include "kernels/cpu/reference/compute.h"
+#include "ops/state_forms.h"
 
 namespace plimsoll::kernels::cpu::reference {
+
+namespace {
+
+// Halves of f32 numbers; v has its signs for them.
+void join(RefTensor& weight, const RefTensor& low, RefTensor& v) {
+  for (std::int64_t e = 0; e < weight.elements(); ++e) {
+    weight[e] = static_cast<double>(ops::joined({.high = base::bf16_from_f32(static_cast<float>(weight[e])),
+                                                 .low = static_cast<std::uint16_t>(low[e]),
+                                                 .down = std::signbit(v[e])}));
+    v[e] = std::abs(v[e]);
+  }
+}
+
+void split(RefTensor& weight, RefTensor& low, RefTensor& v) {
+  for (std::int64_t e = 0; e < weight.elements(); ++e) {
+    const ops::SplitNumber number = ops::split_number(static_cast<float>(weight[e]));
+    weight[e] = static_cast<double>(base::f32_from_bf16(number.high));
+    low[e] = static_cast<double>(number.low);
+    if (number.down) v[e] = -v[e];
+  }
+}
+
+}  // namespace
 
 Results compute(const ops::AdamUpdate& op, Operands operands) {
   const ops::StepScalars& step = scalars(operands[0]);
@@ -12,6 +37,8 @@ Results compute(const ops::AdamUpdate& op, Operands operands) {
   RefTensor weight = tensor(operands[2]);
   RefTensor m = tensor(operands[3]);
   RefTensor v = tensor(operands[4]);
+  RefTensor low = op.split ? tensor(operands[5]) : RefTensor();
+  if (op.split) join(weight, low, v);
   const auto t = static_cast<double>(step.updates + 1);
   const double correction1 = 1.0 - std::pow(op.beta1, t);
   const double correction2 = 1.0 - std::pow(op.beta2, t);
@@ -24,7 +51,9 @@ Results compute(const ops::AdamUpdate& op, Operands operands) {
     if (op.decoupled) direction += op.weight_decay * weight[e];
     weight[e] -= static_cast<double>(step.learning_rate) * direction;
   }
+  if (op.split) split(weight, low, v);
   Results results{weight, std::move(m), std::move(v)};
+  if (op.split) results.emplace_back(std::move(low));
   if (op.copy) results.emplace_back(std::move(weight));
   return results;
 }
