@@ -23,7 +23,7 @@ FORMS = [("f32", "f32", 12), ("split", "f32", 10), ("none", "f32", 8), ("f32", "
 def parse():
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     contest.add_arguments(parser)
-    parser.add_argument("--steps", type=int, default=300)
+    parser.add_argument("--steps", type=int, default=250)
     parser.add_argument("--seeds", type=int, nargs="+", default=[1, 2])
     return contest.parse(parser)
 
@@ -37,15 +37,8 @@ def losses(program, master, moments, seed, steps):
         for key, value in settings.items():
             command += ["--set", f"{key}={value}"]
         subprocess.run(command, check=True, stdout=subprocess.DEVNULL)
-        train, valid = [], None
-        for path in pathlib.Path(folder).glob("*.jsonl"):
-            for line in path.read_text().splitlines():
-                event = json.loads(line)
-                if event.get("event") == "step":
-                    train.append(event["loss"])
-                if event.get("event") == "evaluation":
-                    valid = event["loss"]
-        return train, valid
+        steps = [json.loads(line) for line in (pathlib.Path(folder) / "metrics.jsonl").read_text().splitlines()]
+        return [step["loss"] for step in steps], steps[-1]["eval_loss"]
 
 
 def main():
