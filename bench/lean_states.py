@@ -28,29 +28,31 @@ def parse():
     return contest.parse(parser)
 
 
-def losses(program, master, moments, seed, steps):
+def losses(arguments, program, master, moments, seed):
     """Training losses by step, and the last one of the validation text."""
+    steps = arguments.steps
     with tempfile.TemporaryDirectory() as folder:
         settings = {"precision": "bf16", "optimizer.master": master, "optimizer.moments": moments, "seed": seed, "steps": steps,
-                    "batch.global": 8, "batch.micro": 8, "eval.every": steps, "checkpoint.every": steps, "out": folder}
+                    "batch.global": 4, "batch.micro": 4, "eval.every": steps, "checkpoint.every": steps, "threads": arguments.threads,
+                    "out": folder}
         command = [program, "train", "recipes/demo.json", "--fresh"]
         for key, value in settings.items():
             command += ["--set", f"{key}={value}"]
         subprocess.run(command, check=True, stdout=subprocess.DEVNULL)
-        steps = [json.loads(line) for line in (pathlib.Path(folder) / "metrics.jsonl").read_text().splitlines()]
-        return [step["loss"] for step in steps], steps[-1]["eval_loss"]
+        events = [json.loads(line) for line in (pathlib.Path(folder) / "metrics.jsonl").read_text().splitlines()]
+        return [event["loss"] for event in events], events[-1]["eval_loss"]
 
 
 def main():
     arguments = parse()
     program = contest.ROOT / arguments.build / "src" / "cli" / "plimsoll"
-    head = contest.heading(f"Leaner optimizer state, the demo's model in bf16, {arguments.steps} steps of 8 x 128 bytes")
+    head = contest.heading(f"Leaner optimizer state, the demo's model in bf16, {arguments.steps} steps of 4 x 128 bytes")
     report(head)
     rows, first = [], {}
     for master, moments, size in FORMS:
         cells = []
         for seed in arguments.seeds:
-            train, valid = losses(program, master, moments, seed, arguments.steps)
+            train, valid = losses(arguments, program, master, moments, seed)
             known = first.setdefault(seed, train)
             same = next((step for step, (a, b) in enumerate(zip(train, known), 1) if a != b), 0)
             cells += [f"{sum(train[-20:]) / 20:.4f}", f"{valid:.4f}", "all" if same == 0 else f"{same - 1}"]
