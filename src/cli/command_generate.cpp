@@ -78,13 +78,8 @@ std::vector<std::int64_t> end_tokens(const config::Run& run, const train::Stored
   std::vector<std::int64_t> ends;
   if (words.end()) ends.push_back(*words.end());
   if (run.data.document_end >= 0) ends.push_back(run.data.document_end);
-  if (const formats::HfDirectory* folder = stored.folder()) {
-    const Json* end = folder->config().find("eos_token_id");
-    if (end != nullptr && end->is_integer()) ends.push_back(end->as_integer());
-    if (end != nullptr && end->is_array()) {
-      for (const Json& each : end->as_array()) ends.push_back(each.as_integer());
-    }
-  }
+  if (const formats::HfDirectory* folder = stored.folder())
+    ends.insert(ends.end(), folder->end_tokens().begin(), folder->end_tokens().end());
   return ends;
 }
 

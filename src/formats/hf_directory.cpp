@@ -8,6 +8,7 @@
 
 #include "formats/hf_config.h"
 #include "formats/hf_gather.h"
+#include "io/files.h"
 
 namespace plimsoll::formats {
 
@@ -54,11 +55,27 @@ bool equal_values(const TensorView& a, const TensorView& b) {
   return converts_to_f32(a.dtype) && converts_to_f32(b.dtype) && to_f32(a) == to_f32(b);
 }
 
+// As transformers: the file about generating goes before the one about the model.
+std::vector<std::int64_t> read_end_tokens(io::FileSystem& file_system, const io::Path& folder, const base::Json& config) {
+  constexpr std::string_view kKey = "eos_token_id";
+  const io::Path path = folder / "generation_config.json";
+  base::Json generation;
+  if (file_system.status(path)) generation = base::parse_json(io::read_text(file_system, path), path.string(), {.strict = true});
+  const base::Json* ends = generation.is_object() ? generation.find(kKey) : nullptr;
+  if (ends == nullptr) ends = config.find(kKey);
+  if (ends == nullptr || ends->is_null()) return {};
+  if (!ends->is_array()) return {ends->as_integer()};
+  std::vector<std::int64_t> ids;
+  for (const base::Json& each : ends->as_array()) ids.push_back(each.as_integer());
+  return ids;
+}
+
 }  // namespace
 
 HfDirectory HfDirectory::open(io::FileSystem& file_system, const io::Path& folder, const io::Path& weights) {
   base::Json config = read_hf_config_json(file_system, folder);
   HfDirectory directory(std::move(config), SafetensorsSet::open(file_system, weights.empty() ? folder : weights));
+  directory.end_tokens_ = read_end_tokens(file_system, folder, directory.config_);
   directory.match_tensors();
   directory.check_leftovers();
   return directory;

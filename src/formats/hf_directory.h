@@ -9,6 +9,7 @@
 //   export_hf(file_system, "out/", {.model = model}, [&](std::string_view name) { return memory_of(name); });
 #pragma once
 
+#include <cstdint>
 #include <functional>
 #include <map>
 #include <span>
@@ -30,6 +31,8 @@ class HfDirectory {
 
   const model::Model& model() const { return model_; }
   const base::Json& config() const { return config_; }
+  // Ids after which a text is over: those of generation_config.json, or else of config.json.
+  const std::vector<std::int64_t>& end_tokens() const { return end_tokens_; }
   const SafetensorsSet& weights() const { return weights_; }
   const std::vector<HfTensor>& tensors() const { return names_.tensors; }  // ours, in the graph's order
 
@@ -47,6 +50,7 @@ class HfDirectory {
   const TensorView* find_part(const HfPart& part) const;
 
   base::Json config_;
+  std::vector<std::int64_t> end_tokens_;
   model::Model model_;
   SafetensorsSet weights_;
   HfNames names_;

@@ -1,4 +1,5 @@
 // Model folders in and out: generate, import, export and inspect.
+#include <fmt/format.h>
 #include <gtest/gtest.h>
 
 #include "cli/run_folder.h"
@@ -121,6 +122,19 @@ TEST_F(Models, GenerateEndsWhereTheTextDoes) {
     on.push_back("--ignore-end");
     EXPECT_EQ(json(on).at("tokens").size(), 11u);
   }
+  // The file about generating goes before the one about the model.
+  const auto stopped = [&](const std::string& generation, const base::Json& eos) {
+    config.set("eos_token_id", eos);
+    folder_.write("model/config.json", base::write_json(config));
+    folder_.write("model/generation_config.json", generation);
+    return json({"generate", "model", "--prompt-ids", joined(golden_.at("prompt"), ","), "--tokens", "11", "--json"})
+        .at("stopped")
+        .as_string();
+  };
+  EXPECT_EQ(stopped(fmt::format(R"({{"eos_token_id": [60, {}], "do_sample": true}})", end), base::Json(60)), "end");
+  EXPECT_EQ(stopped(fmt::format(R"({{"eos_token_id": {}}})", end), base::Json()), "end");
+  EXPECT_EQ(stopped(R"({"eos_token_id": 60})", base::Json(end)), "count");
+  EXPECT_EQ(stopped(R"({"do_sample": true})", base::Json(end)), "end");
 }
 
 TEST_F(Models, GenerateGoesOnBehindTheContext) {
