@@ -6,6 +6,7 @@
 
 #include "base/json.h"
 #include "cli/commands.h"
+#include "cli/say.h"
 #include "cluster/file.h"
 #include "executor/cpu/cpu_backend.h"
 #include "io/posix_file_system.h"
@@ -63,7 +64,7 @@ void calibrate_command(const CalibrateOptions& options) {
   const auto begin = std::chrono::steady_clock::now();
   const bool talks = !options.json && isatty(STDERR_FILENO) != 0;
   train::CalibrationOptions asked{.scratch = options.scratch};
-  if (talks) asked.progress = [](std::string_view what) { fmt::print(stderr, "measuring {}\n", what); };
+  if (talks) asked.progress = [](std::string_view what) { say("measuring {}\n", what); };
   config::Run where;
   where.name = "calibrate";
   where.device = options.device;

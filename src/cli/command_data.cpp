@@ -8,6 +8,7 @@
 #include "base/error.h"
 #include "base/json.h"
 #include "cli/commands.h"
+#include "cli/say.h"
 #include "data/text_documents.h"
 #include "formats/token_writer.h"
 #include "formats/tokenizer/tokenizer.h"
@@ -75,7 +76,7 @@ class Progress {
   explicit Progress(std::int64_t bytes)
       : bytes_(bytes), terminal_(observe::detect_terminal(2)), started_(clock_.seconds()), shown_(started_) {}
   ~Progress() {
-    if (line_open_) fmt::print(stderr, "\r\x1b[K");
+    if (line_open_) say("\r\x1b[K");
   }
 
   void show(std::int64_t done, std::int64_t tokens) {
@@ -87,7 +88,7 @@ class Progress {
     const std::string text =
         fmt::format("{} of {}  {} tokens  {:.1f} MB/s  {} left", base::to_string(base::Bytes{done}), base::to_string(base::Bytes{bytes_}),
                     observe::rate_text(static_cast<double>(tokens)), rate / 1e6, left);
-    fmt::print(stderr, "{}{}{}", terminal_.interactive ? "\r" : "", text, terminal_.interactive ? "\x1b[K" : "\n");
+    say("{}{}{}", terminal_.interactive ? "\r" : "", text, terminal_.interactive ? "\x1b[K" : "\n");
     std::fflush(stderr);
     line_open_ = terminal_.interactive;
   }

@@ -7,6 +7,7 @@
 #include "base/json.h"
 #include "cli/commands.h"
 #include "cli/common.h"
+#include "cli/say.h"
 #include "cli/text_stream.h"
 #include "formats/byte_tokenizer.h"
 #include "formats/token_source.h"
@@ -164,7 +165,7 @@ void generate_command(const GenerateOptions& options) {
   if (std::fflush(stdout) != 0 || std::ferror(stdout) != 0) base::fail(base::ErrorKind::other, "the text could not be written");
   const std::int64_t length = prompt_tokens + std::ssize(made.tokens);
   if (length > context) {
-    fmt::print(stderr, "the text is longer than the context of {} tokens: the model wrote its end without seeing its beginning\n", context);
+    say("the text is longer than the context of {} tokens: the model wrote its end without seeing its beginning\n", context);
   }
 }
 

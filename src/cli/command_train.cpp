@@ -13,6 +13,7 @@
 #include "cli/common.h"
 #include "cli/plan_search.h"
 #include "cli/ranks.h"
+#include "cli/say.h"
 #include "cli/train_page.h"
 #include "config/config.h"
 #include "executor/core/bounds.h"
@@ -94,7 +95,7 @@ void store_page(io::FileSystem& file_system, const TrainOptions& options, const 
     io::replace_file(file_system, page_path(trained.run), io::as_bytes(page));
     if (!options.html.empty()) io::replace_file(file_system, options.html, io::as_bytes(page));
   } catch (const base::Error& error) {
-    fmt::print(stderr, "no page was written: {}\n", error.what());
+    say("no page was written: {}\n", error.what());
   }
 }
 
@@ -107,9 +108,9 @@ void continue_metrics(io::FileSystem& file_system, const std::string& path, std:
 }
 
 void say_where_it_starts(const train::Resumed& resumed) {
-  for (const std::string& problem : resumed.problems) fmt::print("passed over: {}\n", problem);
-  if (resumed.from) fmt::print("resuming after step {} from {}, the newest valid checkpoint\n\n", resumed.steps_done, *resumed.from);
-  if (!resumed.other_data.empty()) fmt::print("its data were {}; the run goes on with others\n\n", resumed.other_data);
+  for (const std::string& problem : resumed.problems) show("passed over: {}\n", problem);
+  if (resumed.from) show("resuming after step {} from {}, the newest valid checkpoint\n\n", resumed.steps_done, *resumed.from);
+  if (!resumed.other_data.empty()) show("its data were {}; the run goes on with others\n\n", resumed.other_data);
 }
 
 // What one rank does. The first rank speaks and writes for all; every rank holds, trains and saves its own part.
@@ -130,14 +131,14 @@ void train_rank(const TrainOptions& options, const Decided& decided, collectives
   const observe::Terminal terminal = observe::detect_terminal(1);
   std::optional<io::FolderLock> lock;
   if (speaks) {
-    if (!run.deepspeed.equation.empty()) fmt::print("{}\n\n", run.deepspeed.equation);
-    if (!decided.words.empty()) fmt::print("{}\n", decided.words);
-    fmt::print("{}\n", report::waterline_text(trainer.session().plan(), "train",
-                                              {.color = terminal.color,
-                                               .width = 72,
-                                               .capacity = capacity.device,
-                                               .reserve = capacity.reserve,
-                                               .host_reserve = capacity.host_reserve}));
+    if (!run.deepspeed.equation.empty()) show("{}\n\n", run.deepspeed.equation);
+    if (!decided.words.empty()) show("{}\n", decided.words);
+    show("{}\n", report::waterline_text(trainer.session().plan(), "train",
+                                        {.color = terminal.color,
+                                         .width = 72,
+                                         .capacity = capacity.device,
+                                         .reserve = capacity.reserve,
+                                         .host_reserve = capacity.host_reserve}));
     io::make_directories(file_system, run.out);
     lock = io::FolderLock::take(run.out);
     if (!lock)
@@ -154,7 +155,7 @@ void train_rank(const TrainOptions& options, const Decided& decided, collectives
     if (speaks) say_where_it_starts(resumed);
   }
   const std::string room = checkpoints.prepare(trainer, run.steps);
-  if (speaks && !room.empty()) fmt::print("{}\n", room);
+  if (speaks && !room.empty()) show("{}\n", room);
   if (start && trainer.progress().steps_done == 0) {
     const auto absent = train::load_weights(*start, trainer.session());
     if (speaks) say_absent(run.model_path, absent);
@@ -202,7 +203,7 @@ void train_rank(const TrainOptions& options, const Decided& decided, collectives
   metrics_file->sync();
   const plan::Program& program = *plan::find_program(trainer.session().executor().rank_class(), "train");
   if (!options.trace.empty()) write_trace(file_system, options.trace, &program, timeline);
-  if (uses_tiers(program) && !timeline.events.empty()) fmt::print("{}\n", executor::to_string(executor::bounds_of(program, timeline)));
+  if (uses_tiers(program) && !timeline.events.empty()) show("{}\n", executor::to_string(executor::bounds_of(program, timeline)));
   std::vector<report::ClassTimes> times;
   if (drawn) times = gathered_times(trainer.session(), timeline);
   if (step_seconds.median() > 0.0 && (drawn || !options.html.empty())) {
@@ -220,7 +221,7 @@ void train_rank(const TrainOptions& options, const Decided& decided, collectives
 void train_command(const TrainOptions& options) {
   io::PosixFileSystem file_system;
   const config::Run wanted = read_run(file_system, options.run);
-  if (const std::string idle = config::idle_settings(wanted); !idle.empty() && is_first_process()) fmt::print(stderr, "plimsoll: {}", idle);
+  if (const std::string idle = config::idle_settings(wanted); !idle.empty() && is_first_process()) say("plimsoll: {}", idle);
   const Decided decided = decide_here(file_system, wanted, options.run.ranks > 0 ? options.run.ranks : ranks_started());
   // A bad path is told now, not after the run.
   if (!options.trace.empty()) write_trace(file_system, options.trace, nullptr, {});

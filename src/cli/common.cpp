@@ -7,6 +7,7 @@
 #include "base/error.h"
 #include "base/json.h"
 #include "cli/ranks.h"
+#include "cli/say.h"
 #include "config/config.h"
 #include "formats/hf_config.h"
 #include "io/files.h"
@@ -53,8 +54,7 @@ config::Run read_run(io::FileSystem& file_system, const RunOptions& options) {
       run = config::parse_run(text, options.file, overrides, deepspeed);
     }
   }
-  if (const std::string warning = config::deepspeed_warning(run); !warning.empty() && is_first_process())
-    fmt::print(stderr, "plimsoll: {}", warning);
+  if (const std::string warning = config::deepspeed_warning(run); !warning.empty() && is_first_process()) say("plimsoll: {}", warning);
   if (!run.model_path.empty()) config::resolve_model(run, formats::read_hf_config(file_system, run.model_path));
   return run;
 }
@@ -73,11 +73,11 @@ Source read_source(io::FileSystem& file_system, const RunOptions& options) {
 }
 
 void say_passed_over(const std::vector<std::string>& problems) {
-  for (const std::string& problem : problems) fmt::print(stderr, "passed over: {}\n", problem);
+  for (const std::string& problem : problems) say("passed over: {}\n", problem);
 }
 
 void say_absent(const std::string& folder, const std::vector<std::string>& parameters) {
-  for (const std::string& name : parameters) fmt::print(stderr, "{} has no {}; it starts from random values\n", folder, name);
+  for (const std::string& name : parameters) say("{} has no {}; it starts from random values\n", folder, name);
 }
 
 }  // namespace plimsoll::cli

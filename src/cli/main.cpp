@@ -4,11 +4,14 @@
 #include <exception>
 #include <new>
 
+#include <fcntl.h>
 #include <fmt/format.h>
+#include <unistd.h>
 
 #include "base/error.h"
 #include "cli/app.h"
 #include "cli/ranks.h"
+#include "cli/say.h"
 
 namespace {
 
@@ -16,13 +19,21 @@ constexpr int kBadInput = static_cast<int>(plimsoll::base::ErrorKind::bad_input)
 constexpr int kOther = static_cast<int>(plimsoll::base::ErrorKind::other);
 
 int complain(std::string_view message, int exit_code) {
-  if (plimsoll::cli::speaks_for_all(static_cast<plimsoll::base::ErrorKind>(exit_code))) fmt::print(stderr, "plimsoll: {}\n", message);
+  if (plimsoll::cli::speaks_for_all(static_cast<plimsoll::base::ErrorKind>(exit_code))) plimsoll::cli::say("plimsoll: {}\n", message);
   return exit_code;
+}
+
+// A stream that the caller closed must not become the next file that is opened, to be written over by words.
+void open_standard_streams() {
+  for (const int stream : {STDIN_FILENO, STDOUT_FILENO, STDERR_FILENO}) {
+    if (::fcntl(stream, F_GETFD) < 0) static_cast<void>(::open("/dev/null", O_RDWR));
+  }
 }
 
 }  // namespace
 
 int main(int count, char** arguments) {
+  open_standard_streams();
   std::signal(SIGXFSZ, SIG_IGN);  // a limit on file sizes is then an error of the write, which is told
   try {
     const auto app = plimsoll::cli::make_app();

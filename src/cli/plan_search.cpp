@@ -12,6 +12,7 @@
 #include "base/error.h"
 #include "base/json.h"
 #include "cli/plan_outcome.h"
+#include "cli/say.h"
 #include "cli/strategy_json.h"
 #include "io/files.h"
 #include "observe/terminal.h"
@@ -213,10 +214,10 @@ Outcome search_for(const config::Run& run, cluster::Cluster cluster, std::int64_
   planner::SearchOptions search{.prune = options.planner != "brute", .meshes = kRows};
   search.stop = [&] { return std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count() > options.time_limit; };
   search.progress = [&](const planner::Progress& progress) {
-    if (shows) fmt::print(stderr, "\r{} shapes, {} bounded, {} evaluated ", progress.shapes, progress.bounded, progress.evaluated);
+    if (shows) say("\r{} shapes, {} bounded, {} evaluated ", progress.shapes, progress.bounded, progress.evaluated);
   };
   outcome.found = planner::search(estimator, outcome.space, search);
-  if (shows) fmt::print(stderr, "\r\x1b[K");
+  if (shows) say("\r\x1b[K");
   if (outcome.found.candidates.empty()) train::refuse(run, outcome.cluster, outcome.problem, outcome.found);
   outcome.rows = best_of_meshes(outcome.found.candidates);
   const Candidate best = Rows(outcome, estimator).simulate();

@@ -12,6 +12,7 @@
 #include <fmt/format.h>
 
 #include "base/json.h"
+#include "cli/say.h"
 #include "collectives/agree.h"
 #include "collectives/launch.h"
 #include "collectives/local/processes.h"
@@ -218,8 +219,7 @@ void run_ranks(const config::Run& run, bool processes, const std::function<void(
   if (processes) {
     std::exit(collectives::local::supervise(
         {.ranks = ranks, .command = own_command(), .limits = limits_of(run), .say = [&](const std::string& text) {
-           fmt::print(stderr, "plimsoll: {}; where another rank waited for it, what that one did last is in {}\n", text,
-                      call_log_path(run, "*"));
+           say("plimsoll: {}; where another rank waited for it, what that one did last is in {}\n", text, call_log_path(run, "*"));
          }}));
   }
   collectives::local::run_threads(ranks, [&](collectives::Transport& transport) { noting_losses(transport, run, body); }, limits_of(run));

@@ -113,6 +113,23 @@ TEST_F(Words, ColoursInATerminalUnlessUnwanted) {
   EXPECT_EQ(seen({"TERM=dumb"}).find('\x1b'), std::string::npos);
 }
 
+// A log on a full disk, or none at all: errors keep their exit codes, and a training its weights.
+TEST_F(Words, ThatFindNobodyChangeNothing) {
+  const std::string program = plimsoll_command({}).front();
+  const auto ended = [&](const std::string& arguments) {
+    return Child({"/bin/sh", "-c", program + " " + arguments}, folder_.path()).wait().exit_code;
+  };
+  EXPECT_EQ(ended("train nothing.json 2>/dev/full"), 2);
+  EXPECT_EQ(ended("train nothing.json >&- 2>&-"), 2);
+  ASSERT_EQ(ended("train run.json --set out=heard"), 0);
+  const std::string file = "/checkpoints/step-00000006/data-00000.bin";
+  for (const std::string streams : {">/dev/full 2>/dev/full", ">&- 2>&-", "<&- >&- 2>&-"}) {
+    std::filesystem::remove_all(folder_.path("unheard"));
+    EXPECT_EQ(ended("train run.json --set out=unheard --set eval.every=1000 --set data.valid= " + streams), 0) << streams;
+    EXPECT_EQ(folder_.read("unheard" + file), folder_.read("heard" + file)) << streams;
+  }
+}
+
 TEST_F(Words, HelpShowsCommandsAndDefaults) {
   const std::string help = output({"--help"});
   expect_parts(help, kCommands);
