@@ -47,7 +47,7 @@ const std::vector<Use>& uses() {
        [](const Run& run) { return run.precision_auto || run.precision == model::Precision::fp8; }},
       {"loss_scale", "\"precision\": \"fp16\"",
        [](const Run& run) { return run.precision_auto || run.precision == model::Precision::fp16; }},
-      {"eval", "\"data.valid\"", [](const Run& run) { return !run.data.valid.empty(); }},
+      {"eval", "\"data.valid\"", [](const Run& run) { return !run.data.valid.empty() || run.eval.every == 0; }},  // never asks for nothing
       {"checkpoint.retry_seconds", "\"checkpoint.on_full_disk\": \"retry\"",
        [](const Run& run) { return run.checkpoint.on_full_disk == OnFullDisk::retry; }},
       {"strategy.zero", "several data ranks", has_copies},

@@ -68,6 +68,7 @@ TEST(Idle, SilentAboutWhatServesAndAboutDefaults) {
                                     "run.json")),
             "");
   EXPECT_EQ(idle_settings(parse_run(R"({"strategy": {"zero": 0, "schedule": "1f1b"}, "lr_schedule": {"min_ratio": 0}})", "run.json")), "");
+  EXPECT_EQ(idle_settings(parse_run(R"({"eval": {"every": 0}})", "run.json")), "");
   EXPECT_EQ(idle_settings(parse_run(R"({"strategy": "auto", "precision": "auto", "fp8": {"history": 4}})", "run.json")), "");
 }
 
