@@ -71,6 +71,7 @@ std::string tokenizer_name(io::FileSystem& file_system, const config::Run& run) 
 // Measured from the moment of planning to the end of a run with evaluation and saving: kernels' code, thread stacks,
 // pages of the data files, buffers of the writers.
 constexpr base::Bytes kStillToCome{6ll << 20};
+constexpr base::Bytes kNextSearch{1ll << 20};
 // What the driver, the libraries of products and attention, and machine code take on a GPU, so that a limit is a card of that size.
 constexpr base::Bytes kBesideADevicesArena{700ll << 20};
 // What program, driver and libraries take of the host's memory beside its arena: resident after some steps, 0.51 to 0.64 GB with CUDA 13.0
@@ -181,13 +182,24 @@ void require_whole_rounds(const config::Run& run) {
 }
 
 // What a rank's arena may take where the plan is fitted to it. A share of the activation memory is a limit of its own.
-base::Bytes arena_limit(const config::Run& run) {
+base::Bytes arena_limit(const config::Run& run, Programs programs) {
   const bool fitted = run.strategy.recompute == strategy::Recompute::optimal;
   if (!fitted || (run.strategy.recompute_memory > 0.0 && run.limits.device.count == 0)) return {};
-  const Capacity capacity = capacity_of(run);
-  const base::Bytes room = capacity.device - capacity.reserve;
-  const std::int64_t shared_by = capacity.per_rank ? 1 : run.strategy.ranks();
-  return base::Bytes{std::max<std::int64_t>(1, room.count / shared_by)};
+  const auto room = [&] {
+    const Capacity capacity = capacity_of(run);
+    const std::int64_t shared_by = capacity.per_rank ? 1 : run.strategy.ranks();
+    return base::Bytes{std::max<std::int64_t>(1, (capacity.device - capacity.reserve).count / shared_by)};
+  };
+  if (run.limits.device.count == 0 || backend_of(run).name() != executor::cpu_backend().name()) return room();
+  // The search takes memory that the arena will not have; it counts once it has been used, and the next one may take a little more.
+  config::Run once = run;
+  once.strategy.recompute = strategy::Recompute::full;
+  programs.transport = nullptr;
+  SessionOptions options = session_options(once, programs);
+  options.strategy = run.strategy;
+  options.device_limit = room();
+  plan_session(options);
+  return std::max(room() - kNextSearch, base::Bytes{1});
 }
 
 double link_here(const config::Run& run) {
@@ -213,7 +225,7 @@ SessionOptions session_options(const config::Run& run, const Programs& programs)
           .disk_folder = run.limits.disk_path,
           .deterministic = run.deterministic,
           .threads = static_cast<int>(run.threads),
-          .device_limit = arena_limit(run),
+          .device_limit = arena_limit(run, programs),
           .host_limit = host_limit(run),
           .link = link_here(run),
           .seed = static_cast<std::uint64_t>(run.seed),

@@ -95,6 +95,20 @@ TEST_F(Memory, IsWhatThePlanSaysOfALlama) {
   expect_as_said(R"({"family": "llama", "layers": 6, "width": 256, "heads": 8, "kv_heads": 2, "context": 128, "vocab": 4000})", "f32", "8");
 }
 
+// A plan that is fitted to a limit fits it beside what the search for it took, and the process keeps to it.
+TEST_F(Memory, PlansFittedToALimitKeepIt) {
+  for (const std::int64_t limit : {230, 241, 252}) {
+    SCOPED_TRACE(limit);
+    std::ofstream(folder_ / "fitted.json") << "{\"model\": " << kModel << ", \"data\": {\"train\": \"" << path("corpus.txt")
+                                           << R"("}, "batch": {"global": 8, "micro": 8, "sequence": 128}, "steps": 1, "threads": 2,
+      "checkpoint": {"every": 0}, "strategy": {"recompute": "optimal"}, "limits": {"device": ")"
+                                           << limit << "MiB\"}, \"out\": \"" << path("fitted.out") << "\"}";
+    const Finished trained = run_program({"plimsoll", "train", path("fitted.json"), "--fresh"}, folder_ / "fitted.txt");
+    ASSERT_EQ(trained.status, 0) << trained.output;
+    EXPECT_LT(trained.peak_bytes, (limit << 20) + (limit << 20) / 20);
+  }
+}
+
 // A model whose states are twenty times what it has of the device and the host together: it trains from disk with the losses that it
 // has in memory, and the system never gave it more than both limits.
 TEST_F(Memory, StatesFarLargerThanTheLimits) {
