@@ -178,6 +178,8 @@ std::vector<Case> cases() {
   all.push_back(sum_case(ops::SquaredNorm{}, Shape{100'000'000}, DType::f32));
   all.push_back(sum_case(ops::SquaredNorm{}, Shape{768, 3072}, bf16));
   all.push_back(adam_case({.weight_decay = 0.1, .copy = true}, Shape{100'000'000}, bf16, bf16, mid_run()));
+  all.push_back(adam_case({.weight_decay = 0.1, .split = true}, Shape{100'000'000}, bf16, bf16, mid_run()));
+  all.push_back(adam_case({.weight_decay = 0.1}, Shape{100'000'000}, bf16, bf16, mid_run(), {.weight = bf16, .moments = bf16}));
   all.push_back(adam_case({.weight_decay = 0.1, .copy = true}, Shape{768, 3072}, bf16, bf16, mid_run()));
   all.push_back(adam_case({.weight_decay = 0.1}, Shape{768}, DType::f32, bf16, mid_run()));
   all.push_back(sgd_case({.momentum = 0.9, .copy = true}, Shape{100'000'000}, bf16, bf16, mid_run()));

@@ -77,6 +77,9 @@ void add_updates(std::vector<Case>& cases, DType dtype) {
   cases.push_back(sum_case(ops::SquaredNorm{}, block, dtype));
   cases.push_back(adam_case({.weight_decay = 0.1, .copy = copy}, block, dtype, dtype, mid_run()));
   cases.push_back(sgd_case({.momentum = 0.9, .copy = copy}, block, dtype, dtype, mid_run()));
+  if (dtype != DType::bf16) return;
+  cases.push_back(adam_case({.weight_decay = 0.1, .split = true}, block, dtype, dtype, mid_run()));
+  cases.push_back(adam_case({.weight_decay = 0.1}, block, dtype, dtype, mid_run(), {.weight = dtype, .moments = dtype}));
 }
 
 }  // namespace
