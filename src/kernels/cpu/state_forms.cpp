@@ -19,28 +19,37 @@ using Halves = U16Tag<Floats>;
 using FloatVector = hn::Vec<Floats>;
 using WordVector = hn::Vec<Words>;
 
-// Calls body(first element, how many lanes).
+// Calls body(Whole or Rest, first element, how many lanes). Two types, so that the loop has a body of its own without the detour.
+struct Whole {};
+struct Rest {};
+
 template <typename Body>
 HWY_INLINE void for_each_vector(std::int64_t count, const Body& body) {
   const auto lanes = static_cast<std::int64_t>(hn::Lanes(Floats()));
   std::int64_t index = 0;
-  for (; index + lanes <= count; index += lanes) body(index, static_cast<std::size_t>(lanes));
-  if (index < count) body(index, static_cast<std::size_t>(count - index));
+  for (; index + lanes <= count; index += lanes) body(Whole{}, index, static_cast<std::size_t>(lanes));
+  if (index < count) body(Rest{}, index, static_cast<std::size_t>(count - index));
 }
 
-HWY_INLINE bool is_whole(std::size_t lanes) { return lanes == hn::Lanes(Floats()); }
+template <class D, typename T>
+HWY_INLINE hn::Vec<D> take(Whole, D d, const T* from, std::size_t) {
+  return hn::LoadU(d, from);
+}
 
 template <class D, typename T>
-HWY_INLINE hn::Vec<D> take(D d, const T* from, std::size_t count) {
-  if (is_whole(count)) return hn::LoadU(d, from);
+HWY_INLINE hn::Vec<D> take(Rest, D d, const T* from, std::size_t count) {
   HWY_ALIGN T lanes[hn::MaxLanes(d)] = {};
   for (std::size_t lane = 0; lane < count; ++lane) lanes[lane] = from[lane];
   return hn::Load(d, lanes);
 }
 
 template <class D, typename T>
-HWY_INLINE void put(D d, hn::Vec<D> vector, T* to, std::size_t count) {
-  if (is_whole(count)) return hn::StoreU(vector, d, to);
+HWY_INLINE void put(Whole, D d, hn::Vec<D> vector, T* to, std::size_t) {
+  hn::StoreU(vector, d, to);
+}
+
+template <class D, typename T>
+HWY_INLINE void put(Rest, D d, hn::Vec<D> vector, T* to, std::size_t count) {
   HWY_ALIGN T lanes[hn::MaxLanes(d)];
   hn::Store(vector, d, lanes);
   for (std::size_t lane = 0; lane < count; ++lane) to[lane] = lanes[lane];
@@ -62,11 +71,11 @@ void draw_words(base::RandomKey key, const float* gradient, const float* weight,
   const Words u;
   const WordVector key0 = hn::Set(u, key[0]);
   const WordVector key1 = hn::Set(u, key[1]);
-  for_each_vector(count, [&](std::int64_t index, std::size_t lanes) HWY_ATTR {
-    WordVector word = mixed_words(hn::Xor(number_bits(take(d, gradient + index, lanes)), key0));
-    word = hn::Xor(hn::Xor(word, key1), number_bits(take(d, weight + index, lanes)));
-    if (first != nullptr) word = hn::Xor(word, hn::RotateRight<16>(number_bits(take(d, first + index, lanes))));
-    put(u, mixed_words(word), words + index, lanes);
+  for_each_vector(count, [&](auto part, std::int64_t index, std::size_t lanes) HWY_ATTR {
+    WordVector word = mixed_words(hn::Xor(number_bits(take(part, d, gradient + index, lanes)), key0));
+    word = hn::Xor(hn::Xor(word, key1), number_bits(take(part, d, weight + index, lanes)));
+    if (first != nullptr) word = hn::Xor(word, hn::RotateRight<16>(number_bits(take(part, d, first + index, lanes))));
+    put(part, u, mixed_words(word), words + index, lanes);
   });
 }
 
@@ -81,14 +90,14 @@ template <RoundedState kState>
 HWY_INLINE void narrow_words(const float* values, const std::uint32_t* words, std::uint16_t* to, std::int64_t count) {
   const Words u;
   const WordVector exponent = hn::Set(u, 0x7F800000u);
-  for_each_vector(count, [&](std::int64_t index, std::size_t lanes) HWY_ATTR {
-    const WordVector bits = hn::BitCast(u, take(Floats(), values + index, lanes));
+  for_each_vector(count, [&](auto part, std::int64_t index, std::size_t lanes) HWY_ATTR {
+    const WordVector bits = hn::BitCast(u, take(part, Floats(), values + index, lanes));
     const auto special = hn::Eq(hn::And(bits, exponent), exponent);
     const auto nan = hn::Gt(hn::And(bits, hn::Set(u, 0x7FFFFFFFu)), exponent);
-    const WordVector random = random_halves<kState>(take(u, words + index, lanes));
+    const WordVector random = random_halves<kState>(take(part, u, words + index, lanes));
     WordVector rounded = hn::Add(bits, hn::IfThenZeroElse(special, random));
     rounded = hn::Or(rounded, hn::IfThenElseZero(nan, hn::Set(u, 0x400000u)));
-    put(Halves(), hn::TruncateTo(Halves(), hn::ShiftRight<16>(rounded)), to + index, lanes);
+    put(part, Halves(), hn::TruncateTo(Halves(), hn::ShiftRight<16>(rounded)), to + index, lanes);
   });
 }
 
@@ -105,15 +114,15 @@ void narrow_second(const float* values, const std::uint32_t* words, std::uint16_
 void join(const std::uint16_t* high, const std::uint16_t* low, float* v, float* weight, std::int64_t count) {
   const Floats d;
   const Words u;
-  for_each_vector(count, [&](std::int64_t index, std::size_t lanes) HWY_ATTR {
-    const FloatVector signs = take(d, v + index, lanes);
+  for_each_vector(count, [&](auto part, std::int64_t index, std::size_t lanes) HWY_ATTR {
+    const FloatVector signs = take(part, d, v + index, lanes);
     const WordVector down = hn::ShiftRight<31>(hn::BitCast(u, signs));
-    const WordVector below = hn::PromoteTo(u, take(Halves(), low + index, lanes));
-    const WordVector above = hn::PromoteTo(u, take(Halves(), high + index, lanes));
+    const WordVector below = hn::PromoteTo(u, take(part, Halves(), low + index, lanes));
+    const WordVector above = hn::PromoteTo(u, take(part, Halves(), high + index, lanes));
     const WordVector rounded_up = hn::ShiftRight<16>(hn::Sub(hn::Add(below, hn::Set(u, 0x8000u)), down));
     const WordVector bits = hn::Or(hn::ShiftLeft<16>(hn::Sub(above, rounded_up)), below);
-    put(d, hn::BitCast(d, bits), weight + index, lanes);
-    put(d, hn::Abs(signs), v + index, lanes);
+    put(part, d, hn::BitCast(d, bits), weight + index, lanes);
+    put(part, d, hn::Abs(signs), v + index, lanes);
   });
 }
 
@@ -122,19 +131,19 @@ void split(const float* weight, std::uint16_t* high, std::uint16_t* low, float* 
   const Words u;
   const WordVector one = hn::Set(u, 1u);
   const WordVector infinity = hn::Set(u, 0x7F800000u);
-  for_each_vector(count, [&](std::int64_t index, std::size_t lanes) HWY_ATTR {
-    const WordVector bits = hn::BitCast(u, take(d, weight + index, lanes));
+  for_each_vector(count, [&](auto part, std::int64_t index, std::size_t lanes) HWY_ATTR {
+    const WordVector bits = hn::BitCast(u, take(part, d, weight + index, lanes));
     const WordVector odd = hn::And(hn::ShiftRight<16>(bits), one);
     const auto nan = hn::Gt(hn::And(bits, hn::Set(u, 0x7FFFFFFFu)), infinity);
     const WordVector rounded = hn::Add(hn::Add(bits, hn::Set(u, 0x7FFFu)), odd);
     const WordVector above = hn::ShiftRight<16>(hn::IfThenElse(nan, hn::Or(bits, hn::Set(u, 0x400000u)), rounded));
     const WordVector below = hn::And(bits, hn::Set(u, 0xFFFFu));
-    put(Halves(), hn::TruncateTo(Halves(), above), high + index, lanes);
-    put(Halves(), hn::TruncateTo(Halves(), below), low + index, lanes);
+    put(part, Halves(), hn::TruncateTo(Halves(), above), high + index, lanes);
+    put(part, Halves(), hn::TruncateTo(Halves(), below), low + index, lanes);
     // Equal only where the bits below are 0x8000 and the one above them is zero.
     const auto down = hn::Eq(hn::And(bits, hn::Set(u, 0x1FFFFu)), hn::Set(u, 0x8000u));
     const WordVector sign = hn::IfThenElseZero(down, hn::Set(u, 0x80000000u));
-    put(d, hn::BitCast(d, hn::Or(hn::BitCast(u, take(d, v + index, lanes)), sign)), v + index, lanes);
+    put(part, d, hn::BitCast(d, hn::Or(hn::BitCast(u, take(part, d, v + index, lanes)), sign)), v + index, lanes);
   });
 }
 
