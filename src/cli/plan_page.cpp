@@ -46,7 +46,8 @@ report::PageTable strategies_table(const Outcome& outcome) {
     add(planner::describe(row.choice), row.estimate, outcome.simulated[index] ? verdict : verdict + " (estimated)");
   }
   for (const planner::Verdict& verdict : outcome.verdicts)
-    add(fmt::format("best with {}", verdict.what), verdict.candidate.estimate, verdict.reason);
+    add(fmt::format("best with {}", verdict.what), verdict.candidate.estimate,
+        verdict.simulated || !verdict.candidate.estimate.fits() ? verdict.reason : verdict.reason + " (estimated)");
   return table;
 }
 

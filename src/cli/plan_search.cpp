@@ -29,6 +29,7 @@ using base::Bytes;
 using base::Json;
 
 constexpr std::int64_t kRows = 8;
+constexpr std::int64_t kVerdictPasses = 3'000;     // the same of what lies beside the best
 constexpr std::int64_t kSimulatedPasses = 12'000;  // of blocks in all steps that are simulated, for those behind the best
 constexpr std::size_t kAlways = 3;                 // rows that are, however many passes they have
 constexpr double kCloseCall = 1.1;                 // of a row's estimate, what the simulator is asked about
@@ -204,6 +205,37 @@ class Rows {
   std::int64_t passes_ = 0;
 };
 
+// Of what lies beside the best, the most promising are simulated too, as far as that is quick; the others stay estimated, in the measure of
+// the best.
+void simulate_verdicts(Outcome& outcome, const Candidate& best) {
+  const double seconds = outcome.rows[0].estimate.step_seconds;
+  std::vector<planner::Verdict*> order;
+  for (planner::Verdict& verdict : outcome.verdicts) order.push_back(&verdict);
+  std::stable_sort(order.begin(), order.end(), [](const planner::Verdict* a, const planner::Verdict* b) {
+    return a->candidate.estimate.step_seconds < b->candidate.estimate.step_seconds;
+  });
+  std::int64_t passes = 0;
+  for (planner::Verdict* verdict : order) {
+    Candidate& candidate = verdict->candidate;
+    if (!candidate.estimate.fits()) continue;
+    const planner::Estimate estimated = candidate.estimate;
+    candidate.estimate.step_seconds *= seconds / best.estimate.step_seconds;
+    if (!outcome.simulated[0] || !is_quick(outcome, candidate)) continue;
+    passes += outcome.problem.layers * candidate.choice.micro_batches(outcome.problem) * candidate.choice.strategy.tensor;
+    if (passes > kVerdictPasses) continue;
+    Candidate simulated = candidate;
+    if (!simulate_row(outcome, simulated)) continue;
+    candidate = simulated;
+    verdict->simulated = true;
+    verdict->reason = planner::why_slower(estimated, best.estimate, simulated.estimate.step_seconds / seconds);
+  }
+}
+
+// What was only estimated is marked as rows are.
+std::string reason_text(const planner::Verdict& verdict) {
+  return (verdict.candidate.estimate.fits() && !verdict.simulated ? "~" : "") + verdict.reason;
+}
+
 Outcome search_for(const config::Run& run, cluster::Cluster cluster, std::int64_t ranks, const PlanOptions& options) {
   const Problem problem = train::planning_problem(run, cluster, ranks);
   Outcome outcome{.run = run, .cluster = std::move(cluster), .problem = problem, .space = {}, .found = {}, .rows = {}, .verdicts = {}};
@@ -222,9 +254,7 @@ Outcome search_for(const config::Run& run, cluster::Cluster cluster, std::int64_
   outcome.rows = best_of_meshes(outcome.found.candidates);
   const Candidate best = Rows(outcome, estimator).simulate();
   outcome.verdicts = planner::explain(estimator, outcome.space, best);
-  // Neighbours were estimated, the best simulated: what is shown of them is in its measure.
-  const double measure = outcome.rows[0].estimate.step_seconds / best.estimate.step_seconds;
-  for (planner::Verdict& verdict : outcome.verdicts) verdict.candidate.estimate.step_seconds *= measure;
+  simulate_verdicts(outcome, best);
   if (is_named(options.planner)) outcome.named = plan_named(options.planner, run, outcome.problem, outcome.cluster, outcome.rows[0].choice);
   return outcome;
 }
@@ -284,6 +314,7 @@ Json outcome_json(const Outcome& outcome, const PlanOptions& options) {
     Json entry = candidate_json(outcome, verdict.candidate);
     entry.set("instead", Json(verdict.what));
     entry.set("verdict", Json(verdict.reason));
+    entry.set("simulated", Json(verdict.simulated));
     rejected.push(std::move(entry));
   }
   Json json = Json::object({{"cluster", outcome.cluster.name},
@@ -327,11 +358,14 @@ std::string text_of(const Outcome& outcome, const PlanOptions& options) {
                         count_text(tokens_per_step(problem) / estimate.step_seconds), model_tflops(problem, estimate.step_seconds),
                         100.0 * estimate.bubble, base::to_string(estimate.memory.device()), planner::describe(outcome.rows[index].choice));
   }
+  for (const planner::Verdict& verdict : outcome.verdicts)
+    all_simulated = all_simulated && (verdict.simulated || !verdict.candidate.estimate.fits());
   if (!all_simulated) text += "~ estimated; the others were simulated to the instruction\n";
   text += "\nbeside the best:\n";
   std::size_t widest = 0;
   for (const planner::Verdict& verdict : outcome.verdicts) widest = std::max(widest, verdict.what.size());
-  for (const planner::Verdict& verdict : outcome.verdicts) text += fmt::format("  {:<{}}  {}\n", verdict.what, widest, verdict.reason);
+  for (const planner::Verdict& verdict : outcome.verdicts)
+    text += fmt::format("  {:<{}}  {}\n", verdict.what, widest, reason_text(verdict));
   if (outcome.named) text += text_of(*outcome.named, outcome.rows[0].estimate.step_seconds);
   if (const auto whole = whole_run_of(outcome, options)) text += whole_run_text(*whole, options);
   if (!outcome.found.complete) text += "\nthe search was cut off: there may be a better one (--time-limit)\n";
@@ -457,7 +491,7 @@ Decided decide_here(io::FileSystem& file_system, const config::Run& run, std::in
                   guessed ? "; rates are guesses until `plimsoll calibrate` has measured" : "");
   const std::size_t reasons = best->choice == outcome.rows[0].choice ? std::min(kReasonsInWords, outcome.verdicts.size()) : 0;
   for (std::size_t index = 0; index < reasons; ++index)
-    words += fmt::format("  not {}: {}\n", outcome.verdicts[index].what, outcome.verdicts[index].reason);
+    words += fmt::format("  not {}: {}\n", outcome.verdicts[index].what, reason_text(outcome.verdicts[index]));
   return {.run = train::decided(run, best->choice),
           .words = words,
           .json = base::write_json(outcome_json(outcome, options), base::JsonLayout::pretty) + "\n"};

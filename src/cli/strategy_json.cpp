@@ -38,6 +38,8 @@ base::Json strategy_json(const planner::Choice& choice) {
                                         {"schedule", strategy.schedule},
                                         {"stages", stages_json(strategy)},
                                         {"recompute", kRecompute.at(static_cast<std::size_t>(strategy.recompute))}});
+  if (strategy.tile.count > 0) json.set("tile", base::Json(strategy.tile.count));
+  if (strategy.embedding_rows == strategy::EmbeddingRows::disk) json.set("embedding_rows", base::Json("disk"));
   const strategy::Offload& offload = strategy.offload;
   if (offload == strategy::Offload{}) return json;
   base::Json tiers = base::Json::object();

@@ -52,6 +52,7 @@ PriceKey key_of(const Choice& choice) {
           .micro = choice.micro,
           .sequence_parallel = choice.strategy.sequence_parallel,
           .masters = offload.optimizer.anything() && offload.optimizer != offload.params,
+          .rows = choice.strategy.embedding_rows == strategy::EmbeddingRows::disk,
           .precision = choice.precision};
 }
 

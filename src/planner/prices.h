@@ -18,6 +18,7 @@ struct PriceKey {
   std::int64_t micro = 1;  // samples
   bool sequence_parallel = false;
   bool masters = false;        // the optimizer lives elsewhere than the weights, and has f32 copies of them whatever their type
+  bool rows = false;           // the token table is on disk, and a step's rows of it are here
   std::string precision = {};  // one of those that the problem allows; empty: the only one
 
   auto operator<=>(const PriceKey&) const = default;
@@ -59,7 +60,10 @@ struct Prices {
   std::int64_t tied_gradients = 0;
   std::int64_t tied_optimizer = 0;
   std::int64_t inputs = 0;  // bytes of a micro-batch's tokens and targets
-  std::string reason{};     // why there are no prices: the model cannot be dealt out so
+  // A token table on disk: its bytes with the optimizer's state of it, and of these, what a step brings and takes back.
+  std::int64_t table = 0;
+  std::int64_t table_moved = 0;
+  std::string reason{};  // why there are no prices: the model cannot be dealt out so
 };
 
 using PriceOf = std::function<Prices(const PriceKey&)>;

@@ -20,12 +20,13 @@ struct Problem {
   std::int64_t sequence = 1;
   std::int64_t ranks = 1;
   std::int64_t ranks_per_node = 1;
-  std::int64_t heads = 1;    // that tensor ranks share out
-  Bytes device;              // that a rank may use
-  Bytes host;                // that the ranks of a node may use together; zero: none
-  Bytes disk = {};           // the same
-  bool host_beside = false;  // the host computes beside the devices
-  Bytes largest = {};        // block's weights, on a rank without others; zero: not known
+  std::int64_t heads = 1;       // that tensor ranks share out
+  Bytes device;                 // that a rank may use
+  Bytes host;                   // that the ranks of a node may use together; zero: none
+  Bytes disk = {};              // the same
+  bool host_beside = false;     // the host computes beside the devices
+  Bytes largest = {};           // block's weights, on a rank without others; zero: not known
+  bool rows_may_leave = false;  // the token table can be on disk, a step's rows of it here
   PriceOf prices;
   Wires wires;
   std::vector<std::string> precisions = {""};  // that may be chosen; one that is empty: as the run has it

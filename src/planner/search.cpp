@@ -166,7 +166,7 @@ class Search {
 
 Found search(Estimator& estimator, const Space& space, const SearchOptions& options) { return Search(estimator, space, options).run(); }
 
-std::string why_slower(const Estimate& slower, const Estimate& best) {
+std::string why_slower(const Estimate& slower, const Estimate& best, std::optional<double> ratio) {
   const double difference = slower.step_seconds - best.step_seconds;
   const auto waited = [](const Estimate& estimate) {
     return estimate.bubble * (estimate.step_seconds - estimate.exposed - estimate.update_seconds);
@@ -183,7 +183,8 @@ std::string why_slower(const Estimate& slower, const Estimate& best) {
       {slower.update_seconds - best.update_seconds,
        fmt::format("the update, {:.3g} s instead of {:.3g}", slower.update_seconds, best.update_seconds)}};
   const Part& worst = *std::max_element(parts.begin(), parts.end(), [](const Part& a, const Part& b) { return a.seconds < b.seconds; });
-  const double share = 100.0 * difference / best.step_seconds;
+  const double share = ratio ? 100.0 * (*ratio - 1.0) : 100.0 * difference / best.step_seconds;
+  if (share < -0.05 && ratio) return fmt::format("{:.1f}% faster, too little for estimates to tell", -share);
   if (share < -0.05) return fmt::format("estimated {:.1f}% faster; the simulator preferred the best", -share);
   if (share < 0.05) return "takes as long";
   std::string why = worst.text;
@@ -198,6 +199,8 @@ std::string why_slower(const Estimate& slower, const Estimate& best) {
     if (more(slower.wait_share, best.wait_share))
       why = fmt::format("waits for what is in shards or elsewhere, {:.0f}% of the passes", 100.0 * slower.wait_share);
   }
+  // The plan loses more than anything that was estimated.
+  if (ratio && difference < 0.5 * (*ratio - 1.0) * best.step_seconds) why = "its plan waits, which the estimate does not see";
   const std::string by = share < 100.0 ? fmt::format("{:.1f}% slower", share) : fmt::format("{:.3g} times as long", 1.0 + share / 100.0);
   return fmt::format("{}: {}", by, why);
 }
@@ -238,6 +241,7 @@ std::string describe(const Choice& choice) {
     if (share.anything()) text += fmt::format(", {} {}", name, share.disk > 0.0 ? "on the disk" : "in the host's memory");
   }
   if (strategy.tile.count > 0) text += fmt::format(", weights over {} in tiles", base::to_string(strategy.tile));
+  if (strategy.embedding_rows == strategy::EmbeddingRows::disk) text += ", the token table's rows on the disk";
   if (!choice.precision.empty()) text += ", " + choice.precision;
   return text;
 }

@@ -7,6 +7,7 @@
 
 #include <cstdint>
 #include <functional>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -43,14 +44,16 @@ struct Found {
 
 Found search(Estimator& estimator, const Space& space, const SearchOptions& options = {});
 
-// Where the slower of two loses most, in words.
-std::string why_slower(const Estimate& slower, const Estimate& best);
+// How much slower one of two is and where it loses most, in words. `ratio` of their seconds, where that was found more closely than by
+// estimates.
+std::string why_slower(const Estimate& slower, const Estimate& best, std::optional<double> ratio = {});
 
 // Why each neighbour of the best choice is not better: it does not fit, cannot be run, or takes longer and where.
 struct Verdict {
   std::string what;
   std::string reason;
   Candidate candidate;
+  bool simulated = false;  // its seconds are of its plan, not of an estimate
 };
 std::vector<Verdict> explain(Estimator& estimator, const Space& space, const Candidate& best);
 

@@ -147,6 +147,7 @@ void Sheet::add_ranks() {
     rank.update += stage.update;
     rank.end_weights += stage.weights - stage.layers * prices_.layer.weights;
     rank.end_gradients += stage.gradients - stage.layers * prices_.layer.gradients;
+    rank.has_table = rank.has_table || stage.first;
     rank.tied = rank.tied || (strategy_.pipe > 1 && prices_.tied_gradients > 0 && (stage.first || stage.last));
   }
 }
@@ -194,12 +195,13 @@ double Sheet::update(const RankPrice& rank) const {
   const std::int64_t shards = strategy_.zero >= 1 ? strategy_.shards() : 1;
   const double here = rank.update / as_double(shards);
   const Tier tier = tier_of(strategy_.offload.optimizer);
-  if (tier == Tier::device) return here;
+  const double rows = rank.has_table && prices_.table_moved > 0 ? 2.0 * problem_.wires.copy(prices_.table_moved, Tier::disk) : 0.0;
+  if (tier == Tier::device) return here + rows;
   // No host is faster than its device. From disk the states come and go back.
   const std::int64_t users = std::min(problem_.ranks, problem_.ranks_per_node);
   const double host = problem_.wires.host_update(rank.gradients / shards, rank.weights / shards, rank.optimizer / shards, users);
   const double states = tier == Tier::disk ? 2.0 * problem_.wires.copy(rank.optimizer / shards, Tier::disk) : 0.0;
-  return std::max({here, states, host - carried(rank)});
+  return rows + std::max({here, states, host - carried(rank)});
 }
 
 // Where lowering lets it (lowering/tiers.cpp), a weight is updated ahead of its first use in the next step: each block's but the first
@@ -306,6 +308,7 @@ void Sheet::put_away(Memory& memory, const RankPrice& rank) const {
     memory.disk += part(share.disk);
     memory.optimizer = part(std::max(0.0, 1.0 - share.host - share.disk));
   }
+  if (rank.has_table) memory.disk += Bytes{prices_.table};
   // What is on its way to and from a disk passes through the host's memory.
   constexpr std::int64_t kUnderWay = 6;
   if (memory.disk.count > 0) memory.host += Bytes{std::min(memory.disk.count, kUnderWay * strategy_.bucket.count)};

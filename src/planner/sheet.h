@@ -26,7 +26,8 @@ struct RankPrice {
   double update = 0.0;
   std::int64_t end_weights = 0;  // of the embedding and the head, which are gathered and reduced whole too
   std::int64_t end_gradients = 0;
-  bool tied = false;  // has a weight that another stage has too
+  bool tied = false;       // has a weight that another stage has too
+  bool has_table = false;  // has the embedding
 };
 
 class Sheet {

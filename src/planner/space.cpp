@@ -9,6 +9,7 @@ namespace plimsoll::planner {
 
 namespace {
 
+using strategy::EmbeddingRows;
 using strategy::Recompute;
 using strategy::StagePartition;
 using strategy::Strategy;
@@ -153,6 +154,7 @@ void Space::visit_sharing(const Problem& problem, const Choice& shape, const See
     Choice answered = choice;
     const strategy::Offload& given = rest.offload;
     answered.strategy.tile = tile.front();
+    answered.strategy.embedding_rows = rows.front();
     answered.strategy.offload = {share_of(optimizer.front(), given.optimizer), share_of(gradients.front(), given.gradients),
                                  share_of(params.front(), given.params), share_of(activations.front(), given.activations)};
     next(answered);
@@ -194,7 +196,10 @@ void Space::visit_tiers(const Problem& problem, const Choice& choice, const See&
           for (const Bytes most : tile) {
             if (most != tile.front() && weights == Tier::device) continue;
             other.strategy.tile = most;
-            if (other != choice) see(other);
+            for (const EmbeddingRows table : rows) {
+              other.strategy.embedding_rows = table;
+              if (other != choice) see(other);
+            }
           }
         }
       }
@@ -235,6 +240,8 @@ Space whole_space(const Problem& problem, const Pins& pins, const Strategy& rest
   if (problem.host.count > 0) near.push_back(Tier::host);
   std::vector<Tier> tiers = near;
   if (problem.disk.count > 0) tiers.push_back(Tier::disk);
+  std::vector<EmbeddingRows> rows{rest.embedding_rows};
+  if (problem.disk.count > 0 && problem.rows_may_leave && rest.embedding_rows == EmbeddingRows::whole) rows.push_back(EmbeddingRows::disk);
   return {.data = pinned_or(pins.data, divisors(problem.ranks)),
           .tensor = pinned_or(pins.tensor, tensors),
           .pipe = pinned_or(pins.pipe, pipes),
@@ -253,6 +260,7 @@ Space whole_space(const Problem& problem, const Pins& pins, const Strategy& rest
           .activations = pinned_or(pins.activations, near),
           .recompute = pinned_or(pins.recompute, {Recompute::none, Recompute::selective, Recompute::full, Recompute::optimal}),
           .partition = pinned_or(pins.partition, {StagePartition::equal, StagePartition::by_cost}),
+          .rows = pinned_or(pins.rows, rows),
           .tile = pinned_or(pins.tile, tiles_of_weights),
           .rest = rest};
 }
@@ -374,6 +382,11 @@ class Neighbours {
     add_tiers("weights", space_.params, &strategy::Offload::params);
     add_tiers("gradients", space_.gradients, &strategy::Offload::gradients);
     if (now.pipe == 1) add_tiers("activations", space_.activations, &strategy::Offload::activations);
+    for (const EmbeddingRows rows : space_.rows) {
+      if (rows != now.embedding_rows)
+        add(rows == EmbeddingRows::disk ? "the token table's rows on the disk" : "the token table as other weights",
+            [&](Choice& other) { other.strategy.embedding_rows = rows; });
+    }
     for (const std::string& name : space_.precision) {
       if (name != choice_.precision) add(name, [&](Choice& other) { other.precision = name; });
     }

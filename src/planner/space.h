@@ -32,6 +32,7 @@ struct Pins {
   std::optional<Tier> activations = {};
   std::optional<std::string> precision = {};
   std::optional<Bytes> tile = {};
+  std::optional<strategy::EmbeddingRows> rows = {};
 };
 
 struct Space {
@@ -41,14 +42,15 @@ struct Space {
   std::vector<Tier> optimizer, params, gradients, activations;  // nearest first
   std::vector<strategy::Recompute> recompute;
   std::vector<strategy::StagePartition> partition;
-  std::vector<Bytes> tile;  // of weights that live elsewhere; largest first, zero: whole
-  strategy::Strategy rest;  // what is not searched: bucket, prefetch, listed stages
+  std::vector<strategy::EmbeddingRows> rows;  // whole first
+  std::vector<Bytes> tile;                    // of weights that live elsewhere; largest first, zero: whole
+  strategy::Strategy rest;                    // what is not searched: bucket, prefetch, listed stages
 
   // Combinations whose parts go together (a schedule only where there is a pipeline, keep_grads only where gradients are in shards, the
   // product of the degrees the number of ranks), each once and in a fixed order. A *shape* leaves open what the data axis does with
   // states, gradients and weights; `visit_sharing` fills that in, with everything in the nearest tier that is allowed; `visit_tiers` has
-  // the other tiers of such a choice, and tiles of weights in them. What lives farther away takes no less time, nor does what comes in
-  // tiles, unless what is kept is fitted to the memory.
+  // the other tiers of such a choice, tiles of weights in them, and the token table by rows. What lives farther away takes no less time,
+  // nor does what comes in tiles, unless what is kept is fitted to the memory.
   void visit_shapes(const Problem& problem, const std::function<void(const Choice&)>& see) const;
   void visit_sharing(const Problem& problem, const Choice& shape, const std::function<void(const Choice&)>& see) const;
   static strategy::TierShare share_of(Tier tier, const strategy::TierShare& given);

@@ -48,12 +48,15 @@ strategy::Strategy rest_of(const config::Run& run) {
   return rest;
 }
 
-bool anything_fits(const config::Run& run, const cluster::Cluster& cluster, std::int64_t ranks) {
-  const planner::Problem problem = planning_problem(run, cluster, ranks);
+bool anything_fits(const config::Run& run, const planner::Problem& problem) {
   planner::Estimator estimator(problem);
   planner::SearchOptions options;
   options.first_that_fits = true;
   return !planner::search(estimator, planner::lean_space(problem, pins_of(run), rest_of(run)), options).candidates.empty();
+}
+
+bool anything_fits(const config::Run& run, const cluster::Cluster& cluster, std::int64_t ranks) {
+  return anything_fits(run, planning_problem(run, cluster, ranks));
 }
 
 bool fits_on_nodes(const config::Run& run, cluster::Cluster cluster, std::int64_t nodes) {
@@ -81,29 +84,33 @@ planner::Problem planning_problem(const config::Run& run, const cluster::Cluster
   auto inputs =
       std::make_shared<PriceInputs>(PriceInputs{.model = run.model, .training = run.training(), .cluster = cluster, .ranks = ranks});
   inputs->training.micro_batch.sequence = run.batch.sequence;
+  inputs->tokens = run.batch.global * run.batch.sequence;
   base::Bytes device = cluster.device.memory - cluster.device.reserve;
   if (cluster.device.cores > 0) device = base::Bytes{device.count / per_node};  // ranks on a processor share its memory
   if (run.limits.device.count > 0) device = run.limits.device;
   const planner::Prices whole = prices_of(*inputs, {.tensor = 1, .micro = 1});
-  return {.layers = run.model.layers,
-          .global_batch = run.batch.global,
-          .sequence = run.batch.sequence,
-          .ranks = ranks,
-          .ranks_per_node = per_node,
-          .heads = run.model.heads,
-          .device = device,
-          .host = !uses_host(run, cluster)    ? base::Bytes{0}
-                  : run.limits.host.count > 0 ? run.limits.host
-                                              : cluster.host.memory,
-          .disk = !uses_disk(run, cluster)    ? base::Bytes{0}
-                  : run.limits.disk.count > 0 ? run.limits.disk
-                                              : cluster.host.disk,
-          .host_beside = cluster.device.cores == 0,
-          .largest = base::Bytes{std::max({whole.embedding.weights, whole.layer.weights, whole.head.weights})},
-          .prices = [inputs](const planner::PriceKey& key) { return prices_of(*inputs, key); },
-          .wires = wires_of(cluster, ranks),
-          .precisions = precisions_of(run, cluster),
-          .model_flops = model_flops(*inputs)};
+  planner::Problem problem{.layers = run.model.layers,
+                           .global_batch = run.batch.global,
+                           .sequence = run.batch.sequence,
+                           .ranks = ranks,
+                           .ranks_per_node = per_node,
+                           .heads = run.model.heads,
+                           .device = device,
+                           .host = !uses_host(run, cluster)    ? base::Bytes{0}
+                                   : run.limits.host.count > 0 ? run.limits.host
+                                                               : cluster.host.memory,
+                           .disk = !uses_disk(run, cluster)    ? base::Bytes{0}
+                                   : run.limits.disk.count > 0 ? run.limits.disk
+                                                               : cluster.host.disk,
+                           .host_beside = cluster.device.cores == 0,
+                           .largest = base::Bytes{std::max({whole.embedding.weights, whole.layer.weights, whole.head.weights})},
+                           .prices = [inputs](const planner::PriceKey& key) { return prices_of(*inputs, key); },
+                           .wires = wires_of(cluster, ranks),
+                           .precisions = precisions_of(run, cluster),
+                           .model_flops = model_flops(*inputs)};
+  // Rows that a step does not read are not updated either (docs/memory.md), which is not for the search to choose unless it must.
+  problem.rows_may_leave = problem.disk.count > 0 && rows_may_leave(run.model) && !anything_fits(run, problem);
+  return problem;
 }
 
 planner::Pins pins_of(const config::Run& run) {
@@ -125,6 +132,7 @@ planner::Pins pins_of(const config::Run& run) {
   pin("strategy.sequence_parallel", pins.sequence_parallel, strategy.sequence_parallel);
   pin("strategy.schedule", pins.schedule, strategy.schedule);
   pin("strategy.tile", pins.tile, strategy.tile);
+  pin("strategy.embedding_rows", pins.rows, strategy.embedding_rows);
   pin("strategy.recompute", pins.recompute, strategy.recompute);
   pin("strategy.stages", pins.partition, strategy.partition);
   pin("strategy.offload.optimizer", pins.optimizer, planner::tier_of(strategy.offload.optimizer));

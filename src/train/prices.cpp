@@ -12,8 +12,10 @@
 #include "graph/training.h"
 #include "lowering/block_chain.h"
 #include "lowering/recompute.h"
+#include "lowering/rows.h"
 #include "lowering/split_pipe.h"
 #include "lowering/split_tensor.h"
+#include "plan/plan.h"
 
 namespace plimsoll::train {
 
@@ -52,7 +54,8 @@ class Pricing {
     if (!key_.precision.empty()) training.precision = config::precision_named(key_.precision);
     strategy::Strategy strategy;
     strategy.sequence_parallel = key_.sequence_parallel;
-    const Graph graph = lowering::split_over_tensor(graph::training_graph(model, training), {.members = key_.tensor, .place = 0}, strategy);
+    const Graph whole = graph::training_graph(model, training);
+    const Graph graph = lowering::split_over_tensor(whole, {.members = key_.tensor, .place = 0}, strategy);
     passes_ = lowering::passes_of(graph);
     chain_ = lowering::chain_of(graph, passes_, true);
     blocks_.assign(passes_.size(), {});
@@ -72,10 +75,35 @@ class Pricing {
     for (const graph::Value& value : graph.values) {
       if (value.role == graph::Role::input) prices.inputs += value.type.bytes();
     }
+    if (key_.rows) keep_rows(whole, graph, prices);
     return prices;
   }
 
  private:
+  // The table is on disk, with its weights in f32; what is here has room for a step's tokens.
+  void keep_rows(const Graph& whole, const Graph& graph, planner::Prices& prices) const {
+    const graph::Parameter* table = rows_may_leave(inputs_.model) ? lowering::token_table(whole) : nullptr;
+    if (table == nullptr || inputs_.tokens == 0)
+      base::not_legal("\"embedding_rows\" is \"disk\", but the model needs its token table for more than looking up tokens");
+    const base::Shape& shape = whole.values[table->weight].type.shape;
+    const double share = std::min(1.0, static_cast<double>(inputs_.tokens) / static_cast<double>(shape[0]));
+    const auto part = [&](std::int64_t bytes) { return static_cast<std::int64_t>(share * static_cast<double>(bytes)); };
+    const auto here = std::find_if(graph.parameters.begin(), graph.parameters.end(),
+                                   [&](const graph::Parameter& parameter) { return parameter.name == table->name; });
+    PLIMSOLL_CHECK(here != graph.parameters.end(), "{} is on no tensor rank", table->name);
+    const auto leave = [&](std::int64_t& all, std::int64_t bytes) { all -= bytes - part(bytes); };
+    BlockPrice& embedding = prices.embedding;
+    const auto before = static_cast<double>(std::max<std::int64_t>(1, embedding.gradients));
+    leave(embedding.weights, graph.values[here->weight].type.bytes());
+    leave(embedding.gradients, graph.values[here->gradient].type.bytes());
+    leave(embedding.optimizer, optimizer_bytes(graph, *here));
+    embedding.update *= static_cast<double>(embedding.gradients) / before;
+    const base::TensorType masters{base::DType::f32, shape};
+    const std::int64_t record = plan::record_bytes(masters, 1 + table->states.size()).count;
+    prices.table = record * shape[0];
+    prices.table_moved = record * std::min(shape[0], inputs_.tokens);
+  }
+
   BlockPrice* price_of(graph::BlockId block) {
     for (std::size_t index = 0; index < passes_.size(); ++index) {
       if (passes_[index].block == block) return &blocks_[index];
@@ -216,6 +244,8 @@ class Pricing {
 };
 
 }  // namespace
+
+bool rows_may_leave(const model::Model& model) { return !model.tied && model.pad_token < 0; }
 
 planner::Prices prices_of(const PriceInputs& inputs, const planner::PriceKey& key) {
   try {

@@ -138,6 +138,39 @@ TEST(Planning, UpdatesUnderTheNextForwardPassAreEstimated) {
   }
 }
 
+// A token table that no device has room for, where nothing else may live elsewhere: its rows come from the disk, and only then.
+TEST(Planning, RowsOfATableComeFromTheDiskWhereNothingElseFits) {
+  const auto run_of = [](std::string_view device, std::string_view strategy) {
+    return config::parse_run(
+        R"({"model": {"family": "llama", "layers": 2, "width": 256, "heads": 8, "context": 256, "vocab": 400000, "tied": false},
+            "data": {"train": "x"}, "device": "cpu", "precision": "bf16", "batch": {"global": 16, "micro": 8, "sequence": 128}})",
+        "run.json",
+        {fmt::format("limits.device={}", device), fmt::format("strategy={}", strategy), "limits.disk_path=/tmp", "limits.disk=100GB"});
+  };
+  constexpr std::string_view kHere =
+      R"({"offload": {"optimizer": "none", "params": "none", "gradients": "none", "activations": "none"}, "recompute": "none"})";
+  const cluster::Cluster cluster = cluster::preset("dgx-h100");
+  const auto best = [&](const config::Run& run) {
+    const planner::Problem problem = train::planning_problem(run, cluster, 1);
+    planner::Estimator estimator(problem);
+    const planner::Found found = planner::search(estimator, train::planning_space(run, problem), {});
+    EXPECT_FALSE(found.candidates.empty());
+    return found.candidates.at(0);
+  };
+  EXPECT_EQ(best(run_of("8GB", kHere)).choice.strategy.embedding_rows, strategy::EmbeddingRows::whole);
+  const config::Run small = run_of("3GB", kHere);
+  const planner::Candidate rows = best(small);
+  EXPECT_EQ(rows.choice.strategy.embedding_rows, strategy::EmbeddingRows::disk);
+  const train::Forecast forecast = train::forecast(train::decided(small, rows.choice), cluster);
+  EXPECT_TRUE(forecast.fits()) << forecast.reason;
+  const auto arena = [&](plan::Tier tier) {
+    return static_cast<double>(forecast.plan.classes.front().arena[static_cast<std::size_t>(tier)].count);
+  };
+  EXPECT_NEAR(static_cast<double>(rows.estimate.memory.device().count) / arena(plan::Tier::device), 1.0, 0.1);
+  EXPECT_NEAR(static_cast<double>(rows.estimate.memory.disk.count) / arena(plan::Tier::disk), 1.0, 0.1);
+  EXPECT_NEAR(rows.estimate.step_seconds / forecast.step_seconds, 1.0, 0.1);
+}
+
 // What a cluster that is too small is told.
 TEST(Planning, NamesTheSmallestClusterThatHoldsTheModel) {
   config::Run run = config::parse_run(
