@@ -84,6 +84,8 @@ Json to_json(const Forecast& forecast, const cluster::Cluster& cluster) {
                              {"exposed_seconds", times.exposed},
                              {"waiting_seconds", times.waiting}}));
   }
+  Json around = Json::object();
+  for (const executor::Surrounding& each : forecast.around) around.set(each.program, Json(each.seconds));
   return Json::object(
       {{"fits", forecast.fits()},
        {"reason", forecast.fits() ? Json() : Json(forecast.reason)},
@@ -93,6 +95,7 @@ Json to_json(const Forecast& forecast, const cluster::Cluster& cluster) {
        {"ranks", result.ranks},
        {"simulated", forecast.outlined ? "outline" : "plan"},
        {"step_seconds", forecast.step_seconds},
+       {"around_seconds", std::move(around)},
        {"tokens_per_second", forecast.tokens_per_second},
        {"model_tflops_per_device", result.model_tflops_per_device()},
        {"hardware_tflops_per_device", result.hardware_tflops_per_device()},
@@ -124,10 +127,17 @@ void print_text(const Forecast& forecast, const cluster::Cluster& cluster, const
   fmt::print("  step         {}, {} tokens/s\n", seconds_text(forecast.step_seconds), count_text(forecast.tokens_per_second));
   fmt::print("  TFLOP/s      {:.4g} of the model, {:.4g} with what is made again, a device\n", result.model_tflops_per_device(),
              result.hardware_tflops_per_device());
-  const double waiting = result.bubble_fraction();
-  const double exposed = result.exposed_fraction();
+  double around = 0.0;
+  for (const executor::Surrounding& each : forecast.around) around += each.seconds;
+  const double passes = result.seconds / (result.seconds + around);
+  const double waiting = passes * result.bubble_fraction();
+  const double exposed = passes * result.exposed_fraction() + (1.0 - passes);
   fmt::print("  time         {:.1f}% computing, {:.1f}% only moving data, {:.1f}% waiting\n", 100.0 * (1.0 - waiting - exposed),
              100.0 * exposed, 100.0 * waiting);
+  if (around > 0.0) {
+    fmt::print("  rows         {} to bring those of the token table, {} to take them back\n", seconds_text(forecast.around.front().seconds),
+               seconds_text(forecast.around.back().seconds));
+  }
   fmt::print("  memory       {}\n", memory_line(forecast, cluster));
   std::string moved;
   for (std::size_t link = 0; link < kLinks.size(); ++link) {
@@ -146,7 +156,8 @@ void print_text(const Forecast& forecast, const cluster::Cluster& cluster, const
                                          : "simulated from the plan that training would run");
 }
 
-void write_trace(io::FileSystem& file_system, const std::string& path, const executor::sim::Result& result) {
+void write_trace(io::FileSystem& file_system, const std::string& path, const Forecast& forecast) {
+  const executor::sim::Result& result = forecast.result;
   std::string text;
   observe::ChromeTrace trace([&](std::string_view piece) { text += piece; }, 0.0);
   for (const std::size_t index : spread(result.times.size(), kTracedRanks)) {
@@ -155,6 +166,16 @@ void write_trace(io::FileSystem& file_system, const std::string& path, const exe
     trace.name_process(process, fmt::format("{}: {} rank{}", times.name, times.ranks, times.ranks == 1 ? "" : "s"));
     for (std::size_t lane = 0; lane < times.lanes.size(); ++lane)
       trace.name_thread({process, static_cast<std::int64_t>(lane)}, plan::name_of(times.lanes[lane]));
+    const auto lane_around = static_cast<std::int64_t>(times.lanes.size());
+    if (!forecast.around.empty()) trace.name_thread({process, lane_around}, "before and behind the step");
+    for (const executor::Surrounding& around : forecast.around) {
+      trace.write({.name = around.program,
+                   .category = "program",
+                   .lane = {process, lane_around},
+                   .begin = around.before ? -around.seconds : result.seconds,
+                   .seconds = around.seconds,
+                   .args = {}});
+    }
     for (const executor::sim::Span& span : times.spans) {
       trace.write({.name = result.routines[span.routine],
                    .category = std::string(plan::name_of(times.lanes[span.lane])),
@@ -173,18 +194,23 @@ void write_page(io::FileSystem& file_system, const std::string& path, const Fore
     base::not_legal("--html draws whole plans, and {} ranks are simulated from an outline; see --json, or use fewer ranks",
                     forecast.result.ranks);
   const executor::sim::Result& result = forecast.result;
-  const report::Page page{.plan = forecast.plan,
-                          .capacity = cluster.device.memory,
-                          .reserve = cluster.device.reserve,
-                          .times = class_times(forecast.plan, forecast.result),
-                          .figures = {{"fits", forecast.fits() ? "yes" : forecast.reason},
-                                      {"step", seconds_text(forecast.step_seconds)},
-                                      {"tokens/s", count_text(forecast.tokens_per_second)},
-                                      {"TFLOP/s a device", fmt::format("{:.4g}", result.model_tflops_per_device())},
-                                      {"waiting", fmt::format("{:.1f}%", 100.0 * result.bubble_fraction())},
-                                      {"only moving data", fmt::format("{:.1f}%", 100.0 * result.exposed_fraction())},
-                                      {"cluster", fmt::format("{} x {} ({})", cluster.nodes, cluster.name, cluster.origin)}},
-                          .tables = {}};
+  report::Page page{.plan = forecast.plan,
+                    .capacity = cluster.device.memory,
+                    .reserve = cluster.device.reserve,
+                    .times = class_times(forecast.plan, forecast.result),
+                    .figures = {{"fits", forecast.fits() ? "yes" : forecast.reason},
+                                {"step", seconds_text(forecast.step_seconds)},
+                                {"tokens/s", count_text(forecast.tokens_per_second)},
+                                {"TFLOP/s a device", fmt::format("{:.4g}", result.model_tflops_per_device())},
+                                {"waiting", fmt::format("{:.1f}%", 100.0 * result.bubble_fraction())},
+                                {"only moving data", fmt::format("{:.1f}%", 100.0 * result.exposed_fraction())},
+                                {"cluster", fmt::format("{} x {} ({})", cluster.nodes, cluster.name, cluster.origin)}},
+                    .tables = {}};
+  if (!forecast.around.empty()) {
+    page.figures.emplace_back("rows of the token table",
+                              fmt::format("{} before the step, {} behind it, both in it", seconds_text(forecast.around.front().seconds),
+                                          seconds_text(forecast.around.back().seconds)));
+  }
   io::replace_file(file_system, path, io::as_bytes(report::page_html(page)));
 }
 
@@ -223,7 +249,7 @@ void simulate_command(const SimulateOptions& options) {
   for (const std::string& slow : options.slow) asked.stragglers.push_back(straggler_of(slow));
   asked.spans = options.run.json || !options.trace.empty() || !options.html.empty();
   const Forecast forecast = train::forecast(run, cluster, asked);
-  if (!options.trace.empty()) write_trace(file_system, options.trace, forecast.result);
+  if (!options.trace.empty()) write_trace(file_system, options.trace, forecast);
   if (!options.html.empty()) write_page(file_system, options.html, forecast, cluster);
   if (options.run.json) {
     fmt::print("{}\n", base::write_json(to_json(forecast, cluster), base::JsonLayout::pretty));

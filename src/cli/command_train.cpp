@@ -59,6 +59,18 @@ void write_trace(io::FileSystem& file_system, const std::string& path, const pla
     trace.name_thread({0, 2 * stream}, fmt::format("{}: calls", resource));
     trace.name_thread({0, 2 * stream + 1}, fmt::format("{}: instructions", resource));
   }
+  const std::int64_t lane_around = program == nullptr ? 0 : 2 * std::ssize(program->streams);
+  double end = 0.0;
+  for (const executor::TimelineEvent& event : timeline.events) end = std::max(end, event.end);
+  if (!timeline.around.empty()) trace.name_thread({0, lane_around}, "before and behind the step");
+  for (const executor::Surrounding& around : timeline.around) {
+    trace.write({.name = around.program,
+                 .category = "program",
+                 .lane = {0, lane_around},
+                 .begin = around.before ? -around.seconds : end,
+                 .seconds = around.seconds,
+                 .args = {}});
+  }
   for (const executor::TimelineEvent& event : timeline.events) {
     const bool is_call = event.kernel.empty();
     trace.write({.name = is_call ? event.name : event.kernel,
@@ -203,7 +215,8 @@ void train_rank(const TrainOptions& options, const Decided& decided, collectives
   metrics_file->sync();
   const plan::Program& program = *plan::find_program(trainer.session().executor().rank_class(), "train");
   if (!options.trace.empty()) write_trace(file_system, options.trace, &program, timeline);
-  if (uses_tiers(program) && !timeline.events.empty()) show("{}\n", executor::to_string(executor::bounds_of(program, timeline)));
+  if ((uses_tiers(program) || !timeline.around.empty()) && !timeline.events.empty())
+    show("{}\n", executor::to_string(executor::bounds_of(program, timeline)));
   std::vector<report::ClassTimes> times;
   if (drawn) times = gathered_times(trainer.session(), timeline);
   if (step_seconds.median() > 0.0 && (drawn || !options.html.empty())) {
@@ -212,6 +225,7 @@ void train_rank(const TrainOptions& options, const Decided& decided, collectives
                 .plan = trainer.session().plan(),
                 .capacity = capacity,
                 .times = std::move(times),
+                .around = timeline.around,
                 .step_seconds = step_seconds.median()});
   }
 }

@@ -12,6 +12,7 @@
 #include "base/json.h"
 #include "cli/plan_outcome.h"
 #include "executor/sim/simulate.h"
+#include "train/forecast.h"
 #include "train/this_machine.h"
 #include "train/together.h"
 
@@ -102,6 +103,7 @@ struct Comparison {
   const TrainedRun& trained;
   const std::vector<ClassTimes>& predicted;
   double predicted_step = 0.0;
+  std::vector<executor::Surrounding> around = {};  // predicted
 
   std::string named(const plan::RankClass& rank_class, const std::string& what) const {
     return trained.plan.classes.size() == 1 ? what : fmt::format("{}: {}", rank_class.name, what);
@@ -112,6 +114,10 @@ struct Comparison {
                                        "A step, and of the traced one the time that calls of each kind took, waiting for others included.");
     table.rows.push_back(row_of("step", predicted_step, trained.step_seconds));
     table.chosen = 0;
+    for (std::size_t index = 0; index < around.size() && trained.around.size() == around.size(); ++index) {
+      const std::string what = around[index].before ? "rows of the token table, brought" : "rows of the token table, taken back";
+      table.rows.push_back(row_of(what, around[index].seconds, trained.around[index].seconds));
+    }
     for (std::size_t index = 0; index < std::min(kShownClasses, trained.times.size()); ++index) {
       const plan::RankClass& rank_class = trained.plan.classes[index];
       const Sums sums =
@@ -187,28 +193,32 @@ std::vector<ClassTimes> gathered_times(train::Session& session, const executor::
 
 std::string train_page(io::FileSystem& file_system, const TrainedRun& trained) {
   const cluster::Cluster cluster = train::open_cluster(file_system, "this", trained.run, trained.plan.mesh.ranks());
-  const executor::sim::Result result = executor::sim::simulate(trained.plan, cluster, {.spans = true});
-  const double predicted = result.seconds / static_cast<double>(trained.run.strategy.flush_every);
+  executor::sim::Result result = executor::sim::simulate(trained.plan, cluster, {.spans = true});
+  double predicted = result.seconds / static_cast<double>(trained.run.strategy.flush_every);
+  const std::vector<executor::Surrounding> around = train::simulated_around(trained.plan, cluster, result.bytes);
+  for (const executor::Surrounding& each : around) predicted += each.seconds;
   const auto tokens = static_cast<double>(trained.run.batch.global * trained.run.batch.sequence);
   plan::Plan bare;
   bare.model = trained.plan.model;
   bare.strategy = trained.plan.strategy;
   bare.notes = trained.plan.notes;
-  report::Page page{.plan = is_drawn(trained.plan) ? trained.plan : bare,
-                    .capacity = trained.capacity.device,
-                    .reserve = trained.capacity.reserve,
-                    .times = trained.times,
-                    .times_name = "measured",
-                    .figures = {{"step, measured", seconds_text(trained.step_seconds)},
-                                {"step, predicted", seconds_text(predicted)},
-                                {"difference", fmt::format("{:+.1f}%", 100.0 * (predicted / trained.step_seconds - 1.0))},
-                                {"tokens/s", count_text(tokens / trained.step_seconds)},
-                                {"TFLOP/s a device", fmt::format("{:.4g}", result.model_flops / static_cast<double>(result.ranks) /
-                                                                               (result.seconds / predicted * trained.step_seconds) / 1e12)},
-                                {"this machine", cluster.origin}},
-                    .tables = {}};
+  report::Page page{
+      .plan = is_drawn(trained.plan) ? trained.plan : bare,
+      .capacity = trained.capacity.device,
+      .reserve = trained.capacity.reserve,
+      .times = trained.times,
+      .times_name = "measured",
+      .figures = {{"step, measured", seconds_text(trained.step_seconds)},
+                  {"step, predicted", seconds_text(predicted)},
+                  {"difference", fmt::format("{:+.1f}%", 100.0 * (predicted / trained.step_seconds - 1.0))},
+                  {"tokens/s", count_text(tokens / trained.step_seconds)},
+                  {"TFLOP/s a device",
+                   fmt::format("{:.4g}", result.model_flops / static_cast<double>(result.ranks) /
+                                             (static_cast<double>(trained.run.strategy.flush_every) * trained.step_seconds) / 1e12)},
+                  {"this machine", cluster.origin}},
+      .tables = {}};
   const std::vector<ClassTimes> simulated = class_times(trained.plan, result);
-  const Comparison comparison{.trained = trained, .predicted = simulated, .predicted_step = predicted};
+  const Comparison comparison{.trained = trained, .predicted = simulated, .predicted_step = predicted, .around = around};
   page.tables.push_back(comparison.works());
   if (!trained.times.empty()) {
     page.beside = simulated;

@@ -40,6 +40,7 @@ struct TrainedRun {
   const plan::Plan& plan;
   train::Capacity capacity;
   std::vector<report::ClassTimes> times;
+  std::vector<executor::Surrounding> around;  // of the traced step
   double step_seconds = 0.0;
 };
 

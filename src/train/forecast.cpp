@@ -85,21 +85,17 @@ std::string reason_against(const plan::Plan& plan, const cluster::Cluster& clust
 
 }  // namespace
 
-namespace {
-
-// What moves rows of a table on disk stands before and behind the step.
-double add_row_programs(Forecast& forecast, const cluster::Cluster& cluster) {
-  double seconds = 0.0;
+std::vector<executor::Surrounding> simulated_around(const plan::Plan& plan, const cluster::Cluster& cluster,
+                                                    executor::sim::LinkBytes& bytes) {
+  std::vector<executor::Surrounding> around;
   for (const std::string_view program : {lowering::kFetchRows, lowering::kStoreRows}) {
-    if (plan::find_program(forecast.plan.classes.front(), program) == nullptr) continue;
-    const executor::sim::Result moved = executor::sim::simulate(forecast.plan, cluster, {.program = program});
-    seconds += moved.seconds;
-    for (std::size_t link = 0; link < moved.bytes.size(); ++link) forecast.result.bytes[link] += moved.bytes[link];
+    if (plan::find_program(plan.classes.front(), program) == nullptr) continue;
+    const executor::sim::Result moved = executor::sim::simulate(plan, cluster, {.program = program});
+    around.push_back({.program = std::string(program), .before = program == lowering::kFetchRows, .seconds = moved.seconds});
+    for (std::size_t link = 0; link < moved.bytes.size(); ++link) bytes[link] += moved.bytes[link];
   }
-  return seconds;
+  return around;
 }
-
-}  // namespace
 
 SessionOptions described_session(const config::Run& run, const cluster::Cluster& cluster, const ForecastOptions& options) {
   config::Run here = run;
@@ -147,7 +143,9 @@ Forecast forecast(const config::Run& run, const cluster::Cluster& given, const F
                                              .tensor_folded = forecast.outlined});
   const auto tokens = static_cast<double>(run.batch.global) * static_cast<double>(run.batch.sequence);
   const std::int64_t updates = forecast.plan.classes.front().programs.front().micro_batches / run.micro_batches();
-  forecast.step_seconds = forecast.result.seconds / static_cast<double>(updates) + add_row_programs(forecast, cluster);
+  forecast.step_seconds = forecast.result.seconds / static_cast<double>(updates);
+  forecast.around = simulated_around(forecast.plan, cluster, forecast.result.bytes);
+  for (const executor::Surrounding& around : forecast.around) forecast.step_seconds += around.seconds;
   forecast.tokens_per_second = tokens / forecast.step_seconds;
   forecast.reason = reason_against(forecast.plan, cluster);
   return forecast;

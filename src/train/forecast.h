@@ -10,6 +10,7 @@
 
 #include "cluster/cluster.h"
 #include "config/run.h"
+#include "executor/core/timeline.h"
 #include "executor/sim/simulate.h"
 #include "plan/plan.h"
 #include "strategy/schedules/schedule.h"
@@ -30,7 +31,8 @@ struct Forecast {
   plan::Plan plan;
   bool outlined = false;
   executor::sim::Result result;
-  double step_seconds = 0.0;  // of one update: a program of a schedule without a flush makes several
+  std::vector<executor::Surrounding> around = {};  // what moves rows of a table on disk stands before and behind the step
+  double step_seconds = 0.0;                       // of one update: a program of a schedule without a flush makes several
   double tokens_per_second = 0.0;
   std::string reason;  // why it does not fit; empty: it does
 
@@ -39,6 +41,10 @@ struct Forecast {
 
 // not_legal when the cluster has fewer devices than the strategy has ranks, or a strategy cannot be run.
 Forecast forecast(const config::Run& run, const cluster::Cluster& cluster, const ForecastOptions& options = {});
+
+// What stands around the plan's step, and the bytes that it moves.
+std::vector<executor::Surrounding> simulated_around(const plan::Plan& plan, const cluster::Cluster& cluster,
+                                                    executor::sim::LinkBytes& bytes);
 
 // The session that `forecast` simulates: the run's, on devices that are only described.
 SessionOptions described_session(const config::Run& run, const cluster::Cluster& cluster, const ForecastOptions& options);

@@ -1,5 +1,6 @@
 #include "train/session.h"
 
+#include <chrono>
 #include <thread>
 
 #include "executor/cpu/cpu_backend.h"
@@ -175,7 +176,7 @@ struct Session::State {
   }
 
   // Where the token table is on disk: its rows that a program will read, whose inputs have been filled.
-  void bring_rows(std::string_view program) {
+  void bring_rows(std::string_view program, executor::Timeline* timeline = nullptr) {
     const std::string ids(lowering::kRowIds);
     if (!buffers.has(ids)) return;
     std::vector<std::span<std::int32_t>> tokens;
@@ -185,11 +186,19 @@ struct Session::State {
       if (buffers.has(name)) tokens.push_back(buffers.view<std::int32_t>(name, plan::Access::write));
     }
     number_rows(tokens, buffers.view<std::int32_t>(ids, plan::Access::write), data_group.get());
-    executor->run(lowering::kFetchRows);
+    run_around(lowering::kFetchRows, true, timeline);
   }
 
-  void take_rows_back() {
-    if (buffers.has(std::string(lowering::kRowIds))) executor->run(lowering::kStoreRows);
+  void take_rows_back(executor::Timeline* timeline) {
+    if (buffers.has(std::string(lowering::kRowIds))) run_around(lowering::kStoreRows, false, timeline);
+  }
+
+  void run_around(std::string_view program, bool before, executor::Timeline* timeline) {
+    const auto start = std::chrono::steady_clock::now();
+    executor->run(program);
+    if (timeline == nullptr) return;
+    const double seconds = std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count();
+    timeline->around.push_back({.program = std::string(program), .before = before, .seconds = seconds});
   }
 
   // No update waits.
@@ -281,9 +290,9 @@ std::vector<StepResult> Session::steps(std::span<const StepInputs> inputs, execu
     // Where there are several, none is skipped: nothing then waits for a verdict.
     numbers.updates = start.updates + static_cast<std::int64_t>(step);
   }
-  state_->bring_rows("train");
+  state_->bring_rows("train", timeline);
   state_->executor->run("train", timeline);
-  state_->take_rows_back();
+  state_->take_rows_back(timeline);
   state_->update_waits = state_->carries;
   std::vector<StepResult> results;
   for (std::size_t step = 0; step < inputs.size(); ++step) {

@@ -56,5 +56,18 @@ TEST(Bounds, CountMomentsNotCalls) {
   EXPECT_EQ(bounds.bounded_by(), StreamKind::disk_in);
 }
 
+// What brings rows from the disk and takes them back is part of the step, and nothing is computed meanwhile.
+TEST(Bounds, CountTheProgramsAroundTheStep) {
+  const plan::Program program = program_of({StreamKind::compute});
+  const StepBounds bounds =
+      bounds_of(program, {.events = {call(0, 0.0, 1.0)}, .around = {{"fetch_rows", true, 3.0}, {"store_rows", false, 0.5}}});
+  EXPECT_DOUBLE_EQ(bounds.seconds, 4.5);
+  EXPECT_DOUBLE_EQ(bounds.idle, 3.5);
+  EXPECT_EQ(bounds.bounded_by(), StreamKind::disk_in);
+  ASSERT_EQ(bounds.uses.size(), 3u);
+  EXPECT_DOUBLE_EQ(bounds.uses[1].waited_for, 3.0);
+  EXPECT_DOUBLE_EQ(bounds.uses[2].waited_for, 0.5);
+}
+
 }  // namespace
 }  // namespace plimsoll::executor

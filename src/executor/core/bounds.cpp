@@ -90,6 +90,15 @@ StepBounds bounds_of(const plan::Program& program, const Timeline& timeline) {
     bounds.uses.push_back(
         {.kind = kind, .busy = busy, .waited_for = kind == StreamKind::compute ? 0.0 : busy - common(intervals, computing)});
   }
+  for (const Surrounding& around : timeline.around) {
+    bounds.seconds += around.seconds;
+    bounds.idle += around.seconds;
+    const StreamKind kind = around.before ? StreamKind::disk_in : StreamKind::disk_out;
+    const auto known = std::find_if(bounds.uses.begin(), bounds.uses.end(), [&](const ResourceUse& use) { return use.kind == kind; });
+    ResourceUse& use = known != bounds.uses.end() ? *known : bounds.uses.emplace_back(ResourceUse{.kind = kind});
+    use.busy += around.seconds;
+    use.waited_for += around.seconds;
+  }
   std::stable_sort(bounds.uses.begin() + 1, bounds.uses.end(),
                    [](const ResourceUse& a, const ResourceUse& b) { return a.waited_for > b.waited_for; });
   return bounds;

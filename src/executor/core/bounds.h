@@ -18,7 +18,7 @@ struct ResourceUse {
 };
 
 struct StepBounds {
-  double seconds = 0.0;           // from the program's start to the end of its last call
+  double seconds = 0.0;           // from the program's start to the end of its last call, with the programs around it
   double idle = 0.0;              // of them, the device computed nothing
   std::vector<ResourceUse> uses;  // the device's computing first, then by how long they were waited for
 

@@ -25,8 +25,16 @@ struct NotFinite {
   double when = 0.0;
 };
 
+// A program that ran before or behind this one, and nothing beside it: it brings from the disk what this one reads, or takes it back there.
+struct Surrounding {
+  std::string program;
+  bool before = true;
+  double seconds = 0.0;
+};
+
 struct Timeline {
   std::vector<TimelineEvent> events;
+  std::vector<Surrounding> around = {};
 
   // Asked for by `looks`: every operand is read once more, which takes a multiple of the program's time. Not on a GPU.
   bool looks = false;
