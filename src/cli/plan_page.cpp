@@ -21,7 +21,7 @@ report::PageTable strategies_table(const Outcome& outcome) {
   report::PageTable table{.title = "Strategies",
                           .about =
                               "The best of each division of the ranks, simulated unless it says estimated, then what lies beside the best "
-                              "and why it lost, as estimated.",
+                              "and why it lost.",
                           .columns = {{"strategy", Format::text},
                                       {"step", Format::seconds},
                                       {"tokens/s", Format::count},
@@ -46,7 +46,7 @@ report::PageTable strategies_table(const Outcome& outcome) {
     add(planner::describe(row.choice), row.estimate, outcome.simulated[index] ? verdict : verdict + " (estimated)");
   }
   for (const planner::Verdict& verdict : outcome.verdicts)
-    add(fmt::format("best with {}", verdict.what), verdict.candidate.estimate,
+    add(fmt::format("with {} instead", verdict.what), verdict.candidate.estimate,
         verdict.simulated || !verdict.candidate.estimate.fits() ? verdict.reason : verdict.reason + " (estimated)");
   return table;
 }

@@ -207,7 +207,12 @@ class Rows {
 
 // Of what lies beside the best, the most promising are simulated too, as far as that is quick; the others stay estimated, in the measure of
 // the best.
-void simulate_verdicts(Outcome& outcome, const Candidate& best) {
+//
+// Gives the fastest of them as it was estimated where it beats the best after all; it is then the first row.
+std::optional<Candidate> simulate_verdicts(Outcome& outcome, const Candidate& best) {
+  std::optional<Candidate> better;
+  std::optional<Candidate> shown;
+  std::optional<Simulated> word;
   const double seconds = outcome.rows[0].estimate.step_seconds;
   std::vector<planner::Verdict*> order;
   for (planner::Verdict& verdict : outcome.verdicts) order.push_back(&verdict);
@@ -224,11 +229,26 @@ void simulate_verdicts(Outcome& outcome, const Candidate& best) {
     passes += outcome.problem.layers * candidate.choice.micro_batches(outcome.problem) * candidate.choice.strategy.tensor;
     if (passes > kVerdictPasses) continue;
     Candidate simulated = candidate;
-    if (!simulate_row(outcome, simulated)) continue;
+    const std::optional<Simulated> found = simulate_row(outcome, simulated);
+    if (!found) continue;
+    if (simulated.estimate.step_seconds < kFaster * (shown ? shown->estimate.step_seconds : seconds)) {
+      better = {candidate.choice, estimated};
+      shown = simulated;
+      word = found;
+    }
     candidate = simulated;
     verdict->simulated = true;
     verdict->reason = planner::why_slower(estimated, best.estimate, simulated.estimate.step_seconds / seconds);
   }
+  if (!better) return better;
+  for (std::size_t index = outcome.rows.size(); index-- > 0;) {
+    if (!same_mesh(outcome.rows[index].choice, shown->choice)) continue;
+    outcome.rows.erase(outcome.rows.begin() + static_cast<std::ptrdiff_t>(index));
+    outcome.simulated.erase(outcome.simulated.begin() + static_cast<std::ptrdiff_t>(index));
+  }
+  outcome.rows.insert(outcome.rows.begin(), *shown);
+  outcome.simulated.insert(outcome.simulated.begin(), word);
+  return better;
 }
 
 // What was only estimated is marked as rows are.
@@ -252,9 +272,11 @@ Outcome search_for(const config::Run& run, cluster::Cluster cluster, std::int64_
   if (shows) say("\r\x1b[K");
   if (outcome.found.candidates.empty()) train::refuse(run, outcome.cluster, outcome.problem, outcome.found);
   outcome.rows = best_of_meshes(outcome.found.candidates);
-  const Candidate best = Rows(outcome, estimator).simulate();
-  outcome.verdicts = planner::explain(estimator, outcome.space, best);
-  simulate_verdicts(outcome, best);
+  std::optional<Candidate> best = Rows(outcome, estimator).simulate();
+  for (std::size_t tried = 0; best && tried < kCloseCalls; ++tried) {
+    outcome.verdicts = planner::explain(estimator, outcome.space, *best);
+    best = simulate_verdicts(outcome, *best);
+  }
   if (is_named(options.planner)) outcome.named = plan_named(options.planner, run, outcome.problem, outcome.cluster, outcome.rows[0].choice);
   return outcome;
 }
