@@ -80,6 +80,10 @@ class CudaExecutor final : public RankExecutor {
     check(cudaSetDevice(device_), "cudaSetDevice");
     return mirror_.view(buffer, access);
   }
+  void read(plan::BufferId id, std::int64_t first, std::span<std::byte> out) override {
+    check(cudaSetDevice(device_), "cudaSetDevice");
+    if (class_.buffers[id].tier != plan::Tier::device || !mirror_.read(id, first, out)) RankExecutor::read(id, first, out);
+  }
   void write(plan::BufferId id, std::int64_t first, std::span<const std::byte> data) override {
     const plan::Buffer& buffer = class_.buffers[id];
     check(cudaSetDevice(device_), "cudaSetDevice");

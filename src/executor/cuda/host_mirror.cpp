@@ -37,6 +37,12 @@ bool HostMirror::write(plan::BufferId buffer, std::int64_t first, std::span<cons
   return true;
 }
 
+bool HostMirror::read(plan::BufferId buffer, std::int64_t first, std::span<std::byte> out) const {
+  if (current_[buffer.index]) return false;
+  check(cudaMemcpy(out.data(), arena_.at(class_.buffers[buffer].offset) + first, out.size(), cudaMemcpyDeviceToHost), "reading a buffer");
+  return true;
+}
+
 void HostMirror::upload(cudaStream_t stream) {
   // Such a copy returns when the data have left their place, which is before they arrive, and streams of ours do not wait for it.
   if (in_flight_) check(cudaStreamSynchronize(nullptr), "writing a buffer");

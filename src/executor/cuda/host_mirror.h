@@ -22,6 +22,8 @@ class HostMirror {
   std::byte* view(plan::BufferId buffer, plan::Access access);
   // Writes to the device at once, without pages here; false: the view holds newer bytes than the device, so it must be written instead.
   bool write(plan::BufferId buffer, std::int64_t first, std::span<const std::byte> data);
+  // Reads from the device, without pages here; false: the view is current, so it must be read instead.
+  bool read(plan::BufferId buffer, std::int64_t first, std::span<std::byte> out) const;
   // Puts what was written since the last program on the stream.
   void upload(cudaStream_t stream);
   // A program has run: nothing that was seen before is current.
