@@ -178,9 +178,11 @@ std::int64_t most_alive(const Graph& graph, const std::vector<NodeId>& nodes, co
   return peak;
 }
 
-// The price of those nodes that lead to what is saved.
+// The price of those nodes that lead to what the block's own backward pass reads. Its output, which the next block's pass has read by then,
+// is not among that because of it.
 double price_to_save(const Graph& graph, const BlockPasses& block) {
-  std::set<ValueId> wanted(block.saved.begin(), block.saved.end());
+  std::set<ValueId> wanted;
+  for (NodeId id : block.backward) wanted.insert(graph.nodes[id].inputs.begin(), graph.nodes[id].inputs.end());
   double sum = 0.0;
   for (std::size_t index = block.forward.size(); index-- > 0;) {
     const Node& node = graph.nodes[block.forward[index]];

@@ -65,6 +65,16 @@ struct Limit {
   }
 };
 
+struct Candidate {
+  plan::Plan plan;
+  double again = 0.0;  // the price of what it makes again
+};
+
+Candidate candidate(const graph::Graph& graph, const RecomputeChoice& choice, const LowerWith& lower_with) {
+  const RecomputeOrder order = order_of_recompute(graph, choice);
+  return {lower_with(order), order.again};
+}
+
 // The fastest order whose plan keeps the limit. Places of a pipeline have memory, and micro-batches under way, of their own: each is
 // searched for what a micro-batch may keep there, all of them with the same plans; not one that has room for everything, as `kept` says.
 class Search {
@@ -88,20 +98,20 @@ class Search {
   }
 
   // Where none keeps the limit: the plan that needs least.
-  plan::Plan run() {
-    plan::Plan best = proposed(fitting());
-    if (!limit_.holds(best)) return best;
+  Candidate run() {
+    Candidate best = proposed(fitting());
+    if (!limit_.holds(best.plan)) return best;
     std::vector<std::int64_t> chosen = fitting();
     while (std::any_of(between_.begin(), between_.end(), [](const Between& between) { return between.open(); })) {
       std::vector<std::int64_t> tried;
       for (const Between& between : between_) tried.push_back(between.open() ? between.middle() : between.fits);
-      plan::Plan plan = proposed(tried);
-      const std::vector<Need> needs = needs_of(plan);
+      Candidate candidate = proposed(tried);
+      const std::vector<Need> needs = needs_of(candidate.plan);
       for (std::size_t place = 0; place < between_.size(); ++place) {
         if (between_[place].open()) (limit_.holds(needs[place], place) ? between_[place].fits : between_[place].exceeds) = tried[place];
       }
       if (tried != fitting()) continue;
-      best = std::move(plan);
+      best = std::move(candidate);
       chosen = std::move(tried);
     }
     return chosen == fitting() ? best : proposed(fitting());
@@ -124,10 +134,10 @@ class Search {
     return memory;
   }
 
-  plan::Plan proposed(const std::vector<std::int64_t>& of_place) const {
+  Candidate proposed(const std::vector<std::int64_t>& of_place) const {
     RecomputeChoice choice = choice_;
     for (std::int32_t place : pipe_.place_of_stage) choice.memory.push_back(of_place[static_cast<std::size_t>(place)]);
-    return lower_with_(order_of_recompute(graph_, choice));
+    return candidate(graph_, choice, lower_with_);
   }
 
   const graph::Graph& graph_;
@@ -170,6 +180,21 @@ std::vector<std::int32_t> under_way(const RankGraphs& graphs, const ProgramSourc
   return most;
 }
 
+// The chain counts bytes somewhat differently than a plan lays them out. Where there is little room, what every block does alike may fit
+// though it would not by that count.
+Candidate uniform(const graph::Graph& graph, RecomputeChoice choice, const LowerWith& lower_with) {
+  choice.kind = strategy::Recompute::full;
+  choice.every = 1;
+  Candidate full = candidate(graph, choice, lower_with);
+  full.plan.notes.push_back("recompute optimal: nothing that fits makes less again than \"full\"");
+  return full;
+}
+
+Candidate better_of(Candidate best, const Limit& limit, Candidate other) {
+  if (!limit.holds(other.plan) || (limit.holds(best.plan) && best.again <= other.again)) return best;
+  return other;
+}
+
 plan::Plan fit_optimal(const LoweringInputs& inputs, const graph::Graph& graph, const Pipe& pipe, RecomputeChoice choice,
                        const LowerWith& lower_with) {
   choice.link = inputs.strategy.offload.activations.anything() ? inputs.link : 0.0;
@@ -189,16 +214,17 @@ plan::Plan fit_optimal(const LoweringInputs& inputs, const graph::Graph& graph, 
   }
   // Weight gradients fill the arena towards the end of the step, when activations have gone: an order that counts them can keep
   // more. Where only activations are limited, or that order exceeds the arena after all, they are left out of the count.
-  plan::Plan best;
-  if (!choice.accumulates && limit.activations.empty()) {
-    best = Search(graph, pipe, choice, limit, needs_of(kept), lower_with).run();
-    if (limit.holds(best)) return best;
+  Candidate best;
+  if (!choice.accumulates && limit.activations.empty()) best = Search(graph, pipe, choice, limit, needs_of(kept), lower_with).run();
+  if (best.plan.classes.empty() || !limit.holds(best.plan)) {
+    choice.accumulates = true;
+    Candidate leaner = Search(graph, pipe, choice, limit, needs_of(kept), lower_with).run();
+    const auto arena = [](const plan::Plan& plan) { return plan::fullest_class(plan).arena[static_cast<std::size_t>(plan::Tier::device)]; };
+    if (best.plan.classes.empty() || limit.holds(leaner.plan) || arena(leaner.plan) < arena(best.plan)) best = std::move(leaner);
   }
-  choice.accumulates = true;
-  plan::Plan leaner = Search(graph, pipe, choice, limit, needs_of(kept), lower_with).run();
-  if (limit.holds(leaner)) return leaner;
-  const auto arena = [](const plan::Plan& plan) { return plan::fullest_class(plan).arena[static_cast<std::size_t>(plan::Tier::device)]; };
-  refuse(best.classes.empty() || arena(leaner) < arena(best) ? leaner : best, limit);
+  if (choice.link == 0.0) best = better_of(std::move(best), limit, uniform(graph, choice, lower_with));
+  if (!limit.holds(best.plan)) refuse(best.plan, limit);
+  return std::move(best.plan);
 }
 
 }  // namespace

@@ -367,7 +367,11 @@ RecomputeOrder order_of_recompute(const Graph& graph, const RecomputeChoice& cho
   const std::vector<BlockPasses> passes = passes_of(graph);
   if (passes.size() < 2) return {};
   RecomputeOrder order = steps_for(graph, passes, choice);
-  if (!order.steps.empty()) order.notes = Description(graph, recompute(graph, order)).lines(name_of(choice));
+  if (!order.steps.empty()) {
+    const Graph after = recompute(graph, order);
+    order.notes = Description(graph, after).lines(name_of(choice));
+    for (const Node& node : after.nodes) order.again += node.phase == Phase::recompute ? price(after, node) : 0.0;
+  }
   if (order.leaving && !order.leaving->empty()) order.notes.push_back(leaving_text(graph, *order.leaving));
   return order;
 }

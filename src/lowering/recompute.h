@@ -27,6 +27,7 @@ struct RecomputeStep {
 struct RecomputeOrder {
   std::vector<RecomputeStep> steps;
   std::vector<std::string> notes;  // for people: what was chosen, what it saves and costs
+  double again = 0.0;              // the price of what runs more than once
   // Blocks of which what the forward pass leaves for the backward pass goes to a slower tier, where that was chosen with the steps.
   std::optional<std::set<graph::BlockId>> leaving = {};
 };

@@ -143,6 +143,62 @@ TEST(Recompute, OptimalFollowsTheChain) {
   EXPECT_NEAR(static_cast<double>(range.most), static_cast<double>(most_activations(kept).count), 0.15 * static_cast<double>(range.most));
 }
 
+// What the chain takes a second run to cost is what one is: nothing that only the next block reads.
+TEST(Recompute, TheChainPricesSecondRunsAsTheyAre) {
+  for (const model::Family family : {model::Family::gpt2, model::Family::llama, model::Family::bert}) {
+    const graph::Graph graph = graph_of(small(family, 3));
+    const std::vector<BlockPasses> passes = passes_of(graph);
+    const strategy::Chain chain = chain_of(graph, passes, false);
+    const RecomputeOrder order = order_of_recompute(graph, {.kind = Recompute::full});
+    const graph::Graph after = recompute(graph, order);
+    double sum = 0.0;
+    for (std::size_t stage = 1; stage + 1 < passes.size(); ++stage) {  // the head runs once, and its input keeps the embedding
+      double again = 0.0;
+      for (const graph::Node& node : after.nodes) {
+        if (node.phase == graph::Phase::recompute && node.block == passes[stage].block) again += price(after, node);
+      }
+      EXPECT_DOUBLE_EQ(chain.stages[stage].forward_again, again) << model::name_of(family) << " " << stage;
+      EXPECT_TRUE(family == model::Family::bert || again < chain.stages[stage].forward);  // that one reads its own output back
+      sum += again;
+    }
+    EXPECT_NEAR(order.again, sum, 0.05 * sum);
+  }
+}
+
+// With a byte more than what "full" needs, and with anything above, "optimal" makes no more again than that, and less and less.
+TEST(Recompute, OptimalIsNeverWorseThanFull) {
+  const model::Model model = small(model::Family::gpt2, 12);
+  const auto arena = [](const plan::Plan& plan) { return plan::fullest_class(plan).arena[static_cast<std::size_t>(plan::Tier::device)]; };
+  const auto again = [](const plan::Plan& plan) {
+    double flops = 0.0;
+    for (const plan::Call& call : plan.classes.at(0).programs.at(0).streams.at(0).calls) {
+      if (!call.label.ends_with(".recompute")) continue;
+      for (const plan::Instruction& instruction : plan.procedures[call.procedure].instructions) {
+        const auto* compute = std::get_if<plan::Compute>(&instruction);
+        if (compute == nullptr) continue;
+        const auto types = [](const std::vector<plan::Operand>& operands) {
+          std::vector<base::TensorType> found;
+          for (const plan::Operand& operand : operands) found.push_back(operand.type);
+          return found;
+        };
+        flops += ops::definition_of(compute->op).work(compute->op, types(compute->inputs), types(compute->outputs)).flops;
+      }
+    }
+    return flops;
+  };
+  const plan::Plan kept = plan_of(model, {});
+  const plan::Plan full = plan_of(model, with(Recompute::full));
+  double before = again(full);
+  for (const double share : {0.0, 0.1, 0.3, 0.6, 0.9}) {
+    const base::Bytes limit{arena(full).count + static_cast<std::int64_t>(share * static_cast<double>((arena(kept) - arena(full)).count))};
+    const plan::Plan plan = plan_of(model, with(Recompute::optimal), 1, limit);
+    EXPECT_LE(arena(plan), limit);
+    EXPECT_LE(again(plan), 1.001 * before) << share;
+    before = again(plan);
+  }
+  EXPECT_LT(before, 0.2 * again(full));
+}
+
 TEST(Recompute, NestedRunsAreVerifiedPlans) {
   const model::Model model = small(model::Family::gpt2, 12);
   const plan::Plan kept = plan_of(model, {});
