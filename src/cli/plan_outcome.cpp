@@ -17,6 +17,8 @@ double model_tflops(const Problem& problem, double seconds) {
 }
 
 std::string seconds_text(double seconds) {
+  if (seconds >= 7200.0) return fmt::format("{:.4g} h", seconds / 3600.0);
+  if (seconds >= 600.0) return fmt::format("{:.4g} min", seconds / 60.0);
   if (seconds >= 1.0) return fmt::format("{:.4g} s", seconds);
   return seconds >= 1e-3 ? fmt::format("{:.4g} ms", seconds * 1e3) : fmt::format("{:.4g} us", seconds * 1e6);
 }

@@ -185,7 +185,7 @@ std::string why_slower(const Estimate& slower, const Estimate& best, std::option
   const Part& worst = *std::max_element(parts.begin(), parts.end(), [](const Part& a, const Part& b) { return a.seconds < b.seconds; });
   const double share = ratio ? 100.0 * (*ratio - 1.0) : 100.0 * difference / best.step_seconds;
   if (share < -0.05 && ratio) return fmt::format("{:.1f}% faster, too little for estimates to tell", -share);
-  if (share < -0.05) return fmt::format("estimated {:.1f}% faster; the simulator preferred the best", -share);
+  if (share < -0.05) return fmt::format("{:.1f}% faster by estimate; the simulator preferred the best", -share);
   if (share < 0.05) return "takes as long";
   std::string why = worst.text;
   if (worst.seconds < 0.5 * difference) {
