@@ -29,7 +29,7 @@ NOTES = [
     "kernels made for the device before. torchtitan's 405B gathers weights for tensor ranks while nothing else runs; its 8-bit runs make "
     "half of the products again. BLOOM's layouts were tried with every kernel waiting for the one before (CUDA_LAUNCH_BLOCKING), which "
     "costs most where micro-batches are small; it, GPT-NeoX and OPT are by systems whose pipelines or shards move data while nothing is "
-    "computed. ZeRO-Infinity's figures are read off a picture."]
+    "computed. Figures of sources that say so were written down from memory and not compared with the papers."]
 
 
 def simulate(folder, entry, preset, changes):

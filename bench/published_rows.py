@@ -165,12 +165,12 @@ SOURCES = [
             ("14.6B", (48, 64, 128), {"1f1b": (1.40, 1.49, 1.64), "zb-h1": (1.61, 1.67, 1.76), "zb-h2": (1.81, 1.83, 1.85)}),
             ("28.3B", (96, 128, 256), {"1f1b": (0.76, 0.80, 0.88), "zb-h1": (0.87, 0.90, 0.96), "zb-h2": (0.99, 1.00, 1.00)}))
         for schedule, values in throughputs.items() for count, samples in zip(counts, values)]),
-    ("Megatron-LM (2019), table 1, GPT-2 on DGX-2H", V100, [
+    ("Megatron-LM (2019), table 1, GPT-2 on DGX-2H, as remembered", V100, [
         megatron2019(*shape, tensor, data, efficiency)
         for shape, tensor, data, efficiency in (
             ((16, 40, 1536), 1, 1, 1.0), ((20, 54, 1920), 2, 1, 0.95), ((24, 64, 2304), 4, 1, 0.82), ((32, 72, 3072), 8, 1, 0.77),
             ((16, 40, 1536), 1, 64, 0.96), ((20, 54, 1920), 2, 64, 0.83), ((24, 64, 2304), 4, 64, 0.79), ((32, 72, 3072), 8, 64, 0.74))]),
-    ("MegaScale (2024), table 2, Megatron-LM with 175B on A100s", A100, [
+    ("MegaScale (2024), table 2, Megatron-LM with 175B on A100s, as remembered", A100, [
         megascale(256, 768, 40.0), megascale(512, 768, 21.2), megascale(768, 768, 15.2), megascale(1024, 768, 11.9),
         megascale(3072, 6144, 29.02), megascale(6144, 6144, 14.78), megascale(8192, 6144, 12.24), megascale(12288, 6144, 8.57)]),
     ("Nemotron-4 (2024), tables 2, bf16 on H100s", H100, [

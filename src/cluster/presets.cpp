@@ -15,7 +15,7 @@ constexpr double kTFlops = 1e12;
 constexpr double kMicrosecond = 1e-6;
 
 // Power is a device's with its share of the node's. Units of a collective are the channels that NCCL opens in such a node, each a block
-// that stays on one unit.
+// that has one unit to itself. The 24 of A100s are those of its logs; the 12 of V100s and 16 of H100s are assumed.
 
 // Large models reach about 70 TFLOP/s on it, what is made again counted.
 Device v100(std::int64_t gigabytes, double watts) {
