@@ -107,7 +107,13 @@ bool is_quick(const Outcome& outcome, const Candidate& candidate) {
   const Bytes elsewhere = candidate.estimate.memory.host + candidate.estimate.memory.disk;
   if (elsewhere.count / std::max<std::int64_t>(1, choice.strategy.bucket.count) > kMostBuckets) return false;
   if (choice.strategy.recompute != strategy::Recompute::optimal) return true;
-  return outcome.problem.layers * choice.micro_batches(outcome.problem) <= kMostPasses;
+  return outcome.problem.layers * choice.micro_batches(outcome.problem) * choice.strategy.tensor <= kMostPasses;
+}
+
+// Of blocks, in all lowerings that simulating the choice takes.
+std::int64_t passes_of(const Outcome& outcome, const planner::Choice& choice) {
+  const std::int64_t lowerings = choice.strategy.recompute == strategy::Recompute::optimal ? 12 : 1;
+  return lowerings * outcome.problem.layers * choice.micro_batches(outcome.problem) * choice.strategy.tensor;
 }
 
 bool same_mesh(const planner::Choice& a, const planner::Choice& b) {
@@ -154,7 +160,7 @@ class Rows {
   // Counted rather than measured, since ranks that each plan must come to the same end.
   bool has_time() const { return passes_ < kSimulatedPasses; }
   std::optional<Simulated> simulated(Candidate& candidate) {
-    passes_ += outcome_.problem.layers * candidate.choice.micro_batches(outcome_.problem) * candidate.choice.strategy.tensor;
+    passes_ += passes_of(outcome_, candidate.choice);
     return simulate_row(outcome_, candidate);
   }
 
@@ -226,7 +232,7 @@ std::optional<Candidate> simulate_verdicts(Outcome& outcome, const Candidate& be
     const planner::Estimate estimated = candidate.estimate;
     candidate.estimate.step_seconds *= seconds / best.estimate.step_seconds;
     if (!outcome.simulated[0] || !is_quick(outcome, candidate)) continue;
-    passes += outcome.problem.layers * candidate.choice.micro_batches(outcome.problem) * candidate.choice.strategy.tensor;
+    passes += passes_of(outcome, candidate.choice);
     if (passes > kVerdictPasses) continue;
     Candidate simulated = candidate;
     const std::optional<Simulated> found = simulate_row(outcome, simulated);
