@@ -118,11 +118,14 @@ graph::Graph RankGraphs::graph_at(const ProgramSource& source, std::int32_t pipe
   graph::Graph graph = split_over_pipe(source.graph, pipe_, pipe_place, corner);
   graph::verify(graph, "splitting over the pipe axis");
   graph = split_over_tensor(graph, seat, strategy);
-  if (!mesh_.even()) graph = route_messages(graph, mesh_, seat);
   graph::verify(graph, "splitting over the tensor axis");
   if (has_backward_pass(source.graph)) graph = recompute(graph, again_);
   graph::verify(graph, "recompute");
   if (splits_backward_) graph = split_backward(graph);
+  // Before this all ranks of the tensor axis have the same messages, so that what leads to one is in the same pass on all of them, also
+  // where those of a narrower stage take it from a few.
+  if (!mesh_.even()) graph = route_messages(graph, mesh_, seat);
+  graph::verify(graph, "routing messages");
   graph = tile_weights(graph, strategy.tile);
   graph::verify(graph, "cutting weights into tiles");
   graph = split_over_data(graph, strategy, own_micro_batches);

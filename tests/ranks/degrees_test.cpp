@@ -66,6 +66,8 @@ INSTANTIATE_TEST_SUITE_P(
                     Case{"1-3-2, ZeRO 3", {{.blocks = 1}, {.blocks = 2, .data = 3}, {.blocks = 1, .data = 2}}, "1f1b", 3},
                     Case{"2-1-1, ZeRO 1, zero bubble", kTwoOneOne, "zb-h1", 1},
                     Case{"tensor 1-2", {{.blocks = 2}, {.blocks = 2, .tensor = 2}}},
+                    Case{"tensor 1-2, zero bubble", {{.blocks = 2}, {.blocks = 2, .tensor = 2}}, "zb-h1"},
+                    Case{"data x tensor 2x1, 1x2, zero bubble, ZeRO 2", {{.blocks = 3, .data = 2}, {.blocks = 1, .tensor = 2}}, "zb-h2", 2},
                     Case{"tensor 4-2-1, llama",
                          {{.blocks = 1, .tensor = 4}, {.blocks = 2, .tensor = 2}, {.blocks = 1, .tensor = 1}},
                          "1f1b",
