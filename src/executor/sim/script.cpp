@@ -94,12 +94,20 @@ class Pricing {
       bytes += static_cast<double>(std::max(given.bytes(), made.bytes()) - collective.op.first * base::size_of(given.dtype));
     }
     const plan::Mesh& mesh = plan_.mesh;
-    const cost::Group group = cost::group_of(cluster_, collective.op.members, mesh.stride(collective.op.axis, rank_), mesh.ranks());
+    cost::Group group = cost::group_of(cluster_, collective.op.members, mesh.stride(collective.op.axis, rank_), mesh.ranks());
+    if (!mesh.even()) group.per_node = in_fullest_node(mesh.group(collective.op.axis, rank_));  // which have no stride
     cost::Transfer transfer = cost::collective(cluster_, collective.op.kind, bytes, group);
     if (cluster_.device.cores > 0) transfer.seconds += transfer.latency * static_cast<double>(collective.inputs.size() - 1);
     Step step = moved(Step::Kind::meet, transfer);
     step.axis = collective.op.axis;
     return step;
+  }
+
+  std::int64_t in_fullest_node(const std::vector<std::int32_t>& ranks) const {
+    std::map<std::int64_t, std::int64_t> count;
+    std::int64_t most = 1;
+    for (const std::int32_t rank : ranks) most = std::max(most, ++count[rank / cluster_.devices_per_node]);
+    return most;
   }
 
   Step message_step(const plan::Message& message, const plan::Call& call) const {
