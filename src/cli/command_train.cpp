@@ -240,7 +240,8 @@ void train_command(const TrainOptions& options) {
   // A bad path is told now, not after the run.
   if (!options.trace.empty()) write_trace(file_system, options.trace, nullptr, {});
   if (!options.html.empty()) io::replace_file(file_system, options.html, io::as_bytes("training goes on\n"));
-  run_ranks(decided.run, options.processes, [&](collectives::Transport* transport) { train_rank(options, decided, transport); });
+  run_ranks({.run = decided.run, .processes = options.processes, .also = {{"--fresh", options.fresh ? "given" : "not given"}}},
+            [&](collectives::Transport* transport) { train_rank(options, decided, transport); });
 }
 
 }  // namespace plimsoll::cli

@@ -2,7 +2,6 @@
 #include <csignal>
 #include <cstdio>
 #include <exception>
-#include <new>
 
 #include <fcntl.h>
 #include <fmt/format.h>
@@ -19,7 +18,8 @@ constexpr int kBadInput = static_cast<int>(plimsoll::base::ErrorKind::bad_input)
 constexpr int kOther = static_cast<int>(plimsoll::base::ErrorKind::other);
 
 int complain(std::string_view message, int exit_code) {
-  if (plimsoll::cli::speaks_for_all(static_cast<plimsoll::base::ErrorKind>(exit_code))) plimsoll::cli::say("plimsoll: {}\n", message);
+  if (plimsoll::cli::speaks_for_all(static_cast<plimsoll::base::ErrorKind>(exit_code)))
+    plimsoll::cli::say("plimsoll: {}{}\n", plimsoll::cli::own_name(), message);
   return exit_code;
 }
 
@@ -40,15 +40,16 @@ int main(int count, char** arguments) {
     try {
       app->parse(count, arguments);
     } catch (const CLI::ParseError& error) {
-      const int code = app->exit(error);
-      return code == 0 ? 0 : kBadInput;
+      const bool is_wrong = error.get_exit_code() != 0;  // or a wish for help
+      if (is_wrong && !plimsoll::cli::speaks_for_all(plimsoll::base::ErrorKind::bad_input)) return kBadInput;
+      app->exit(error);
+      return is_wrong ? kBadInput : 0;
     }
     return std::fflush(stdout) == 0 ? 0 : complain("the output could not be written", kOther);
-  } catch (const plimsoll::base::Error& error) {
-    return complain(error.what(), error.exit_code());
-  } catch (const std::bad_alloc&) {
-    return complain("the system refused memory beside the arenas; close other programs or use a smaller batch", kOther);
+  } catch (const plimsoll::cli::RankError& error) {
+    if (error.speaks()) plimsoll::cli::say("plimsoll: {}\n", error.what());
+    return error.exit_code();
   } catch (const std::exception& error) {
-    return complain(error.what(), kOther);
+    return complain(plimsoll::cli::words_of(error), static_cast<int>(plimsoll::collectives::kind_of(error)));
   }
 }

@@ -2,10 +2,12 @@
 
 #include <link.h>
 
+#include <algorithm>
 #include <charconv>
 #include <chrono>
 #include <cstdlib>
 #include <fstream>
+#include <new>
 #include <optional>
 #include <thread>
 
@@ -22,11 +24,18 @@
 #include "config/config.h"
 #include "io/files.h"
 #include "io/posix_file_system.h"
+#include "observe/crc32c.h"
 #include "strategy/legality.h"
+#include "strategy/schedules/csv.h"
+#include "train/setup.h"
 
 namespace plimsoll::cli {
 
 namespace {
+
+constexpr std::chrono::milliseconds kLook{20};
+constexpr std::chrono::milliseconds kToHear{700};      // of another rank that met the same error
+constexpr std::chrono::milliseconds kToBeEnded{3000};  // by the launcher, once another rank has spoken and ended
 
 // A whole number in an environment variable; nothing when there is none or it is not one.
 std::optional<std::int64_t> number_in(const char* variable) {
@@ -45,6 +54,9 @@ std::optional<std::int64_t> first_number(std::initializer_list<const char*> vari
   }
   return std::nullopt;
 }
+
+// Of this process among those that were started together; 0 when it was started by hand.
+std::int64_t own_number() { return first_number({"OMPI_COMM_WORLD_RANK", "PMI_RANK", "RANK"}).value_or(0); }
 
 // This process's own command line, to be run once more by every rank.
 std::vector<std::string> own_command() {
@@ -98,13 +110,22 @@ void add_settings(std::vector<collectives::Field>& fields, const std::string& ke
     add_settings(fields, key.empty() ? member.key : fmt::format("{}.{}", key, member.key), member.value);
 }
 
-// Files and programs may differ from machine to machine; a run that mixes them must not start.
-void agree_on_run(collectives::Transport& transport, const config::Run& run) {
+// Files, programs and command lines may differ from machine to machine; a run that mixes them must not start.
+void agree_on_run(collectives::Transport& transport, const RankedRun& ranked) {
+  const config::Run& run = ranked.run;
   const std::unique_ptr<collectives::Group> everybody = transport.make_world("handshake");
   std::vector<collectives::Field> fields{
       {"build", PLIMSOLL_VERSION " " + build_id()},
       {"OMP_NUM_THREADS", std::getenv("OMP_NUM_THREADS") == nullptr ? "" : std::getenv("OMP_NUM_THREADS")}};
+  fields.insert(fields.end(), ranked.also.begin(), ranked.also.end());
   add_settings(fields, "", config::to_json(run));
+  // The orders in a file say which messages ranks wait for.
+  io::PosixFileSystem file_system;
+  if (const auto schedule = train::schedule_of(file_system, run)) {
+    const std::string text = strategy::schedules::write_csv(*schedule);
+    const auto lines = std::count(text.begin(), text.end(), '\n');
+    fields.push_back({"strategy.schedule's file", fmt::format("{} lines of checksum {:08x}", lines, observe::crc32c(text))});
+  }
   collectives::agree(*everybody, fields);
 }
 
@@ -126,32 +147,58 @@ bool write_calls(const config::Run& run, const collectives::Transport& transport
   }
 }
 
+// What the user mends where it is named: what other ranks did last tells nothing more.
+bool is_users(base::ErrorKind kind) { return kind == base::ErrorKind::bad_input || kind == base::ErrorKind::not_legal; }
+
 // Another rank that is lost leaves every other one's last calls behind.
 void noting_losses(collectives::Transport& transport, const config::Run& run, const std::function<void(collectives::Transport*)>& body) {
   try {
     body(&transport);
   } catch (const base::Error& error) {
-    if (error.kind() != base::ErrorKind::peer_lost || !write_calls(run, transport)) throw;
+    if (error.kind() != base::ErrorKind::peer_lost) throw;
+    if (const auto failure = transport.failure_elsewhere(); failure && is_users(failure->kind)) throw;
+    if (!write_calls(run, transport)) throw;
     base::fail(error.kind(), "{}; what this rank did last is in {}", error.what(), call_log_path(run, fmt::format("{}", transport.rank())));
   }
 }
 
-void as_rank(collectives::Transport& transport, const config::Run& run, const std::function<void(collectives::Transport*)>& body) {
-  require_size(transport, run);
-  noting_losses(transport, run, [&](collectives::Transport* at) {
-    agree_on_run(*at, run);
+void as_rank(collectives::Transport& transport, const RankedRun& ranked, const std::function<void(collectives::Transport*)>& body) {
+  require_size(transport, ranked.run);
+  noting_losses(transport, ranked.run, [&](collectives::Transport* at) {
+    agree_on_run(*at, ranked);
     body(at);
   });
 }
 
+// Whether this rank's error is its to say, once the others know of it. A rank that failed by itself says so; of several that did, as when
+// all meet the same error, the lowest. One that only waited for it is quiet, and stays until the launcher ends it: were it the first
+// to go, the one that has something to say would be ended with it.
+bool is_mine_to_say(collectives::Transport& transport, base::ErrorKind kind) {
+  const auto told_by_another = [&] {
+    const auto failure = transport.failure_elsewhere();
+    if (!failure || failure->kind == base::ErrorKind::peer_lost) return false;
+    return kind == base::ErrorKind::peer_lost || failure->rank < transport.rank();
+  };
+  if (kind != base::ErrorKind::peer_lost && transport.rank() > 0) {
+    for (auto waited = kLook; waited < kToHear && !told_by_another(); waited += kLook) std::this_thread::sleep_for(kLook);
+  }
+  if (!told_by_another()) return true;
+  std::this_thread::sleep_for(kToBeEnded);
+  return false;
+}
+
 // A rank in a process of its own: what goes wrong here must reach the others before this process ends.
-void as_process(std::unique_ptr<collectives::Transport> transport, const config::Run& run,
+void as_process(std::unique_ptr<collectives::Transport> transport, const RankedRun& ranked,
                 const std::function<void(collectives::Transport*)>& body) {
   try {
-    as_rank(*transport, run, body);
+    as_rank(*transport, ranked, body);
   } catch (const std::exception& error) {
-    transport->abort(error.what());
-    throw;
+    const base::ErrorKind kind = collectives::kind_of(error);
+    transport->abort(error.what(), kind);
+    if (collectives::local::is_supervised()) throw;  // the supervisor says it
+    const bool speaks = is_mine_to_say(*transport, kind);
+    const bool names_itself = transport->rank() > 0 && kind != base::ErrorKind::peer_lost;
+    throw RankError(kind, fmt::format("{}{}", names_itself ? fmt::format("rank {}: ", transport->rank()) : "", words_of(error)), speaks);
   }
 }
 
@@ -194,15 +241,16 @@ std::int64_t ranks_started() {
   return std::max<std::int64_t>(0, first_number({"OMPI_COMM_WORLD_SIZE", "PMI_SIZE", "WORLD_SIZE"}).value_or(0));
 }
 
-void run_ranks(const config::Run& run, bool processes, const std::function<void(collectives::Transport*)>& body) {
+void run_ranks(const RankedRun& ranked, const std::function<void(collectives::Transport*)>& body) {
+  const config::Run& run = ranked.run;
   if (!run.strategy_auto) strategy::require_legal(run.strategy);  // before anything starts
-  if (collectives::local::is_supervised()) return as_process(collectives::local::join_processes(), run, body);
-  if (run.transport == config::Transport::nccl) return as_process(join_nccl(run), run, body);
+  if (collectives::local::is_supervised()) return as_process(collectives::local::join_processes(), ranked, body);
+  if (run.transport == config::Transport::nccl) return as_process(join_nccl(run), ranked, body);
   if (collectives::mpi::launched_by()) {
     if (run.transport == config::Transport::local)
       base::bad_input("{}: \"transport\" is \"local\", but {} says that a launcher of MPI programs started this; use \"auto\" or \"mpi\"",
                       run.where("transport"), *collectives::mpi::launched_by());
-    return as_process(collectives::mpi::join(limits_of(run)), run, body);
+    return as_process(collectives::mpi::join(limits_of(run)), ranked, body);
   }
   if (run.transport == config::Transport::mpi)
     base::bad_input("{}: \"transport\" is \"mpi\", but no launcher of MPI programs started this; use mpirun -n {} plimsoll ...",
@@ -216,9 +264,10 @@ void run_ranks(const config::Run& run, bool processes, const std::function<void(
   }
   const auto ranks = static_cast<int>(run.strategy_auto ? 1 : run.strategy.ranks());
   if (ranks == 1) return body(nullptr);
-  if (processes) {
+  if (ranked.processes) {
     std::exit(collectives::local::supervise(
-        {.ranks = ranks, .command = own_command(), .limits = limits_of(run), .say = [&](const std::string& text) {
+        {.ranks = ranks, .command = own_command(), .limits = limits_of(run), .say = [&](const std::string& text, base::ErrorKind kind) {
+           if (is_users(kind)) return say("plimsoll: {}\n", text);
            say("plimsoll: {}; where another rank waited for it, what that one did last is in {}\n", text, call_log_path(run, "*"));
          }}));
   }
@@ -227,7 +276,7 @@ void run_ranks(const config::Run& run, bool processes, const std::function<void(
 
 bool is_first_process() {
   if (collectives::local::is_supervised()) return false;
-  const std::int64_t rank = first_number({"OMPI_COMM_WORLD_RANK", "PMI_RANK", "RANK"}).value_or(0);
+  const std::int64_t rank = own_number();
   return rank <= 0 || rank >= ranks_started();
 }
 
@@ -235,9 +284,21 @@ bool speaks_for_all(base::ErrorKind kind) {
   if (is_first_process()) return true;
   if (collectives::local::is_supervised()) return false;  // the supervisor says which rank failed first, and of what
   if (kind == base::ErrorKind::peer_lost) return true;    // it may have been the first rank that was lost
-  // A launcher ends all ranks when one has ended: leave the first one time to speak.
-  std::this_thread::sleep_for(std::chrono::milliseconds(700));
-  return false;
+  // A launcher ends all ranks when one has ended (mpirun after a second): whoever is still here later was the first to fail. Ranks wait by
+  // turns; beyond a few, two may speak.
+  constexpr std::int64_t kTurns = 6;
+  std::this_thread::sleep_for(kToBeEnded * std::min(own_number(), kTurns));
+  return true;
+}
+
+std::string own_name() {
+  if (is_first_process()) return "";
+  return fmt::format("rank {}: ", own_number());
+}
+
+std::string words_of(const std::exception& error) {
+  if (dynamic_cast<const std::bad_alloc*>(&error) == nullptr) return error.what();
+  return "the system refused memory beside the arenas; close other programs or use a smaller batch";
 }
 
 }  // namespace plimsoll::cli

@@ -14,6 +14,11 @@ std::unique_ptr<Group> Transport::make_world(std::string name) {
   return make_group(ranks, std::move(name));
 }
 
+base::ErrorKind kind_of(const std::exception& error) {
+  const auto* ours = dynamic_cast<const base::Error*>(&error);
+  return ours == nullptr ? base::ErrorKind::other : ours->kind();
+}
+
 int position_of(int rank, std::span<const int> ranks, int transport_size, std::string_view name) {
   std::vector<int> sorted(ranks.begin(), ranks.end());
   std::sort(sorted.begin(), sorted.end());

@@ -274,6 +274,80 @@ TEST(Ranks, DifferentSettingsUnderMpiAreNamedOnce) {
   EXPECT_NE(ended.err.find("rank 1"), std::string::npos) << ended.err;
 }
 
+// Each rank with a command line of its own.
+Ended ranks_with(const RunFolder& folder, const std::vector<Arguments>& each) {
+  Arguments all{"mpirun", "--allow-run-as-root", "--oversubscribe"};
+  for (const Arguments& arguments : each) {
+    if (&arguments != &each.front()) all.emplace_back(":");
+    all = with(with(all, {"-n", "1"}), plimsoll_command(arguments));
+  }
+  Child child(all, folder.path());
+  return child.wait();
+}
+
+// What only one rank meets, it says itself; the others wait for it in silence.
+TEST(Ranks, WhatOneRankMeetsUnderMpiIsSaidOnce) {
+  if (!PLIMSOLL_BUILT_WITH_MPI) GTEST_SKIP() << "this program was built without MPI";
+  const Arguments good = with(kTrain, {"--set", "strategy.data=2"});
+  struct Wrong {
+    std::vector<Arguments> each;
+    std::string says;
+  };
+  const Arguments no_file{"train", "nowhere.json"};
+  for (const Wrong& wrong : {Wrong{{good, no_file}, "rank 1: cannot open for reading 'nowhere.json'"},
+                             Wrong{{no_file, good}, "plimsoll: cannot open for reading 'nowhere.json'"},
+                             Wrong{{good, with(good, {"--fresh"})}, R"(--fresh: "given" on rank 1; "not given" on rank 0)"},
+                             Wrong{{with(good, {"--nonsense"}), with(good, {"--nonsense"})}, "--nonsense"}}) {
+    const RunFolder folder;
+    const Ended ended = ranks_with(folder, wrong.each);
+    EXPECT_EQ(ended.exit_code, 2) << ended.err;
+    EXPECT_EQ(complaints(ended), 1) << ended.err;
+    EXPECT_NE(ended.err.find(wrong.says), std::string::npos) << ended.err;
+    EXPECT_FALSE(folder.exists("out/checkpoints")) << wrong.says;
+  }
+}
+
+TEST(Ranks, DifferentScheduleFilesUnderMpiAreNamedOnce) {
+  if (!PLIMSOLL_BUILT_WITH_MPI) GTEST_SKIP() << "this program was built without MPI";
+  const RunFolder folder;
+  std::vector<Arguments> each;
+  for (const char* name : {"1f1b", "gpipe"}) {
+    const Arguments pipe{"--set", "model.layers=2", "--set", "strategy.pipe=2"};
+    std::filesystem::create_directory(folder.path(name));
+    const Arguments draw = with(with({"plan", "run.json", "--set", "batch.micro=1"}, pipe), {"--schedule", name});
+    ASSERT_EQ(folder.plimsoll(with(draw, {"--out", std::string(name) + "/own.csv"})).exit_code, 0);
+    each.push_back(with(with(kTrain, pipe), {"--set", "strategy.schedule=own.csv", "--set", "out=" + folder.path("out").string()}));
+    for (const char* file : {"run.json", "train.txt", "valid.txt"}) std::filesystem::copy_file(folder.path(file), folder.path(name) / file);
+  }
+  Arguments all{"mpirun", "--allow-run-as-root", "--oversubscribe", "-n", "1", "-wdir", folder.path("1f1b").string()};
+  all = with(with(all, plimsoll_command(each[0])), {":", "-n", "1", "-wdir", folder.path("gpipe").string()});
+  Child child(with(all, plimsoll_command(each[1])), folder.path());
+  const Ended ended = child.wait();
+  EXPECT_EQ(ended.exit_code, 2) << ended.err;
+  EXPECT_EQ(complaints(ended), 1) << ended.err;
+  EXPECT_NE(ended.err.find("strategy.schedule's file"), std::string::npos) << ended.err;
+}
+
+// Only the first rank locks the folder; the others hear of it, and leave nothing in a folder that is another run's.
+TEST(Ranks, AFolderInUseIsToldOnce) {
+  const RunFolder folder;
+  Child busy(plimsoll_command(with(kTrain, {"--set", "steps=1000000", "--set", "checkpoint.every=0"})), folder.path());
+  ASSERT_TRUE(trains(folder));
+  std::vector<Arguments> commands{plimsoll_command(with(kTrain, {"--ranks", "4"})),
+                                  plimsoll_command(with(kTrain, {"--ranks", "4", "--processes"}))};
+  if (PLIMSOLL_BUILT_WITH_MPI) commands.push_back(with(mpirun(4), plimsoll_command(with(kTrain, {"--set", "strategy.data=4"}))));
+  for (const Arguments& command : commands) {
+    Child second(command, folder.path());
+    const Ended ended = second.wait();
+    EXPECT_EQ(ended.exit_code, 2) << ended.err;
+    EXPECT_EQ(complaints(ended), 1) << ended.err;
+    EXPECT_NE(ended.err.find("is in use by another training"), std::string::npos) << ended.err;
+    for (int rank = 0; rank < 4; ++rank) EXPECT_FALSE(folder.exists("out/calls-of-rank-" + std::to_string(rank) + ".txt")) << rank;
+  }
+  busy.send(SIGKILL);
+  busy.wait();
+}
+
 // A copy of the program with another digest in the linker's note: what another build is.
 std::filesystem::path another_build(const RunFolder& folder) {
   std::ifstream in(PLIMSOLL_PROGRAM, std::ios::binary);

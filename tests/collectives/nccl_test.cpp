@@ -73,7 +73,7 @@ class StagedTransport final : public Transport {
   std::unique_ptr<Group> make_group(std::span<const int> ranks, std::string name) override {
     return std::make_unique<Staged>(inner_->make_group(ranks, std::move(name)));
   }
-  void abort(const std::string& reason) override { inner_->abort(reason); }
+  void abort(const std::string& reason, base::ErrorKind kind) override { inner_->abort(reason, kind); }
 
  private:
   std::unique_ptr<Transport> inner_;

@@ -84,7 +84,7 @@ Struck strike(int ranks, int victim, int signal, const Limits& limits, int delay
   local::SuperviseOptions options = options_for(ranks, folder, "loop");
   options.limits = limits;
   options.started = [&](int, int process) { struck.processes.push_back(process); };
-  options.say = [&](const std::string& text) { struck.said += text; };
+  options.say = [&](const std::string& text, base::ErrorKind) { struck.said += text; };
   std::atomic<std::int64_t> at{0};
   std::jthread nemesis([&](const std::stop_token& over) {
     while (!tests::all_ready(folder.path(), ranks)) {
@@ -167,7 +167,7 @@ TEST(Processes, AWrongCallAndAnotherRunAreNamed) {
 TEST(Processes, AProgramThatCannotBeRunIsNamed) {
   std::string said;
   local::SuperviseOptions options{.ranks = 2, .command = {"/nowhere/plimsoll"}};
-  options.say = [&](const std::string& text) { said += text; };
+  options.say = [&](const std::string& text, base::ErrorKind) { said += text; };
   EXPECT_EQ(local::supervise(options), 127);
   EXPECT_TRUE(holds(said, {"could not be started: /nowhere/plimsoll cannot be run"})) << said;
 }

@@ -145,7 +145,7 @@ int run_rank(const std::string& folder, const std::string& mode) {
     text = error.what();
   }
   std::ofstream(fmt::format("{}/rank-{}", folder, rank)) << code << ' ' << now_ms() << ' ' << text;
-  if (code != 0) transport->abort(text);
+  if (code != 0) transport->abort(text, static_cast<base::ErrorKind>(code));
   return code;
 }
 

@@ -26,7 +26,7 @@ class Counting final : public collectives::Transport {
   int rank() const override { return inner_.rank(); }
   int size() const override { return inner_.size(); }
   std::string description() const override { return inner_.description(); }
-  void abort(const std::string& reason) override { inner_.abort(reason); }
+  void abort(const std::string& reason, base::ErrorKind kind) override { inner_.abort(reason, kind); }
   std::unique_ptr<collectives::Group> make_group(std::span<const int> ranks, std::string name) override {
     std::unique_ptr<collectives::Group> group = inner_.make_group(ranks, name);
     groups_[name] = group.get();

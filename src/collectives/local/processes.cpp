@@ -89,7 +89,15 @@ class ProcessTransport final : public Transport {
     return recorded(std::make_unique<ProcessGroup>(std::move(name), options, memory_, watch_));
   }
 
-  void abort(const std::string& reason) override { memory_->report_loss(rank_, fmt::format("failed: {}", reason)); }
+  void abort(const std::string& reason, base::ErrorKind kind) override {
+    memory_->report_loss(rank_, fmt::format("failed: {}", reason), kind);
+  }
+
+  std::optional<Failure> failure_elsewhere() override {
+    const auto loss = memory_->loss();
+    if (!loss || loss->rank == rank_) return std::nullopt;
+    return Failure{loss->rank, loss->kind};
+  }
 
  private:
   void beat(const std::stop_token& stop) {

@@ -25,7 +25,8 @@ struct SuperviseOptions {
   Limits limits{};
   double grace = 2.0;
   std::function<void(int rank, int process)> started{};  // told of each rank's process
-  std::function<void(const std::string&)> say{};         // told once, in a sentence, which rank was lost first and why
+  // Told once, in a sentence, which rank was lost first and why, and what kind of error that was.
+  std::function<void(const std::string&, base::ErrorKind)> say{};
 };
 
 // Starts the ranks and waits for all of them; SIGINT and SIGTERM are passed on to them. Returns 0 when all ended well, otherwise the

@@ -101,11 +101,12 @@ void SharedMemory::release_pages(std::uint64_t offset, std::size_t bytes) const 
   madvise(base_ + offset, rounded_to_page(bytes), MADV_REMOVE);  // pages that cannot be given back now are at the end
 }
 
-void SharedMemory::report_loss(int rank, const std::string& reason) const {
+void SharedMemory::report_loss(int rank, const std::string& reason, base::ErrorKind kind) const {
   Control& shared = control();
   std::uint32_t none = 0;
   if (!shared.loss.compare_exchange_strong(none, 1)) return;
   shared.lost_rank = rank;
+  shared.lost_by = kind;
   const std::size_t length = std::min(reason.size(), shared.reason.size() - 1);
   std::memcpy(shared.reason.data(), reason.data(), length);
   shared.reason[length] = '\0';
@@ -115,7 +116,7 @@ void SharedMemory::report_loss(int rank, const std::string& reason) const {
 std::optional<SharedMemory::Loss> SharedMemory::loss() const {
   const Control& shared = control();
   if (shared.loss.load() != 2) return std::nullopt;
-  return Loss{shared.lost_rank, std::string(shared.reason.data(), strnlen(shared.reason.data(), shared.reason.size()))};
+  return Loss{shared.lost_rank, shared.lost_by, std::string(shared.reason.data(), strnlen(shared.reason.data(), shared.reason.size()))};
 }
 
 std::int64_t steady_nanoseconds() {

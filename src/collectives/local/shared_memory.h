@@ -41,6 +41,7 @@ struct Control {
   Limits limits;
   std::atomic<std::uint32_t> loss;  // 0: none, 1: being written, 2: written
   std::int32_t lost_rank;
+  base::ErrorKind lost_by;
   std::array<char, 1024> reason;
   std::atomic<std::uint64_t> next;  // first byte that was not handed out
   std::array<Rank, kMostProcesses> rank;
@@ -67,9 +68,10 @@ class SharedMemory {
   void release_pages(std::uint64_t offset, std::size_t bytes) const;
 
   // The first loss stays; others are not recorded.
-  void report_loss(int rank, const std::string& reason) const;
+  void report_loss(int rank, const std::string& reason, base::ErrorKind kind = base::ErrorKind::peer_lost) const;
   struct Loss {
     int rank = 0;
+    base::ErrorKind kind = base::ErrorKind::peer_lost;
     std::string reason;
   };
   std::optional<Loss> loss() const;

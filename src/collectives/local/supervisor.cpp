@@ -188,7 +188,7 @@ class Supervisor {
     const auto now = Clock::now();
     if (!lost_at_) {
       lost_at_ = now;
-      if (options_.say) options_.say(fmt::format("rank {} {}", loss.rank, loss.reason));
+      if (options_.say) options_.say(fmt::format("rank {} {}", loss.rank, loss.reason), loss.kind);
     }
     const double passed = std::chrono::duration<double>(now - *lost_at_).count();
     if (passed > options_.grace && !asked_) {

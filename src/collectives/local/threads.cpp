@@ -26,10 +26,11 @@ struct ThreadWorld::State final : Watch {
     return std::nullopt;
   }
 
-  void abort(int rank, const std::string& why) {
+  void abort(int rank, const std::string& why, base::ErrorKind what) {
     const std::lock_guard lock(mutex);
     if (first_lost.load(std::memory_order_relaxed) >= 0) return;
     reason = why;
+    kind = what;
     first_lost.store(rank, std::memory_order_release);
   }
 
@@ -53,7 +54,8 @@ struct ThreadWorld::State final : Watch {
   std::mutex mutex;
   std::map<std::tuple<std::string, std::vector<int>, int>, Joining> joining_groups;
   std::atomic<int> first_lost{-1};
-  std::string reason;  // written once, before first_lost
+  std::string reason;  // written once, before first_lost; so is its kind
+  base::ErrorKind kind = base::ErrorKind::other;
   std::vector<std::atomic<bool>> left;
 };
 
@@ -74,7 +76,13 @@ class ThreadTransport final : public Transport {
     return recorded(std::make_unique<ThreadGroup>(std::move(name), std::move(members), member, std::move(meeting), state_, state_->limits));
   }
 
-  void abort(const std::string& reason) override { state_->abort(rank_, reason); }
+  void abort(const std::string& reason, base::ErrorKind kind) override { state_->abort(rank_, reason, kind); }
+
+  std::optional<Failure> failure_elsewhere() override {
+    const int first = state_->first_lost.load(std::memory_order_acquire);
+    if (first < 0 || first == rank_) return std::nullopt;
+    return Failure{first, state_->kind};
+  }
 
  private:
   std::shared_ptr<ThreadWorld::State> state_;
@@ -106,7 +114,7 @@ void run_threads(int ranks, const std::function<void(Transport&)>& body, const L
       world.leave(rank);
     } catch (const std::exception& error) {
       failures[static_cast<std::size_t>(rank)] = std::current_exception();
-      world.transport(rank).abort(error.what());
+      world.transport(rank).abort(error.what(), kind_of(error));
     }
   };
   {

@@ -22,7 +22,8 @@ class MpiTransport final : public Transport {
     return recorded(std::make_unique<MpiGroup>(std::move(name), std::vector<int>(ranks.begin(), ranks.end()), member, world_));
   }
 
-  void abort(const std::string& reason) override { world_->abort(reason); }
+  void abort(const std::string& reason, base::ErrorKind kind) override { world_->abort(reason, kind); }
+  std::optional<Failure> failure_elsewhere() override { return world_->failure_elsewhere(); }
 
  private:
   std::shared_ptr<World> world_;

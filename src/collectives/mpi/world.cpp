@@ -25,7 +25,7 @@ constexpr std::size_t kLongest = 1000;           // characters of a control mess
 constexpr std::chrono::milliseconds kLook{20};   // between looks at control messages
 constexpr std::chrono::milliseconds kHear{500};  // given to the others to hear of a failure before the launcher ends them
 constexpr int kPolls = 200;                      // before the processor is offered to somebody else
-const std::string kEnded = "+";                  // what a rank says that ended well
+const std::string kEnded = "+";                  // what a rank says that ended well; one that failed says a digit and why
 
 int world_size_by_launcher() {
   const char* text = std::getenv("OMPI_COMM_WORLD_SIZE");
@@ -94,11 +94,19 @@ void World::tell_all(const std::string& text) {
   }
 }
 
-void World::abort(const std::string& reason) {
+// A rank that has heard of another's failure tells nothing, unless it failed by itself: ranks that meet the same error at once must know of
+// each other, so that one of them speaks.
+void World::abort(const std::string& reason, base::ErrorKind kind) {
   const std::lock_guard news(news_mutex_);
-  if (failed_ || loss_) return;
+  if (failed_ || (loss_ && kind == base::ErrorKind::peer_lost)) return;
   failed_ = true;
-  tell_all(reason);
+  tell_all(fmt::format("{}{}", static_cast<int>(kind), reason));
+}
+
+std::optional<Failure> World::failure_elsewhere() {
+  const std::lock_guard news(news_mutex_);
+  listen();
+  return failure_;
 }
 
 void World::listen() {
@@ -114,9 +122,11 @@ void World::listen() {
     MPI_Mrecv(text.data(), length, MPI_CHAR, &message, MPI_STATUS_IGNORE);
     if (text == kEnded) {
       ended_[static_cast<std::size_t>(status.MPI_SOURCE)] = true;
-    } else if (!loss_) {
-      loss_ = fmt::format("rank {} failed: {}", status.MPI_SOURCE, text);
+      continue;
     }
+    if (!loss_) loss_ = fmt::format("rank {} failed: {}", status.MPI_SOURCE, text.substr(1));
+    if (!failure_ || status.MPI_SOURCE < failure_->rank)
+      failure_ = Failure{status.MPI_SOURCE, static_cast<base::ErrorKind>(text.front() - '0')};
   }
 }
 

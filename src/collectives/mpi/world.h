@@ -34,9 +34,10 @@ class World {
   std::unique_lock<std::mutex> lock() { return one_at_a_time_ ? std::unique_lock(mutex_) : std::unique_lock<std::mutex>(); }
 
   // Tells all others that this rank failed.
-  void abort(const std::string& reason);
+  void abort(const std::string& reason, base::ErrorKind kind);
   // A clause that names a lost rank. `waited_for`: ranks whose good end is a loss too.
   std::optional<std::string> lost(const std::vector<int>& waited_for);
+  std::optional<Failure> failure_elsewhere();
 
  private:
   void tell_all(const std::string& text);
@@ -53,6 +54,7 @@ class World {
   std::mutex news_mutex_;
   bool failed_ = false;  // this rank
   std::optional<std::string> loss_;
+  std::optional<Failure> failure_;  // of the lowest rank that told of one
   std::vector<bool> ended_;
   std::list<std::string> said_;  // kept, in place, while MPI sends them
   std::vector<MPI_Request> saying_;

@@ -44,7 +44,7 @@ class NcclTransport final : public Transport {
         std::make_unique<NcclGroup>(std::move(name), std::vector<int>(ranks.begin(), ranks.end()), member, std::move(key), meeting_));
   }
 
-  void abort(const std::string& reason) override {
+  void abort(const std::string& reason, base::ErrorKind) override {
     if (meeting_->rendezvous) meeting_->rendezvous->report_loss(fmt::format("failed: {}", reason));
   }
 

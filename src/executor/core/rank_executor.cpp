@@ -8,13 +8,14 @@ namespace plimsoll::executor {
 
 namespace {
 
-std::string message_of(const std::exception_ptr& error) {
+// Tells the others.
+void abort_for(collectives::Transport& transport, const std::exception_ptr& error) {
   try {
     std::rethrow_exception(error);
   } catch (const std::exception& caught) {
-    return caught.what();
+    transport.abort(caught.what(), collectives::kind_of(caught));
   } catch (...) {
-    return "an unknown error";
+    transport.abort("an unknown error", base::ErrorKind::other);
   }
 }
 
@@ -86,7 +87,7 @@ CallMemory RankExecutor::locate(const plan::Call& call) const {
 
 void RankExecutor::give_up(Tokens& tokens, const std::exception_ptr& error) {
   tokens.fail();
-  if (transport_ != nullptr) transport_->abort(message_of(error));
+  if (transport_ != nullptr) abort_for(*transport_, error);
 }
 
 }  // namespace plimsoll::executor
