@@ -85,10 +85,30 @@ std::vector<report::GanttRow> all_rows(const config::Run& run, const std::vector
   return rows;
 }
 
-// Bytes of what passes between two stages: the activations of one micro-batch, or their gradient.
-base::Bytes boundary_bytes(const config::Run& run) {
+// What passes between two stages, the activations of one micro-batch or their gradient, and what all tensor ranks of the sender's
+// together send of it: each its rows, or each everything. With tensor degrees that differ from stage to stage there is no one figure.
+struct Boundary {
+  base::Bytes whole;
+  std::int64_t tensor_ranks = 1;
+  bool scattered = false;
+  base::Bytes sent;
+
+  base::Bytes saved() const { return base::Bytes{scattered ? (tensor_ranks - 1) * whole.count : 0}; }
+};
+
+Boundary boundary_of(const config::Run& run) {
   const std::int64_t element = run.precision == model::Precision::f32 ? 4 : 2;
-  return base::Bytes{run.batch.micro * run.batch.sequence * run.model.width * element};
+  const base::Bytes whole{run.batch.micro * run.batch.sequence * run.model.width * element};
+  if (run.strategy_auto) return {.whole = whole, .sent = whole};
+  Boundary boundary{.whole = whole, .sent = {}};
+  const strategy::Strategy& strategy = run.strategy;
+  boundary.tensor_ranks = strategy.at(0).tensor;
+  for (std::int64_t place = 1; place < strategy.pipe; ++place) {
+    if (strategy.at(place).tensor != boundary.tensor_ranks) return boundary;
+  }
+  boundary.scattered = boundary.tensor_ranks > 1 && (strategy.scatter_boundaries || strategy.sequence_parallel);
+  boundary.sent = boundary.scattered ? boundary.whole : boundary.whole * boundary.tensor_ranks;
+  return boundary;
 }
 
 Json numbers(const std::vector<std::int64_t>& values) {
@@ -99,6 +119,7 @@ Json numbers(const std::vector<std::int64_t>& values) {
 
 Json to_json(const Gantt& gantt, const config::Run& run) {
   const Shape& shape = gantt.schedule.shape;
+  const Boundary boundary = boundary_of(run);
   Json orders = Json::array({});
   for (const std::vector<schedules::Item>& items : gantt.schedule.ranks) orders.push(Json(schedules::short_names(items)));
   return Json::object({{"schedule", gantt.schedule.name},
@@ -112,7 +133,9 @@ Json to_json(const Gantt& gantt, const config::Run& run) {
                        {"peak_full_stages", numbers(gantt.figures.peak_full)},
                        {"weight_versions", numbers(gantt.figures.versions)},
                        {"messages", numbers(gantt.figures.messages)},
-                       {"message_bytes", boundary_bytes(run).count},
+                       {"message_bytes", boundary.whole.count},
+                       {"bytes_sent", gantt.messages * boundary.sent.count},
+                       {"bytes_saved", gantt.messages * boundary.saved().count},
                        {"orders", orders}});
 }
 
@@ -120,9 +143,17 @@ void print_text(const std::vector<Gantt>& gantts, const config::Run& run, const 
   const observe::Terminal terminal = observe::detect_terminal(1);
   const int width = terminal.interactive ? std::max(terminal.columns, kLeastWidth) : kWidthOfFiles;
   const Shape shape = shape_of(run);
-  const std::string each = base::to_string(boundary_bytes(run));
-  fmt::print("{} pipeline rank{}, {} micro-batch{} a step; a forward takes 1, a backward 2, a message no time and {}\n\n", shape.ranks,
-             shape.ranks == 1 ? "" : "s", shape.micro_batches, shape.micro_batches == 1 ? "" : "es", each);
+  const Boundary boundary = boundary_of(run);
+  fmt::print("{} pipeline rank{}, {} micro-batch{} a step; a forward takes 1, a backward 2, a message no time and {}\n", shape.ranks,
+             shape.ranks == 1 ? "" : "s", shape.micro_batches, shape.micro_batches == 1 ? "" : "es", base::to_string(boundary.whole));
+  if (boundary.tensor_ranks > 1 && boundary.sent.count > 0) {
+    fmt::print("{}\n", boundary.scattered ? fmt::format("each of {} tensor ranks sends its rows of a message alone, which saves {} of {}",
+                                                        boundary.tensor_ranks, base::to_string(boundary.saved()),
+                                                        base::to_string(boundary.whole * boundary.tensor_ranks))
+                                          : fmt::format("each of {} tensor ranks sends all of a message: {} together",
+                                                        boundary.tensor_ranks, base::to_string(boundary.sent)));
+  }
+  fmt::print("\n");
   fmt::print("{}\n{}", report::gantt_text(gantts, {.color = terminal.color, .width = width}),
              report::gantt_table(all_rows(run, names), terminal.color));
   if (shape.ranks == 1) fmt::print("\none rank has nobody to wait for; try --set strategy.pipe=4 and a smaller batch.micro\n");
@@ -144,6 +175,7 @@ void plan_schedules(io::FileSystem& file_system, const config::Run& run, const P
       gantts.push_back(gantt_for(kind, shape_for(kind, shape_of(run), names.size() > 1), run));
     }
   }
+  for (Gantt& gantt : gantts) gantt.message = boundary_of(run).sent;
   if (!options.out.empty()) io::replace_file(file_system, options.out, io::as_bytes(schedules::write_csv(gantts[0].schedule)));
   if (!options.svg.empty()) io::replace_file(file_system, options.svg, io::as_bytes(report::gantt_svg(gantts)));
   if (!options.run.json) return print_text(gantts, run, names);

@@ -110,7 +110,9 @@ std::string summary(const Gantt& gantt) {
   const std::int64_t versions = *std::max_element(gantt.figures.versions.begin(), gantt.figures.versions.end());
   if (versions > 1) text += fmt::format(", {} versions of its weights", versions);
   if (gantt.schedule.placement == schedules::Placement::both_ways) text += ", weights of two stages";
-  return text + fmt::format(", {} message{} a step", gantt.messages, gantt.messages == 1 ? "" : "s");
+  text += fmt::format(", {} message{} a step", gantt.messages, gantt.messages == 1 ? "" : "s");
+  if (gantt.messages == 0 || gantt.message.count == 0) return text;
+  return text + ", " + base::to_string(base::Bytes{gantt.messages * gantt.message.count});
 }
 
 std::vector<LegendEntry> legend_of(std::span<const Gantt> gantts) {

@@ -9,6 +9,7 @@
 #include <string_view>
 #include <vector>
 
+#include "base/bytes.h"
 #include "strategy/schedules/simulate.h"
 
 namespace plimsoll::report {
@@ -23,6 +24,7 @@ struct Gantt {
   std::string formula;        // of the bubble; may be empty
   double bubble = 0.0;        // as it is reported: of a step, or of a batch once a schedule without flush has started
   std::int64_t messages = 0;  // of a step, all ranks
+  base::Bytes message = {};   // what one of them takes; 0 where that is not known
 };
 
 // With times in units of a forward of all of a rank's stages: a backward takes two, one for inputs and one for weights.
@@ -51,7 +53,7 @@ double held(const Gantt& gantt, std::size_t rank);
 double longest(std::span<const Gantt> gantts);    // makespan
 double most_held(std::span<const Gantt> gantts);  // by any rank
 
-// "bubble 27.3% of a step, a rank holds at most 4 micro-batches, 48 messages"
+// "bubble 27.3%, a rank holds at most 4 micro-batches, 48 messages a step, 96.0 KiB"
 std::string summary(const Gantt& gantt);
 
 // "4" or "5.5"

@@ -30,8 +30,8 @@ class Schedule : public testing::Test {
 TEST_F(Schedule, IsDrawnThoughItCannotBeRunHere) {
   const Ended ended = plan({"--schedule", "gpipe,1f1b,interleaved", "--svg", "drawn.svg"});
   ASSERT_EQ(ended.exit_code, 0) << ended.err;
-  for (const char* part :
-       {"4 pipeline ranks, 8 micro-batches", "bubble 27.3%", "bubble 15.8% = (p-1)/(vm+p-1)", "holds at most 4 micro-batches", "2.00 KiB"})
+  for (const char* part : {"4 pipeline ranks, 8 micro-batches", "bubble 27.3%", "bubble 15.8% = (p-1)/(vm+p-1)",
+                           "holds at most 4 micro-batches", "2.00 KiB", "48 messages a step, 96.0 KiB"})
     EXPECT_NE(ended.out.find(part), std::string::npos) << part << "\n" << ended.out;
   EXPECT_EQ(ended.out.find('\x1b'), std::string::npos) << "escape codes in a file";
   EXPECT_TRUE(folder_.read("drawn.svg").starts_with("<svg "));
@@ -45,6 +45,21 @@ TEST_F(Schedule, AsJson) {
   EXPECT_NEAR(one.at("bubble_fraction").as_double(), 3.0 / 11.0, 1e-12);
   EXPECT_EQ(one.at("peak_live_stages").at(0).as_integer(), 4);
   EXPECT_EQ(one.at("message_bytes").as_integer(), 2 * 16 * 16 * 4);
+  EXPECT_EQ(one.at("bytes_sent").as_integer(), 48 * 2 * 16 * 16 * 4);
+  EXPECT_EQ(one.at("bytes_saved").as_integer(), 0);
+}
+
+// Of what all tensor ranks have, each sends its rows, unless told to send all.
+TEST_F(Schedule, ShowsWhatScatteredBoundariesSave) {
+  const Ended scattered = plan({"--schedule", "1f1b", "--set", "strategy.tensor=2"});
+  ASSERT_EQ(scattered.exit_code, 0) << scattered.err;
+  EXPECT_NE(scattered.out.find("sends its rows of a message alone, which saves 2.00 KiB of 4.00 KiB"), std::string::npos) << scattered.out;
+  EXPECT_NE(scattered.out.find("48 messages a step, 96.0 KiB"), std::string::npos) << scattered.out;
+  const Ended whole = plan({"--schedule", "1f1b", "--set", "strategy.tensor=2", "--set", "strategy.scatter_boundaries=false", "--json"});
+  ASSERT_EQ(whole.exit_code, 0) << whole.err;
+  const base::Json json = base::parse_json(whole.out, "output");
+  EXPECT_EQ(json.at("schedules").at(0).at("bytes_sent").as_integer(), 2 * 48 * 2 * 16 * 16 * 4);
+  EXPECT_EQ(json.at("schedules").at(0).at("bytes_saved").as_integer(), 0);
 }
 
 TEST_F(Schedule, GoesOutAsAFileAndComesBack) {

@@ -24,6 +24,7 @@ constexpr int kTag = 1;
 constexpr std::size_t kLongest = 1000;           // characters of a control message
 constexpr std::chrono::milliseconds kLook{20};   // between looks at control messages
 constexpr std::chrono::milliseconds kHear{500};  // given to the others to hear of a failure before the launcher ends them
+constexpr std::chrono::seconds kStoodStill{1};   // a pause between own looks, after which others' absence proves nothing
 constexpr int kPolls = 200;                      // before the processor is offered to somebody else
 const std::string kEnded = "+";                  // what a rank says that ended well; one that failed says a digit and why
 
@@ -141,13 +142,14 @@ std::optional<std::string> World::lost(const std::vector<int>& waited_for) {
 }
 
 void wait(World& world, const Wait& wait) {
-  const auto start = Clock::now();
+  auto start = Clock::now();
   auto looked = start;
   for (int polls = 0; !wait.done(); ++polls) {
     if (polls < kPolls) continue;
     sched_yield();
     const auto now = Clock::now();
     if (now - looked < kLook) continue;
+    if (now - looked > kStoodStill) start = now;
     looked = now;
     const std::vector<int> late = wait.late();
     std::optional<std::string> why = world.lost(late);
