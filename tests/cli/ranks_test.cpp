@@ -7,6 +7,7 @@
 #include <chrono>
 #include <fstream>
 #include <random>
+#include <regex>
 #include <thread>
 
 #include "cli/run_folder.h"
@@ -237,6 +238,8 @@ TEST(Ranks, AStoppedProcessIsNamedAndTheOthersLastCallsAreKept) {
   EXPECT_LT(seconds_since(start), 10.0);
   EXPECT_EQ(ended.exit_code, 4) << ended.err;
   EXPECT_NE(ended.err.find("rank 1 gave no sign of life for 1 s"), std::string::npos) << ended.err;
+  EXPECT_TRUE(std::regex_search(ended.err, std::regex("rank 0 waited in vain in [a-z_]+ #[0-9]+ \\(.*[0-9]+ bytes\\) of group")))
+      << ended.err;
   EXPECT_NE(ended.err.find("out/calls-of-rank-*.txt"), std::string::npos) << ended.err;
   expect_last_calls(folder, 0);
 }

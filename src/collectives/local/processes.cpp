@@ -90,6 +90,8 @@ class ProcessTransport final : public Transport {
   }
 
   void abort(const std::string& reason, base::ErrorKind kind) override {
+    // "rank 1 waited in vain in all_reduce #3 ... of group 'data'", without whom it waited for
+    if (kind == base::ErrorKind::peer_lost) memory_->report_wait(reason.substr(0, reason.find(": ")));
     memory_->report_loss(rank_, fmt::format("failed: {}", reason), kind);
   }
 

@@ -32,6 +32,18 @@ std::byte* map(int file) {
   return static_cast<std::byte*>(base);
 }
 
+template <std::size_t size>
+void keep(std::array<char, size>& where, const std::string& text) {
+  const std::size_t length = std::min(text.size(), size - 1);
+  std::memcpy(where.data(), text.data(), length);
+  where[length] = '\0';
+}
+
+template <std::size_t size>
+std::string kept(const std::array<char, size>& where) {
+  return {where.data(), strnlen(where.data(), size)};
+}
+
 }  // namespace
 
 SharedMemory SharedMemory::create(int ranks, const Limits& limits) {
@@ -101,22 +113,32 @@ void SharedMemory::release_pages(std::uint64_t offset, std::size_t bytes) const 
   madvise(base_ + offset, rounded_to_page(bytes), MADV_REMOVE);  // pages that cannot be given back now are at the end
 }
 
+void SharedMemory::report_wait(const std::string& text) const {
+  std::uint32_t none = 0;
+  if (!control().wait.compare_exchange_strong(none, 1)) return;
+  keep(control().waited_in, text);
+  control().wait.store(2);
+}
+
+std::optional<std::string> SharedMemory::wait() const {
+  if (control().wait.load() != 2) return std::nullopt;
+  return kept(control().waited_in);
+}
+
 void SharedMemory::report_loss(int rank, const std::string& reason, base::ErrorKind kind) const {
   Control& shared = control();
   std::uint32_t none = 0;
   if (!shared.loss.compare_exchange_strong(none, 1)) return;
   shared.lost_rank = rank;
   shared.lost_by = kind;
-  const std::size_t length = std::min(reason.size(), shared.reason.size() - 1);
-  std::memcpy(shared.reason.data(), reason.data(), length);
-  shared.reason[length] = '\0';
+  keep(shared.reason, reason);
   shared.loss.store(2);
 }
 
 std::optional<SharedMemory::Loss> SharedMemory::loss() const {
   const Control& shared = control();
   if (shared.loss.load() != 2) return std::nullopt;
-  return Loss{shared.lost_rank, shared.lost_by, std::string(shared.reason.data(), strnlen(shared.reason.data(), shared.reason.size()))};
+  return Loss{shared.lost_rank, shared.lost_by, kept(shared.reason)};
 }
 
 std::int64_t steady_nanoseconds() {

@@ -43,6 +43,8 @@ struct Control {
   std::int32_t lost_rank;
   base::ErrorKind lost_by;
   std::array<char, 1024> reason;
+  std::atomic<std::uint32_t> wait;  // as loss
+  std::array<char, 512> waited_in;
   std::atomic<std::uint64_t> next;  // first byte that was not handed out
   std::array<Rank, kMostProcesses> rank;
   std::array<Key, kKeys> keys;
@@ -75,6 +77,9 @@ class SharedMemory {
     std::string reason;
   };
   std::optional<Loss> loss() const;
+  // What a rank waited in for a lost one: again the first stays.
+  void report_wait(const std::string& text) const;
+  std::optional<std::string> wait() const;
 
  private:
   SharedMemory(int file, std::byte* base) : file_(file), base_(base) {}

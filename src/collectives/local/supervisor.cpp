@@ -24,7 +24,8 @@ namespace {
 
 using Clock = std::chrono::steady_clock;
 
-constexpr double kTermToKill = 1.0;  // seconds between the polite and the other signal
+constexpr double kTermToKill = 1.0;   // seconds between the polite and the other signal
+constexpr double kToSayInWhat = 0.5;  // seconds
 
 // Blocks the signals that the supervisor waits for; children start with the old mask.
 class SignalMask {
@@ -106,6 +107,7 @@ class Supervisor {
       find_silent();
       if (const auto loss = memory_.loss()) end_the_rest(*loss);
     }
+    if (const auto loss = memory_.loss()) tell(*loss);
     return result_;
   }
 
@@ -184,13 +186,19 @@ class Supervisor {
     result_is_final_ = true;
   }
 
+  void tell(const SharedMemory::Loss& loss) {
+    if (told_) return;
+    told_ = true;
+    const auto wait = loss.kind == base::ErrorKind::peer_lost ? memory_.wait() : std::nullopt;
+    if (options_.say) options_.say(fmt::format("rank {} {}{}", loss.rank, loss.reason, wait ? "; " + *wait : ""), loss.kind);
+  }
+
   void end_the_rest(const SharedMemory::Loss& loss) {
     const auto now = Clock::now();
-    if (!lost_at_) {
-      lost_at_ = now;
-      if (options_.say) options_.say(fmt::format("rank {} {}", loss.rank, loss.reason), loss.kind);
-    }
+    if (!lost_at_) lost_at_ = now;
     const double passed = std::chrono::duration<double>(now - *lost_at_).count();
+    // Who waits for a lost rank says in what, a moment later.
+    if (loss.kind != base::ErrorKind::peer_lost || memory_.wait() || passed > kToSayInWhat) tell(loss);
     if (passed > options_.grace && !asked_) {
       asked_ = true;
       signal_all(SIGTERM);
@@ -209,6 +217,7 @@ class Supervisor {
   std::int64_t looked_ = since_;
   std::optional<Clock::time_point> lost_at_;
   bool asked_ = false;
+  bool told_ = false;
 };
 
 }  // namespace
