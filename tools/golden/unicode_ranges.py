@@ -20,6 +20,9 @@ from tokenizers import Regex, normalizers, pre_tokenizers
 OUT = pathlib.Path(__file__).resolve().parents[2] / "src" / "formats" / "tokenizer" / "unicode_ranges.inc"
 CODES = [code for code in range(0x110000) if not 0xD800 <= code < 0xE000]
 CATEGORIES = "Lu Ll Lt Lm Lo Mn Mc Me Nd Nl No Pc Pd Ps Pe Pi Pf Po Sm Sc Sk So Zs Zl Zp Cc Cf Co".split()
+PROPERTIES = ["Alphabetic", "Lowercase", "Uppercase"]
+SCRIPTS = ("Arabic Armenian Bengali Bopomofo Cherokee Common Cyrillic Devanagari Ethiopic Georgian Greek Gujarati Gurmukhi Han Hangul Hebrew Hiragana "
+           "Inherited Kannada Katakana Khmer Lao Latin Malayalam Mongolian Myanmar Oriya Sinhala Syriac Tamil Telugu Thaana Thai Tibetan Yi").split()
 ASCII_PUNCTUATION = {ord(c) for c in "!\"#$%&'()*+,-./:;<=>?@[\\]^_`{|}~"}
 BERT_PARTS = ("clean_text", "handle_chinese_chars", "strip_accents", "lowercase")
 
@@ -85,6 +88,34 @@ def cluster_differences():
     return marks, pictographs, controls
 
 
+def pcre(property):
+    """The characters of a property, as Debian's PCRE2 has it."""
+    library = ctypes.CDLL("libpcre2-8.so.0")
+    compile, find, ends = library.pcre2_compile_8, library.pcre2_match_8, library.pcre2_get_ovector_pointer_8
+    library.pcre2_match_data_create_8.restype = compile.restype = ctypes.c_void_p
+    ends.restype = ctypes.POINTER(ctypes.c_size_t)
+    number, offset, pattern = ctypes.c_int(), ctypes.c_size_t(), rf"\p{{{property}}}+".encode()
+    utf, ucp = 0x00080000, 0x00020000
+    code = ctypes.c_void_p(compile(pattern, ctypes.c_size_t(len(pattern)), utf | ucp, ctypes.byref(number), ctypes.byref(offset), None))
+    data = ctypes.c_void_p(library.pcre2_match_data_create_8(1, None))
+    found, at = set(), 0
+    text = "".join(map(chr, CODES)).encode()
+    while find(code, text, ctypes.c_size_t(len(text)), ctypes.c_size_t(at), 0x40000000, data, None) > 0:
+        begin, at = ends(data)[:2]
+        found.update(map(ord, text[begin:at].decode()))
+    return found
+
+
+def newer_properties():
+    rows = []
+    for name in PROPERTIES + SCRIPTS:
+        ours = pcre(name if name in PROPERTIES else f"sc:{name}")
+        theirs = kept(pre_tokenizers.Split(Regex(rf"\p{{{name}}}"), "removed", invert=True))
+        print(f"{name}: {len(theirs - ours)} more, {len(ours - theirs)} fewer")
+        rows += [f'{{0x{first:X}, 0x{last:X}, "{name.lower()}"}}' for first, last, _ in ranges((code, True) for code in sorted(theirs - ours))]
+    return rows
+
+
 def bert(part):
     return normalizers.BertNormalizer(**{name: name == part for name in BERT_PARTS})
 
@@ -127,9 +158,10 @@ def main():
     lower = [(code, ord(low) - code) for code, low in lower.items() if len(low) == 1 and low != chr(code).lower()]
     marks, pictographs, controls = cluster_differences()
     parts = [
-        "// Made by tools/golden/unicode_ranges.py; included by unicode.cpp and regex.cpp.",
+        "// Made by tools/golden/unicode_ranges.py; included by unicode.cpp.",
         table("kNewerCategories", "CategoryRange", "Categories given after Unicode 14, which is the age of Debian's PCRE2.",
               [f'{{0x{a:X}, 0x{b:X}, "{name}"}}' for a, b, name in ranges(newer)]),
+        table("kNewerProperties", "CategoryRange", "Properties and scripts that characters have and that PCRE2 does not know of.", newer_properties()),
         table("kNewerLower", "LowerRange", "Lower case since then: what to add.", [f"{{0x{a:X}, 0x{b:X}, {d}}}" for a, b, d in ranges(lower)]),
         toggles("kPunctuationToggles", "Where Punctuation and BertPreTokenizer differ from P and the marks of ASCII.",
                 set(CODES) - kept(pre_tokenizers.Punctuation("removed")), of("P") | ASCII_PUNCTUATION),

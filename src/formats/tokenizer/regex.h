@@ -1,8 +1,9 @@
 // Regular expressions as tokenizer.json writes them (Oniguruma's Ruby syntax), run by PCRE2.
 //
-// The two agree on what pre-tokenizers use, except for the classes: \s, \w and \d are written out, \h is a hexadecimal
-// digit, and \p{L} gets the letters that came after this PCRE2's Unicode. What would mean something else in PCRE2 and
-// cannot be rewritten (nested classes, intersections, (?m)) is refused by name.
+// The two agree on what pre-tokenizers use, except for the classes: \s, \w, \b and \d are written out, \h is a hexadecimal
+// digit, and \p{L} gets the letters that came after this PCRE2's Unicode. Classes within classes, their intersections and [:alpha:] are
+// worked out here and become plain ones; (?m) is (?s), (?x) is followed here, and a{2}+ repeats. What would mean something else in PCRE2
+// and cannot be rewritten is refused by name.
 #pragma once
 
 #include <memory>

@@ -115,6 +115,14 @@ std::vector<CategoryRange> newer_ranges(std::string_view category) {
   return found;
 }
 
+std::vector<CategoryRange> newer_of_property(std::string_view name) {
+  std::vector<CategoryRange> found;
+  for (const CategoryRange& range : kNewerProperties) {
+    if (range.category == name) found.push_back(range);
+  }
+  return found;
+}
+
 CharacterTable::CharacterTable() {
   std::map<std::vector<std::uint16_t>, std::uint16_t> known;
   std::vector<std::uint16_t> block(kBlock);

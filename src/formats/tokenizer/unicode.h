@@ -56,6 +56,8 @@ struct CategoryRange {
 
 // Ranges whose category was given after Unicode 14 and begins with `category` ("L", "Lu").
 std::vector<CategoryRange> newer_ranges(std::string_view category);
+// Likewise of a property or script, in small letters: "alphabetic", "han".
+std::vector<CategoryRange> newer_of_property(std::string_view name);
 
 enum class NormalForm { nfc, nfd, nfkc, nfkd };
 
