@@ -83,6 +83,17 @@ TEST(JsonTokenizer, UnigramTakesTheBestPathAndRunsOfTheUnknown) {
   EXPECT_THAT(refusal([&] { without->encode("az"); }), AllOf(HasSubstr("\"z\""), HasSubstr("no token for the unknown")));
 }
 
+// Eight letters are made of 1, 1, 3 and 3 in any order, which weighs the same but for the last bits: of the sums, and of the scores as
+// the package reads them (tokenizers 0.23: 1, 3, 3, 1; with scores rounded once: 1, 1, 3, 3).
+TEST(JsonTokenizer, UnigramScoresAreReadAsThePackageReadsThem) {
+  const auto unigram = parse_tokenizer(
+      R"({"model": {"type": "Unigram", "unk_id": 0, "vocab": [["<unk>", 0.0], ["a", -2.9405497087868087], ["aa", -7.932036158560629],
+                                                              ["aaa", -7.3464223328362985], ["b", -1e-5], ["c", -12]]}})",
+      "u.json");
+  EXPECT_THAT(unigram->encode("aaaaaaaa"), ElementsAre(1, 3, 3, 1));
+  EXPECT_THAT(unigram->encode("bc"), ElementsAre(4, 5));
+}
+
 TEST(JsonTokenizer, WordsWithoutATokenAreUnknownOrRefused) {
   const auto words = [](const std::string& inner) {
     return parse_tokenizer(fmt::format(R"({{"pre_tokenizer": {{"type": "Whitespace"}},

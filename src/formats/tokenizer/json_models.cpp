@@ -1,5 +1,8 @@
 #include "formats/tokenizer/json_models.h"
 
+#include <array>
+#include <cmath>
+#include <cstdlib>
 #include <utility>
 #include <vector>
 
@@ -28,6 +31,35 @@ void read_vocabulary(const Json& model, TextTable& vocabulary) {
   if (vocabulary.size() == 0) model.at("vocab").fail_expected("at least one token");
 }
 
+// The package rounds twice where once would do: the digits to a whole number, then their quotient by a power of ten. Where two ways
+// through a word weigh the same but for the last bit, that bit decides. Files hold the fewest digits that give the number back.
+double as_the_package_reads(double score) {
+  const std::string shortest = fmt::format("{}", std::fabs(score));
+  std::string_view text = shortest;
+  int exponent = 0;
+  if (const std::size_t e = text.find('e'); e != std::string_view::npos) {
+    exponent = std::atoi(shortest.c_str() + e + 1);
+    text = text.substr(0, e);
+  }
+  std::uint64_t digits = 0;  // 17 at most
+  bool behind_the_point = false;
+  for (const char c : text) {
+    if (c == '.') {
+      behind_the_point = true;
+      continue;
+    }
+    digits = digits * 10 + static_cast<std::uint64_t>(c - '0');
+    if (behind_the_point) --exponent;
+  }
+  static constexpr std::array<double, 23> kPowers{1e0,  1e1,  1e2,  1e3,  1e4,  1e5,  1e6,  1e7,  1e8,  1e9,  1e10, 1e11,
+                                                  1e12, 1e13, 1e14, 1e15, 1e16, 1e17, 1e18, 1e19, 1e20, 1e21, 1e22};
+  const auto places = static_cast<std::size_t>(std::abs(exponent));
+  if (places >= kPowers.size()) return score;  // no score is so large or so small
+  const auto value = static_cast<double>(digits);
+  const double power = kPowers[places];
+  return std::copysign(exponent >= 0 ? value * power : value / power, score);
+}
+
 // [["token", score], ...], where a token's place is its id. Of tokens with the same text the last is used, as in the package.
 std::vector<double> read_scored_vocabulary(const Json& model, TextTable& vocabulary) {
   const Json::Array& pieces = model.at("vocab").as_array();
@@ -40,7 +72,7 @@ std::vector<double> read_scored_vocabulary(const Json& model, TextTable& vocabul
   for (const Json& piece : pieces) {
     if (!piece.is_array() || piece.size() != 2) piece.fail_expected("a token and its score");
     vocabulary.add_again(piece.at(std::size_t{0}).as_string(), static_cast<std::int32_t>(scores.size()));
-    scores.push_back(piece.at(std::size_t{1}).as_double());
+    scores.push_back(as_the_package_reads(piece.at(std::size_t{1}).as_double()));
   }
   return scores;
 }
