@@ -32,6 +32,8 @@ const HfKind* find_kind(std::string_view type) {
 bool describes(const HfKind& kind, const model::Model& model) {
   if (kind.family != model.family) return false;
   if (model.family != Family::llama) return true;
+  // transformers refuses a Llama whose width its heads do not divide, whatever head_dim says; a Mistral is the same model there.
+  if (kind.type == "llama" && model.width % model.heads != 0) return false;
   return kind.qkv_bias == model.qkv_bias && kind.qk_norm == model.qk_norm && (kind.window || model.sliding_window == 0);
 }
 

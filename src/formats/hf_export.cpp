@@ -1,6 +1,7 @@
 // The writing half of hf_directory.h.
 #include <algorithm>
 #include <array>
+#include <cmath>
 
 #include "formats/hf_config.h"
 #include "formats/hf_directory.h"
@@ -11,16 +12,20 @@ namespace plimsoll::formats {
 
 namespace {
 
-constexpr std::array<std::string_view, 10> kCompanions{"tokenizer.json",
+constexpr std::array<std::string_view, 14> kCompanions{"tokenizer.json",
                                                        "tokenizer_config.json",
                                                        "special_tokens_map.json",
                                                        "added_tokens.json",
                                                        "tokenizer.model",
+                                                       "spiece.model",
+                                                       "sentencepiece.bpe.model",
+                                                       "tekken.json",
                                                        "vocab.json",
                                                        "vocab.txt",
                                                        "merges.txt",
                                                        "generation_config.json",
-                                                       "chat_template.jinja"};
+                                                       "chat_template.jinja",
+                                                       "chat_template.json"};
 
 io::Path without_slash(const io::Path& folder) { return folder.has_filename() ? folder : folder.parent_path(); }
 
@@ -32,6 +37,16 @@ void refuse_used_folder(io::FileSystem& file_system, const io::Path& folder) {
 }
 
 constexpr std::int64_t kStaged = std::int64_t{1} << 22;  // elements of a tensor that need not be whole on its way
+
+// A weight that is finite here and infinite there would be found out by whoever loads the model, long after.
+void refuse_overflow(const std::string& name, std::span<const float> values, FileDType dtype) {
+  if (dtype != FileDType::f16) return;
+  constexpr float kFirstInfinite = 65520.0f;  // 65504 is the largest f16; from here on rounding leads beyond it
+  const auto found =
+      std::find_if(values.begin(), values.end(), [](float value) { return std::isfinite(value) && std::fabs(value) >= kFirstInfinite; });
+  if (found == values.end()) return;
+  base::bad_input("'{}' holds {}, and fp16 nothing beyond 65504; choose f32 or bf16 (--dtype)", name, *found);
+}
 
 // Row by row the same: such a one may be larger than memory.
 bool is_one_of_theirs(const HfTensor& tensor) {
@@ -58,6 +73,7 @@ void write_weights(io::FileSystem& file_system, const io::Path& folder, const Hf
       const std::int64_t rows = std::min(at_once, tensor.shape[0] - row);
       ours.resize(static_cast<std::size_t>(rows * width));
       provider(tensor.name, row, ours);
+      refuse_overflow(tensor.name, ours, request.dtype);
       for (HfPart part : tensor.parts) {
         if (rows < tensor.shape[0]) {
           part.shape[0] = rows;

@@ -173,6 +173,11 @@ TEST(HfConfig, ModelsOfOurOwnComeBackTheSame) {
     EXPECT_EQ(model_from_hf_config(config), model) << base::write_json(config);
     EXPECT_EQ(config.at("torch_dtype").as_string(), "float16");
   }
+  Model wide = *model::preset("llama-135m");
+  wide.width = 65;  // which transformers refuses for a Llama
+  const Json config = hf_config_from_model(wide, {}, FileDType::f32);
+  EXPECT_EQ(config.at("model_type").as_string(), "mistral");
+  EXPECT_EQ(model_from_hf_config(config), wide);
   odd.qkv_bias = true;
   EXPECT_THROW(hf_config_from_model(odd, {}, FileDType::f32), base::Error);
 }

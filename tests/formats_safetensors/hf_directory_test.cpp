@@ -217,6 +217,29 @@ TEST_F(HfDirectoryTest, ExportNeverWritesIntoAUsedFolder) {
   EXPECT_THROW(export_again(disk_, folder, request), base::Error);
 }
 
+TEST_F(HfDirectoryTest, WhatSixteenBitsCannotHoldIsNotWritten) {
+  const HfDirectory folder = golden_model(disk_, "gpt2-tiny");
+  float large = 65519.0f;
+  const auto exported = [&](FileDType dtype) {
+    io::remove_tree(disk_, out());
+    export_hf(disk_, out(), {.model = folder.model(), .dtype = dtype}, [&](std::string_view name, std::int64_t first, std::span<float> to) {
+      folder.load(name, first, to);
+      if (name == "head.norm.bias") to[1] = -large;
+    });
+  };
+  exported(FileDType::f16);
+  large = 65520.0f;
+  exported(FileDType::bf16);
+  try {
+    exported(FileDType::f16);
+    ADD_FAILURE() << "was written";
+  } catch (const base::Error& error) {
+    EXPECT_EQ(error.kind(), base::ErrorKind::bad_input);
+    EXPECT_STREQ(error.what(), "'head.norm.bias' holds -65520, and fp16 nothing beyond 65504; choose f32 or bf16 (--dtype)");
+  }
+  EXPECT_TRUE(disk_.list(folder_.path()).empty());
+}
+
 TEST_F(HfDirectoryTest, TokenizerFilesGoAlong) {
   const HfDirectory folder = golden_model(disk_, "gpt2-tiny");
   io::replace_file(disk_, folder_.path() / "tokenizer.json", io::as_bytes("{}"));
