@@ -74,7 +74,10 @@ bool is_usual(const Json& value, const DeepSpeedKey& key) {
 
 }  // namespace
 
-DeepSpeedTranslation::DeepSpeedTranslation(const Json& document, Run& run) : run_(run) { walk(document, ""); }
+DeepSpeedTranslation::DeepSpeedTranslation(const Json& document, Run& run) : run_(run) {
+  refuse_foreign_types(document);
+  walk(document, "");
+}
 
 void DeepSpeedTranslation::walk(const Json& object, const std::string& group) {
   for (const JsonMember& member : object.as_object()) {
@@ -82,9 +85,8 @@ void DeepSpeedTranslation::walk(const Json& object, const std::string& group) {
     const std::string path = canonical_deepspeed_path(written);
     if (find_deepspeed_key(path) != nullptr) {
       take(member.value, path, written);
-    } else if (path == "zero_optimization" && member.value.is_bool()) {  // an old form: true means stage 1
-      static const Json kStage[2] = {Json(0), Json(1)};
-      values_["zero_optimization.stage"] = &kStage[member.value.as_bool() ? 1 : 0];
+    } else if (path == "zero_optimization" && member.value.is_bool()) {
+      values_[path] = &member.value;
       run_.deepspeed.keys.push_back({written, member.value.describe(), member.value.where(), "strategy.zero", false});
     } else if (is_deepspeed_group(path)) {
       if (is_auto(member.value)) continue;
@@ -269,13 +271,16 @@ void DeepSpeedTranslation::offload(std::string_view block, std::string_view sett
 }
 
 void DeepSpeedTranslation::zero() {
-  if (const Json* stage = given("zero_optimization.stage")) {
-    if (stage->as_integer() > 3) fail_value(*stage, "zero_optimization.stage", "0, 1, 2 or 3");
+  const Json* bare = given("zero_optimization");  // an old form: true means stage 1
+  const std::string_view path = bare != nullptr ? "zero_optimization" : "zero_optimization.stage";
+  if (const Json* found = given(path)) {
+    const std::int64_t stage = bare != nullptr ? (bare->as_bool() ? 1 : 0) : found->as_integer();
+    if (stage > 3) fail_value(*found, path, "0, 1, 2 or 3");
     const bool alone = !run_.strategy_auto && run_.strategy.data == 1;
-    if (alone && stage->as_integer() > 0 && !run_.given("strategy.zero")) {
-      note("zero_optimization.stage", "one data rank holds everything, so there is nothing to share out; `strategy.data` gives more", true);
+    if (alone && stage > 0 && !run_.given("strategy.zero")) {
+      note(path, "one data rank holds everything, so there is nothing to share out; `strategy.data` gives more", true);
     } else {
-      assign("strategy.zero", *stage, "zero_optimization.stage");
+      assign("strategy.zero", stage, path);
     }
   }
   if (const Json* bucket = given("zero_optimization.reduce_bucket_size")) {

@@ -24,6 +24,8 @@ class DeepSpeedTranslation {
   void translate();
 
  private:
+  // Before the keys are looked at: those of a rule that does not exist here would be called unknown.
+  void refuse_foreign_types(const base::Json& document) const;
   void walk(const base::Json& object, const std::string& group);
   void take(const base::Json& value, const std::string& path, const std::string& written);
   void unknown(const base::JsonMember& member, const std::string& group, const std::string& key);

@@ -21,7 +21,39 @@ std::string lower(std::string text) {
   return text;
 }
 
+bool is_one_bit(const std::string& name) { return name == "onebitadam" || name == "zerooneadam"; }
+
+bool is_adam(const std::string& name) {
+  return name == "adam" || name == "adamw" || is_one_bit(name) || name == "cpuadam" || name == "deepspeedcpuadam" || name == "fusedadam";
+}
+
+bool is_scheduler(const std::string& name) {
+  return name == "warmuplr" || name == "warmupdecaylr" || name == "warmupcosinelr" || name == "onecycle" || name == "lrrangetest";
+}
+
+// The type that a block names; nullptr where it is left open or no text, which others tell of.
+const Json* type_in(const Json& document, std::string_view block) {
+  const Json* found = document.is_object() ? document.find(block) : nullptr;
+  const Json* type = found != nullptr && found->is_object() ? found->find("type") : nullptr;
+  return type != nullptr && type->is_string() && type->as_string() != "auto" ? type : nullptr;
+}
+
 }  // namespace
+
+void DeepSpeedTranslation::refuse_foreign_types(const Json& document) const {
+  const Json* rule = type_in(document, "optimizer");
+  if (const std::string name = rule == nullptr ? "adam" : lower(rule->as_string()); !is_adam(name) && name != "sgd") {
+    base::bad_input(
+        "{}: found {} for \"optimizer.type\", an update rule that does not exist here; expected Adam, AdamW, OneBitAdam, "
+        "ZeroOneAdam or SGD",
+        rule->where(), rule->describe());
+  }
+  const Json* schedule = type_in(document, "scheduler");
+  if (schedule != nullptr && !is_scheduler(lower(schedule->as_string()))) {
+    base::bad_input("{}: found {} for \"scheduler.type\", expected WarmupLR, WarmupDecayLR, WarmupCosineLR, OneCycle or LRRangeTest",
+                    schedule->where(), schedule->describe());
+  }
+}
 
 void DeepSpeedTranslation::optimizer_params(bool adam) {
   const auto take = [&](std::string_view name, std::string_view setting, const Json& otherwise) {
@@ -46,24 +78,17 @@ void DeepSpeedTranslation::optimizer() {
     return;
   }
   const std::string name = lower(type->as_string());
-  const bool one_bit = name == "onebitadam" || name == "zerooneadam";
-  if (name == "adam" || name == "adamw" || one_bit || name == "cpuadam" || name == "deepspeedcpuadam" || name == "fusedadam") {
+  if (is_adam(name)) {
     // DeepSpeed's "Adam" decays weights apart from the gradient unless adam_w_mode says otherwise.
-    const bool decoupled = name == "adamw" || (!one_bit && flag("optimizer.params.adam_w_mode", true));
+    const bool decoupled = name == "adamw" || (!is_one_bit(name) && flag("optimizer.params.adam_w_mode", true));
     assign("optimizer.type", decoupled ? "adamw" : "adam", "optimizer.type");
-    if (one_bit) note("optimizer.type", "adam, whose gradients are sent whole instead of as single bits", true);
+    if (is_one_bit(name)) note("optimizer.type", "adam, whose gradients are sent whole instead of as single bits", true);
     return optimizer_params(true);
   }
-  if (name == "sgd") {
-    const bool momentum = number("optimizer.params.momentum", 0.0) > 0.0;
-    assign("optimizer.type", momentum ? "momentum" : "sgd", "optimizer.type");
-    if (momentum) assign("optimizer.momentum", *given("optimizer.params.momentum"), "optimizer.params.momentum");
-    return optimizer_params(false);
-  }
-  base::bad_input(
-      "{}: found {} for \"optimizer.type\", an update rule that does not exist here; expected Adam, AdamW, OneBitAdam, "
-      "ZeroOneAdam or SGD",
-      type->where(), type->describe());
+  const bool momentum = number("optimizer.params.momentum", 0.0) > 0.0;
+  assign("optimizer.type", momentum ? "momentum" : "sgd", "optimizer.type");
+  if (momentum) assign("optimizer.momentum", *given("optimizer.params.momentum"), "optimizer.params.momentum");
+  optimizer_params(false);
 }
 
 void DeepSpeedTranslation::peak_rate(const Json& value, std::string_view path) {
@@ -157,10 +182,6 @@ void DeepSpeedTranslation::scheduler() {
   if (name == "onecycle" || name == "lrrangetest") {
     assign("lr_schedule.type", "points", "scheduler.type");
     return name == "onecycle" ? cycle() : range_test();
-  }
-  if (name != "warmuplr" && !decay && !cosine) {
-    base::bad_input("{}: found {} for \"scheduler.type\", expected WarmupLR, WarmupDecayLR, WarmupCosineLR, OneCycle or LRRangeTest",
-                    type->where(), type->describe());
   }
   assign("lr_schedule.type", decay ? "linear" : cosine ? "cosine" : "constant", "scheduler.type");
   warmup(name);

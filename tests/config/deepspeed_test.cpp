@@ -196,6 +196,9 @@ TEST(DeepSpeed, WrongKeysAndValuesPointAtThemselves) {
             "ds.json:1:33: found 4 for \"zero_optimization.stage\", expected 0, 1, 2 or 3");
   EXPECT_EQ(error_of(R"({"gradient_clipping": -1})"), "ds.json:1:23: found -1 for \"gradient_clipping\", expected a number >= 0");
   EXPECT_TRUE(says(error_of(R"({"optimizer": {"type": "Lion"}})"), "an update rule that does not exist here"));
+  EXPECT_TRUE(says(error_of(R"({"optimizer": {"params": {"muon_lr": 0.02}, "type": "Muon"}})"), "an update rule that does not exist here"));
+  EXPECT_TRUE(
+      says(error_of(R"({"scheduler": {"params": {"T_max": 9}, "type": "CosineAnnealingLR"}})"), "expected WarmupLR, WarmupDecayLR"));
   EXPECT_TRUE(says(error_of(R"({"curriculum_learning": {"enabled": true}})"), "leave the block out"));
   EXPECT_TRUE(says(error_of(R"({"sparse_attention": {"mode": "fixed", "block": 16}})"), "attention is dense"));
   EXPECT_TRUE(says(error_of(R"({"compression_training": {"weight_quantization": {"shared_parameters": {"enabled": true}}}})"),
@@ -222,6 +225,9 @@ TEST(DeepSpeed, OlderSpellings) {
   EXPECT_EQ(run.precision, model::Precision::bf16);
   EXPECT_EQ(run.strategy.offload.optimizer, (strategy::TierShare{.host = 1.0}));
   EXPECT_EQ(run_of(R"({"zero_optimization": true})", R"({"strategy": {"data": 2}})").strategy.zero, 1);
+  const config::Run bare = run_of(R"({"zero_optimization": true})", R"({"strategy": {"data": 2}})");
+  EXPECT_EQ(bare.origin("strategy.zero").text, "ds.json:1:23 zero_optimization");
+  EXPECT_TRUE(says(deepspeed_warning(run_of(R"({"zero_optimization": true})")), "one data rank holds everything"));
   EXPECT_EQ(run_of(R"({"zero_optimization": false})", R"({"strategy": {"data": 2}})").strategy.zero, 0);
   EXPECT_EQ(run_of(R"({"optimizer": {"type": "Adam", "params": {"adam_w_mode": false}}})").optimizer.kind, model::OptimizerKind::adam);
   EXPECT_EQ(run_of(R"({"optimizer": {"type": "SGD", "params": {"lr": 1, "momentum": 0.9}}})").optimizer.kind,
