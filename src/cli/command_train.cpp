@@ -233,6 +233,7 @@ void train_rank(const TrainOptions& options, const Decided& decided, collectives
 }  // namespace
 
 void train_command(const TrainOptions& options) {
+  std::signal(SIGPIPE, SIG_IGN);  // whoever reads the words may go; the training is not for them alone
   io::PosixFileSystem file_system;
   const config::Run wanted = read_run(file_system, options.run);
   if (const std::string idle = config::idle_settings(wanted); !idle.empty() && is_first_process()) say("plimsoll: {}", idle);

@@ -45,15 +45,25 @@ std::string bash_script(const CLI::App& app) {
       command_names(app), cases);
 }
 
+// Between single quotes fish takes all but these two as they are.
+std::string fish_quoted(std::string_view text) {
+  std::string quoted = "'";
+  for (const char c : text) {
+    if (c == '\'' || c == '\\') quoted += '\\';
+    quoted += c;
+  }
+  return quoted + "'";
+}
+
 std::string fish_script(const CLI::App& app) {
   std::string text;
   for (const CLI::App* command : app.get_subcommands({})) {
     const std::string& name = command->get_name();
-    text += fmt::format("complete -c plimsoll -n __fish_use_subcommand -a {} -d '{}'\n", name, command->get_description());
+    text += fmt::format("complete -c plimsoll -n __fish_use_subcommand -a {} -d {}\n", name, fish_quoted(command->get_description()));
     for (const CLI::Option* option : command->get_options()) {
       for (const std::string& long_name : option->get_lnames()) {
-        text += fmt::format("complete -c plimsoll -n '__fish_seen_subcommand_from {}' -l {} -d '{}'\n", name, long_name,
-                            option->get_description());
+        text += fmt::format("complete -c plimsoll -n '__fish_seen_subcommand_from {}' -l {} -d {}\n", name, long_name,
+                            fish_quoted(option->get_description()));
       }
     }
   }

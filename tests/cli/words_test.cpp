@@ -128,6 +128,11 @@ TEST_F(Words, ThatFindNobodyChangeNothing) {
     EXPECT_EQ(ended("train run.json --set out=unheard --set eval.every=1000 --set data.valid= " + streams), 0) << streams;
     EXPECT_EQ(folder_.read("unheard" + file), folder_.read("heard" + file)) << streams;
   }
+  // Whoever read them has gone.
+  std::filesystem::remove_all(folder_.path("unheard"));
+  Child({"/bin/sh", "-c", "{ " + program + " train run.json --set out=unheard; echo $? >code; } 2>&1 | true"}, folder_.path()).wait();
+  EXPECT_EQ(folder_.read("code"), "0\n");
+  EXPECT_EQ(folder_.read("unheard" + file), folder_.read("heard" + file));
 }
 
 TEST_F(Words, HelpShowsCommandsAndDefaults) {
@@ -141,6 +146,18 @@ TEST_F(Words, HelpShowsCommandsAndDefaults) {
 
 TEST_F(Words, Completion) {
   for (const char* shell : {"bash", "zsh", "fish"}) expect_parts(output({"completion", shell}), kCommands);
+  // A quote within a description would open a text that never ends.
+  for (const std::string& line : lines_of(output({"completion", "fish"}))) {
+    bool quoted = false;
+    for (std::size_t i = 0; i < line.size(); ++i) {
+      if (quoted && line[i] == '\\') {
+        ++i;
+      } else if (line[i] == '\'') {
+        quoted = !quoted;
+      }
+    }
+    EXPECT_FALSE(quoted) << line;
+  }
   folder_.write("completion.bash", output({"completion", "bash"}));
   const auto bash = [&](const std::string& script) { return Child({"bash", "-c", script}, folder_.path()).wait(); };
   const Ended checked = bash("bash -n completion.bash");
