@@ -201,8 +201,14 @@ void train_rank(const TrainOptions& options, const Decided& decided, collectives
     observers.on(observe::Notice{observe::Notice::Level::warning,
                                  fmt::format("{}; what is to be logged waits in memory, and training goes on", error.what())});
   };
-  metrics_file.emplace(file_system, metrics_path, tell_full);
-  io::LogFile events_file(file_system, run.out + "/" + observe::event_file_name(clock.unix_seconds(), host_name()), tell_full);
+  const auto tell_gone = [&observers](const io::Path& path) {
+    observers.on(observe::Notice{
+        observe::Notice::Level::warning,
+        fmt::format("'{}' was removed while this run writes it; what it held is lost, and the log goes on in a new one", path.string())});
+  };
+  const io::LogNotices notices{.on_full = tell_full, .on_gone = tell_gone};
+  metrics_file.emplace(file_system, metrics_path, notices);
+  io::LogFile events_file(file_system, run.out + "/" + observe::event_file_name(clock.unix_seconds(), host_name()), notices);
   file_system.sync_directory(run.out);
   observe::MetricsFile metrics([&](std::string_view line) { metrics_file->append(line); });
   observe::TensorboardFile tensorboard([&](std::string_view record) { events_file.append(record); }, clock);

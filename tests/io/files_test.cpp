@@ -96,7 +96,7 @@ TEST_F(FilesTest, RecordsOfALogWaitForRoom) {
       FaultyFileSystem full(disk_, {.at = k, .kind = kind});
       int told = 0;
       {
-        LogFile log(full, at("log"), [&](const IoError& error) { told += error.disk_full() ? 1 : 100; });
+        LogFile log(full, at("log"), {.on_full = [&](const IoError& error) { told += error.disk_full() ? 1 : 100; }});
         log.append("first\n");
         log.append("second\n");
         log.append("third\n");
@@ -110,15 +110,28 @@ TEST_F(FilesTest, RecordsOfALogWaitForRoom) {
   }
 }
 
+TEST_F(FilesTest, ALogThatIsRemovedGoesOnInANewOne) {
+  make_directories(disk_, at("run"));
+  std::vector<std::string> gone;
+  LogFile log(disk_, at("run/log"), {.on_gone = [&](const Path& path) { gone.push_back(path.string()); }});
+  log.append("first\n");
+  remove_tree(disk_, at("run"));
+  log.append("second\n");
+  log.append("third\n");
+  log.sync();
+  EXPECT_EQ(read_text(disk_, at("run/log")), "second\nthird\n");
+  EXPECT_EQ(gone, (std::vector<std::string>{at("run/log").string()}));
+}
+
 TEST_F(FilesTest, SyncOfALogTellsThatThereIsNoRoom) {
-  FaultyFileSystem full(disk_, {.at = 5, .kind = FaultKind::short_write});  // open; size, append; size, append
+  FaultyFileSystem full(disk_, {.at = 7, .kind = FaultKind::short_write});  // open; status, size, append twice
   LogFile log(full, at("log"));
   log.append("first\n");
   EXPECT_NO_THROW(log.append("second\n"));
   EXPECT_EQ(read_text(disk_, at("log")), "first\nsec");
   log.sync();
   EXPECT_EQ(read_text(disk_, at("log")), "first\nsecond\n");
-  FaultyFileSystem broken(disk_, {.at = 3, .kind = FaultKind::io_error});
+  FaultyFileSystem broken(disk_, {.at = 4, .kind = FaultKind::io_error});
   LogFile other(broken, at("log"));
   EXPECT_THROW(other.append("third\n"), IoError);
 }
