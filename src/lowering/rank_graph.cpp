@@ -114,7 +114,9 @@ graph::Graph RankGraphs::graph_at(const ProgramSource& source, std::int32_t pipe
   const plan::Degrees degrees = mesh_.degrees(pipe_place);
   std::optional<Corner> corner;
   if (!mesh_.even()) corner = Corner{.degrees = degrees, .first = data_place == 0 && seat.place == 0};
-  const std::int32_t own_micro_batches = mesh_.even() ? source.micro_batches : source.micro_batches / degrees.data;
+  // An update that waits is that of the step which left it: where its gradients are depends on that step's micro-batches.
+  const std::int32_t micro_batches = source.waiting_update_only ? inputs_.programs.front().micro_batches : source.micro_batches;
+  const std::int32_t own_micro_batches = mesh_.even() ? micro_batches : micro_batches / degrees.data;
   graph::Graph graph = split_over_pipe(source.graph, pipe_, pipe_place, corner);
   graph::verify(graph, "splitting over the pipe axis");
   graph = split_over_tensor(graph, seat, strategy);

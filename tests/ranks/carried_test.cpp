@@ -39,6 +39,7 @@ struct Case {
   model::OptimizerKind optimizer = model::OptimizerKind::adamw;
   std::int64_t bucket = 20'000;
   std::int64_t prefetch = 1;
+  bool sequence = false;
 };
 
 // A half of it is on the host, the rest on the device: '2'.
@@ -64,6 +65,7 @@ Layout layout_of(const Case& given, const io::Path& folder) {
   strategy.recompute = given.recompute;
   strategy.bucket = base::Bytes{given.bucket};
   strategy.prefetch = given.prefetch;
+  strategy.sequence_parallel = given.sequence;
   strategy.keep_grads = false;
   strategy.offload = {
       .optimizer = share_of(given.tiers[2]), .gradients = share_of(given.tiers[1]), .params = share_of(given.tiers[0]), .activations = {}};
@@ -103,8 +105,12 @@ INSTANTIATE_TEST_SUITE_P(
                     Case{.name = "momentum", .optimizer = model::OptimizerKind::momentum}, Case{.name = "not_clipped", .clip = 0.0},
                     Case{.name = "half", .precision = Precision::bf16, .tiers = "--2"},
                     Case{.name = "gradients_host", .precision = Precision::bf16, .tiers = "-hh", .samples = 3},
-                    Case{.name = "gradients_host_state_disk", .tiers = "-hd", .samples = 3}, Case{.name = "weights_host", .tiers = "h-h"},
-                    Case{.name = "all_host", .tiers = "hhh"}, Case{.name = "all_host_bf16", .precision = Precision::bf16, .tiers = "hhh"},
+                    Case{.name = "gradients_host_state_disk", .tiers = "-hd", .samples = 3},
+                    // Gradients that tensor ranks add up in the last micro-batch do not leave with the others.
+                    Case{.name = "gradients_that_stay", .tiers = "-hd", .tensor = 2, .samples = 3, .sequence = true},
+                    Case{.name = "gradients_that_stay_pipe2", .tiers = "dhd", .tensor = 2, .pipe = 2, .samples = 2, .sequence = true},
+                    Case{.name = "weights_host", .tiers = "h-h"}, Case{.name = "all_host", .tiers = "hhh"},
+                    Case{.name = "all_host_bf16", .precision = Precision::bf16, .tiers = "hhh"},
                     Case{.name = "all_disk", .precision = Precision::bf16, .tiers = "ddd"}, Case{.name = "data2", .data = 2, .samples = 4},
                     Case{.name = "half_data2_zero3", .tiers = "--2", .data = 2, .zero = 3, .samples = 4},
                     Case{.name = "gradients_data2", .tiers = "-hh", .data = 2}, Case{.name = "params_data2", .tiers = "hhh", .data = 2},
