@@ -95,6 +95,33 @@ TEST_F(Memory, IsWhatThePlanSaysOfALlama) {
   expect_as_said(R"({"family": "llama", "layers": 6, "width": 256, "heads": 8, "kv_heads": 2, "context": 128, "vocab": 4000})", "f32", "8");
 }
 
+// What became the program may have had far more than it, and the system counts that: it is not the program's own.
+TEST_F(Memory, CountsNothingOfWhoStartedIt) {
+  constexpr std::size_t kMuch = std::size_t{400} << 20;
+  std::ofstream(folder_ / "run.json") << R"({"model": {"family": "gpt2", "layers": 1, "width": 16, "heads": 2, "context": 8, "vocab": 256},
+    "data": {"train": ")" << path("corpus.txt")
+                                      << "\"}, \"out\": \"" << path("out") << "\"}";
+  const std::string run = path("run.json");
+  const std::string output = path("plan.txt");
+  const pid_t child = fork();
+  if (child == 0) {
+    const std::vector<char> much(kMuch, 'x');
+    const int file = open(output.c_str(), O_CREAT | O_TRUNC | O_WRONLY, 0600);
+    dup2(file, 1);
+    execl(PLIMSOLL_PROGRAM, "plimsoll", "plan", run.c_str(), "--json", static_cast<char*>(nullptr));
+    _exit(static_cast<int>(much[0]));
+  }
+  int status = -1;
+  struct rusage usage{};
+  wait4(child, &status, 0, &usage);
+  ASSERT_EQ(status, 0);
+  EXPECT_GE(static_cast<std::int64_t>(usage.ru_maxrss) * 1024, static_cast<std::int64_t>(kMuch));
+  std::ostringstream text;
+  text << std::ifstream(output).rdbuf();
+  const base::Json candidate = base::parse_json(text.str(), "plan").at("candidates").at(std::size_t{0});
+  EXPECT_LT(candidate.at("reserve_bytes").as_integer(), 100 << 20);
+}
+
 // A plan that is fitted to a limit fits it beside what the search for it took, and the process keeps to it.
 TEST_F(Memory, PlansFittedToALimitKeepIt) {
   for (const std::int64_t limit : {230, 241, 252}) {
