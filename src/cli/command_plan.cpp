@@ -65,7 +65,9 @@ Json candidate_json(const plan::Plan& plan, const train::Capacity& capacity) {
 void write_page(io::FileSystem& file_system, const std::string& path, const plan::Plan& plan, const train::Capacity& capacity) {
   const base::Bytes arena = plan::fullest_class(plan).arena[static_cast<std::size_t>(plan::Tier::device)];
   const base::Bytes needed = (capacity.per_rank ? arena : arena * plan.mesh.ranks()) + capacity.reserve;
-  const std::string verdict = needed <= capacity.device ? "yes" : fmt::format("no, {} too much", base::to_string(needed - capacity.device));
+  const std::string verdict = needed > capacity.device ? fmt::format("no, {} too much", base::to_string(needed - capacity.device))
+                              : train::why_too_large(plan, capacity) ? "no, a slower tier is too small"
+                                                                     : "yes";
   const report::Page page{.plan = plan,
                           .capacity = capacity.per_rank ? capacity.device : base::Bytes{capacity.device.count / plan.mesh.ranks()},
                           .reserve = capacity.reserve,
@@ -94,7 +96,7 @@ void plan_command(const PlanOptions& options) {
   }
   const train::SessionOptions session =
       train::session_options(run, {.train = true, .evaluate = !run.data.valid.empty(), .schedule = train::schedule_of(file_system, run)});
-  const plan::Plan plan = train::plan_session(session);
+  const plan::Plan plan = train::plan_within(session, run);
   plan::verify(plan, "lowering");
   const train::Capacity capacity = train::capacity_of(run);
   if (!options.out.empty()) {

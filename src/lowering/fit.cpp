@@ -190,9 +190,16 @@ Candidate uniform(const graph::Graph& graph, RecomputeChoice choice, const Lower
   return full;
 }
 
+// Where neither keeps the limit: the one that needs less of what is limited.
 Candidate better_of(Candidate best, const Limit& limit, Candidate other) {
-  if (!limit.holds(other.plan) || (limit.holds(best.plan) && best.again <= other.again)) return best;
-  return other;
+  const bool holds = limit.holds(best.plan);
+  if (holds != limit.holds(other.plan)) return holds ? best : other;
+  if (holds) return best.again <= other.again ? best : other;
+  const auto most = [&](const plan::Plan& plan) {
+    return limit.activations.empty() ? plan::fullest_class(plan).arena[static_cast<std::size_t>(plan::Tier::device)]
+                                     : lowering::most_activations(plan);
+  };
+  return most(best.plan) <= most(other.plan) ? best : other;
 }
 
 plan::Plan fit_optimal(const LoweringInputs& inputs, const graph::Graph& graph, const Pipe& pipe, RecomputeChoice choice,

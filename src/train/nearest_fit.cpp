@@ -6,8 +6,11 @@
 
 #include <fmt/format.h>
 
+#include "config/choices.h"
 #include "graph/training.h"
+#include "io/posix_file_system.h"
 #include "lowering/rows.h"
+#include "storage/disk/block_store.h"
 #include "strategy/legality.h"
 
 namespace plimsoll::train {
@@ -20,15 +23,13 @@ using strategy::TierShare;
 
 constexpr base::Bytes kMega{1'000'000};
 constexpr base::Bytes kSmallBucket{4 * kMega.count};
+constexpr base::Bytes kLeastBucket{kMega.count};
 constexpr double kMostPieces = 8192.0;
 
-struct Change {
-  std::string words;
-  std::function<void(Strategy&)> make;
-};
+using Change = std::function<void(Strategy&)>;
 
-// A device holds some tiles of weights and gradients at once, and what is computed with them.
-constexpr std::int64_t kTilesOnDevice = 16;
+// A device holds some tiles of weights and gradients at once, and what is computed with them: so many, or more of smaller ones.
+constexpr std::int64_t kTilesOnDevice[] = {16, 128};
 constexpr std::int64_t kLeastTile = 64 * 1024;
 
 void put_all(Strategy& strategy, const TierShare& share) {
@@ -36,49 +37,51 @@ void put_all(Strategy& strategy, const TierShare& share) {
   strategy.offload = {.optimizer = share, .gradients = share, .params = share, .activations = strategy.offload.activations};
 }
 
+void move_little(Strategy& strategy, base::Bytes bucket) {
+  strategy.prefetch = std::min<std::int64_t>(strategy.prefetch, 1);
+  strategy.bucket = std::min(strategy.bucket, bucket);
+}
+
 // Where a device is smaller than its largest weight, tiles of it.
 std::vector<Change> changes_to_tiles(base::Bytes device) {
-  const base::Bytes tile{std::max(kLeastTile, device.count / kTilesOnDevice / kLeastTile * kLeastTile)};
-  const auto change = [&](std::string_view tier, const TierShare& share) {
-    return Change{
-        fmt::format(
-            R"("recompute": "full", "prefetch": 1, "tile": {}, "offload": {{"optimizer": "{}", "gradients": "{}", "params": "{}"}})",
-            tile.count, tier, tier, tier),
-        [=](Strategy& strategy) {
-          put_all(strategy, share);
-          strategy.prefetch = 1;
-          strategy.bucket = kSmallBucket;
-          strategy.tile = tile;
-        }};
-  };
-  return {change("host", {.host = 1.0}), change("disk", {.disk = 1.0})};
+  std::vector<Change> changes;
+  for (const TierShare& share : {TierShare{.host = 1.0}, TierShare{.disk = 1.0}}) {
+    for (const std::int64_t tiles : kTilesOnDevice) {
+      const base::Bytes tile{std::max(kLeastTile, device.count / tiles / kLeastTile * kLeastTile)};
+      changes.emplace_back([=](Strategy& strategy) {
+        put_all(strategy, share);
+        move_little(strategy, kLeastBucket);
+        strategy.tile = strategy.tile.count > 0 ? std::min(strategy.tile, tile) : tile;
+      });
+    }
+  }
+  return changes;
 }
 
 // From a little more arithmetic to everything on disk.
 std::vector<Change> changes() {
   const TierShare host{.host = 1.0};
   const TierShare disk{.disk = 1.0};
-  return {{R"("recompute": "selective")", [](Strategy& strategy) { strategy.recompute = Recompute::selective; }},
-          {R"("recompute": "full")", [](Strategy& strategy) { strategy.recompute = Recompute::full; }},
-          {R"("offload": {"optimizer": "host"})", [=](Strategy& strategy) { strategy.offload.optimizer = host; }},
-          {R"("recompute": "full", "offload": {"optimizer": "host"})",
-           [=](Strategy& strategy) {
-             strategy.recompute = Recompute::full;
-             strategy.offload.optimizer = host;
-           }},
-          {R"("recompute": "full", "offload": {"optimizer": "host", "gradients": "host", "params": "host"})",
-           [=](Strategy& strategy) { put_all(strategy, host); }},
-          {R"("recompute": "full", "offload": {"optimizer": "disk"})",
-           [=](Strategy& strategy) {
-             strategy.recompute = Recompute::full;
-             strategy.offload.optimizer = disk;
-           }},
-          {R"("recompute": "full", "prefetch": 1, "offload": {"optimizer": "disk", "gradients": "disk", "params": "disk"})",
-           [=](Strategy& strategy) {
-             put_all(strategy, disk);
-             strategy.prefetch = 1;
-             strategy.bucket = kSmallBucket;
-           }}};
+  return {[](Strategy& strategy) { strategy.recompute = Recompute::selective; },
+          [](Strategy& strategy) { strategy.recompute = Recompute::full; },
+          [=](Strategy& strategy) { strategy.offload.optimizer = host; },
+          [=](Strategy& strategy) {
+            strategy.recompute = Recompute::full;
+            strategy.offload.optimizer = host;
+          },
+          [=](Strategy& strategy) { put_all(strategy, host); },
+          [=](Strategy& strategy) {
+            put_all(strategy, host);
+            move_little(strategy, kLeastBucket);
+          },
+          [=](Strategy& strategy) {
+            strategy.recompute = Recompute::full;
+            strategy.offload.optimizer = disk;
+          },
+          [=](Strategy& strategy) {
+            put_all(strategy, disk);
+            move_little(strategy, kSmallBucket);
+          }};
 }
 
 // What lies somewhere from step to step, all ranks together and each value once.
@@ -122,6 +125,55 @@ base::Bytes bucket_for(const Strategy& strategy, const States& states) {
   return even <= strategy.bucket ? strategy.bucket : base::round_up(even, kMega);
 }
 
+// What lies beside the arenas was measured for the plan that does not fit. The process that makes the other one may take a little more, and
+// a disk tier has buffers.
+Capacity capacity_for(const Strategy& changed, const Strategy& given, Capacity capacity) {
+  constexpr base::Bytes kOtherPlan{1ll << 20};
+  if (capacity.reserve.count == 0) return capacity;
+  capacity.reserve += kOtherPlan;
+  if (uses_disk(changed) && !uses_disk(given))
+    capacity.reserve += base::Bytes{storage::disk::BlockStoreOptions{}.lanes * storage::disk::BlockStore::kBlock};
+  return capacity;
+}
+
+std::string words_of(const TierShare& share) {
+  if (share.host == 1.0) return R"("host")";
+  if (share.disk == 1.0) return R"("disk")";
+  return share.anything() ? fmt::format(R"({{"host": {}, "disk": {}}})", share.host, share.disk) : R"("none")";
+}
+
+// As a run file says it, with whatever is not as it was: who writes that into the strategy has what was tried. All of `offload`, so that it
+// may take the place of the other or go into it.
+std::string words_of(const Strategy& changed, const Strategy& given) {
+  std::vector<std::string> words;
+  const auto say = [&](bool other, std::string_view key, std::string value) {
+    if (other) words.push_back(fmt::format("\"{}\": {}", key, value));
+  };
+  say(changed.recompute != given.recompute, "recompute", fmt::format("\"{}\"", config::choice_name(changed.recompute)));
+  say(changed.recompute_every != given.recompute_every, "recompute_every", fmt::format("{}", changed.recompute_every));
+  say(changed.recompute_memory != given.recompute_memory, "recompute_memory", fmt::format("{}", changed.recompute_memory));
+  say(changed.prefetch != given.prefetch, "prefetch", fmt::format("{}", changed.prefetch));
+  say(changed.tile != given.tile, "tile", fmt::format("{}", changed.tile.count));
+  std::vector<std::string> shares;
+  for (const auto& [key, share] : {std::pair{"optimizer", &changed.offload.optimizer},
+                                   {"gradients", &changed.offload.gradients},
+                                   {"params", &changed.offload.params},
+                                   {"activations", &changed.offload.activations}}) {
+    if (share->anything()) shares.push_back(fmt::format("\"{}\": {}", key, words_of(*share)));
+  }
+  say(!(changed.offload == given.offload), "offload", fmt::format("{{{}}}", fmt::join(shares, ", ")));
+  say(changed.bucket != given.bucket, "bucket", fmt::format("\"{}MB\"", changed.bucket.count / kMega.count));
+  return fmt::format("{}", fmt::join(words, ", "));
+}
+
+// Throws where the drive does not have the room. Where no folder is given, that is for whoever names one.
+void check_drive(const SessionOptions& options, const plan::Plan& plan) {
+  const base::Bytes disk = plan::arena_of_all(plan, plan::Tier::disk);
+  if (disk.count == 0 || options.disk_folder.empty()) return;
+  io::PosixFileSystem here;
+  storage::disk::check_folder(options.file_system != nullptr ? *options.file_system : here, options.disk_folder, disk);
+}
+
 std::string needs(const plan::Plan& plan) {
   std::string text = base::to_string(plan::fullest_class(plan).arena[static_cast<std::size_t>(plan::Tier::device)]) + " of the device";
   for (const plan::Tier tier : {plan::Tier::host, plan::Tier::disk}) {
@@ -139,20 +191,23 @@ std::string nearest_fit(const SessionOptions& options, const Capacity& capacity)
   const States states = states_of(options);
   for (const Change& change : all) {
     SessionOptions changed = options;
-    changed.strategy.recompute_every = 1;
-    changed.strategy.recompute_memory = 0.0;
-    change.make(changed.strategy);
+    change(changed.strategy);
+    if (changed.strategy.recompute == Recompute::full) changed.strategy.recompute_every = 1;
+    if (changed.strategy.recompute != Recompute::optimal) changed.strategy.recompute_memory = 0.0;
+    // What the search for an order takes beside the arenas is known once it has been made.
+    if (changed.strategy.recompute == Recompute::optimal && capacity.reserve.count > 0) continue;
     if (changed.strategy == options.strategy || !strategy::reasons_against(changed.strategy).empty()) continue;
-    if (!may_fit(changed.strategy, states, capacity)) continue;
-    std::string words = change.words;
+    const Capacity there = capacity_for(changed.strategy, options.strategy, capacity);
+    if (!may_fit(changed.strategy, states, there)) continue;
     if (changed.strategy.offload.optimizer.anything()) changed.strategy.bucket = bucket_for(changed.strategy, states);
-    if (changed.strategy.bucket != options.strategy.bucket)
-      words += fmt::format(R"(, "bucket": "{}MB")", changed.strategy.bucket.count / kMega.count);
     try {
       const plan::Plan plan = plan_session(changed);
-      if (!why_too_large(plan, capacity))
-        return fmt::format("With {} in \"strategy\" it would fit: {} for a rank's and all ranks' arenas.", words, needs(plan));
-    } catch (const base::Error&) {  // a strategy that this model or number of micro-batches does not allow
+      if (why_too_large(plan, there)) continue;
+      check_drive(options, plan);
+      const bool nowhere = options.disk_folder.empty() && plan::arena_of_all(plan, plan::Tier::disk).count > 0;
+      return fmt::format("With {} in \"strategy\"{} it would fit: {} for a rank's and all ranks' arenas.",
+                         words_of(changed.strategy, options.strategy), nowhere ? " and a folder in \"limits.disk_path\"" : "", needs(plan));
+    } catch (const base::Error&) {  // a strategy that this model, number of micro-batches or drive does not allow
     }
   }
   const bool wide = options.training.precision == model::Precision::f32;

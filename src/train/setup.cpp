@@ -98,11 +98,10 @@ base::Bytes memory_so_far() {
 
 // What a rank keeps for tensors that cannot go to a drive as they are, and of every row of a table there.
 base::Bytes disk_buffers(const config::Run& run) {
-  const strategy::Offload& offload = run.strategy.offload;
   const bool rows = run.strategy.embedding_rows == strategy::EmbeddingRows::disk;
-  const bool disk = rows || offload.optimizer.disk + offload.gradients.disk + offload.params.disk + offload.activations.disk > 0.0;
   const base::Bytes marks{rows ? run.model.vocab * storage::disk::BlockStore::kMarkBytes : 0};
-  return disk ? base::Bytes{storage::disk::BlockStoreOptions{}.lanes * storage::disk::BlockStore::kBlock} + marks : base::Bytes{};
+  return uses_disk(run.strategy) ? base::Bytes{storage::disk::BlockStoreOptions{}.lanes * storage::disk::BlockStore::kBlock} + marks
+                                 : base::Bytes{};
 }
 
 std::string count_text(std::int64_t count) {
@@ -208,7 +207,10 @@ base::Bytes arena_limit(const config::Run& run, Programs programs) {
   SessionOptions options = session_options(once, programs);
   options.strategy = run.strategy;
   options.device_limit = room();
-  plan_session(options);
+  try {
+    plan_session(options);
+  } catch (const base::Error&) {  // whoever asks for the plan is told
+  }
   return std::max(room() - kNextSearch, base::Bytes{1});
 }
 
@@ -290,6 +292,12 @@ data::BatchView batch_view(Session& session, std::string_view program, std::int3
           .samples = session.input(program, "samples", micro_batch)};
 }
 
+bool uses_disk(const strategy::Strategy& strategy) {
+  const strategy::Offload& offload = strategy.offload;
+  return strategy.embedding_rows == strategy::EmbeddingRows::disk ||
+         offload.optimizer.disk + offload.gradients.disk + offload.params.disk + offload.activations.disk > 0.0;
+}
+
 Capacity capacity_of(const config::Run& run) {
   const base::Bytes reserve = memory_so_far() + kStillToCome + disk_buffers(run);
   const base::Bytes host = host_limit(run);
@@ -360,6 +368,30 @@ std::optional<std::string> why_too_large(const plan::Plan& plan, const Capacity&
       "holds:{}",
       plan.model, base::to_string(needed + capacity.reserve), base::to_string(arena), ranks, base::to_string(capacity.reserve),
       capacity.origin, base::to_string(capacity.device), base::to_string(needed + capacity.reserve - capacity.device), table);
+}
+
+plan::Plan plan_within(const SessionOptions& options, const config::Run& run) {
+  const bool fitted = options.strategy.recompute == strategy::Recompute::optimal && options.device_limit.count > 0;
+  if (!fitted) return plan_session(options);
+  std::string why;
+  try {
+    return plan_session(options);
+  } catch (const base::Error& error) {
+    if (error.kind() != base::ErrorKind::not_legal) throw;
+    why = error.what();
+  }
+  SessionOptions full = options;
+  full.strategy.recompute = strategy::Recompute::full;
+  full.strategy.recompute_every = 1;
+  full.strategy.recompute_memory = 0.0;
+  std::string table;
+  try {
+    table = kinds_text(plan::fullest_class(plan_session(full)), plan::Tier::device);
+  } catch (const base::Error&) {  // it was not the limit
+    base::not_legal("{}", why);
+  }
+  base::not_legal("{}\nWith everything made again the arena holds at its fullest moment:{}\n{}", why, table,
+                  nearest_fit(options, capacity_of(run)));
 }
 
 void require_fit(const plan::Plan& plan, const Capacity& capacity, const SessionOptions& options) {

@@ -62,8 +62,15 @@ struct Capacity {
 
 Capacity capacity_of(const config::Run& run);
 
+// Whether it names the disk tier, be it for what turns out to stay elsewhere.
+bool uses_disk(const strategy::Strategy& strategy);
+
 // Why a plan does not fit, with the table of what it needs where.
 std::optional<std::string> why_too_large(const plan::Plan& plan, const Capacity& capacity);
+
+// The plan of these options. Where optimal recompute finds no order within the limit there is none: not_legal with what a plan that makes
+// everything again needs where, and the nearest strategy that fits.
+plan::Plan plan_within(const SessionOptions& options, const config::Run& run);
 
 // not_legal with that, and the nearest strategy that would, when the plan of these options does not fit.
 void require_fit(const plan::Plan& plan, const Capacity& capacity, const SessionOptions& options);

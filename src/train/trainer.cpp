@@ -25,11 +25,11 @@ Session make_session(const config::Run& run, const TrainContext& context) {
                                                  .transport = context.transport,
                                                  .schedule = schedule_of(context.file_system, run)});
   options.file_system = &context.file_system;
-  const plan::Plan plan = plan_session(options);
+  const plan::Plan plan = plan_within(options, run);
   require_fit(plan, capacity_of(run), options);
   // Of what all ranks will write together; each looks again for its own part when it opens its file.
   const base::Bytes disk = plan::arena_of_all(plan, plan::Tier::disk);
-  if (disk.count > 0 && (context.transport == nullptr || context.transport->rank() == 0))
+  if ((disk.count > 0 || uses_disk(run.strategy)) && (context.transport == nullptr || context.transport->rank() == 0))
     storage::disk::check_folder(context.file_system, run.limits.disk_path, disk);
   return Session(std::move(options));
 }

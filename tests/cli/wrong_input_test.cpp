@@ -177,6 +177,14 @@ TEST_F(WrongInput, DoesNotFit) {
   EXPECT_NE(candidate.at("reason").as_string().find("of 1.00 MiB"), std::string::npos);
 }
 
+// An order that was searched for and not found is refused like any other plan: with what is needed where.
+TEST_F(WrongInput, NoOrderFits) {
+  for (const char* command : {"train", "plan"})
+    expect_refusal(
+        {command, "run.json", "--set", "limits.device=1MiB", "--set", "strategy.recompute=optimal"}, kNotLegal,
+        {"with everything made again that can be", "\n  parameter", "\n  state", "\n  gradient", "Use a smaller \"batch.micro\""});
+}
+
 TEST_F(WrongInput, SlowerTiers) {
   const auto refused = [&](std::vector<std::string> settings, int code, const Parts& parts) {
     std::vector<std::string> arguments{"train", "run.json", "--fresh"};
@@ -184,6 +192,7 @@ TEST_F(WrongInput, SlowerTiers) {
     expect_refusal(arguments, code, parts);
   };
   refused({"strategy.offload.optimizer=disk"}, kBadInput, {"disk tier", "limits.disk_path"});
+  refused({"strategy.offload.activations=disk"}, kBadInput, {"disk tier", "limits.disk_path"});
   refused({"strategy.offload.optimizer=disk", "limits.disk_path=nowhere"}, kBadInput, {"'nowhere' does not exist"});
   refused({"strategy.offload.optimizer=disk", "limits.disk_path=run.json"}, kBadInput, {"is not a folder"});
   refused({"strategy.offload.optimizer=disk", "limits.disk_path=/dev/shm"}, kNotLegal, {"/dev/shm", "in memory itself"});

@@ -181,6 +181,29 @@ TEST_F(TrainerTest, TheNearestStrategyThatFitsIsNamed) {
   EXPECT_NE(nearest(0.001).find("Use a smaller"), std::string::npos) << nearest(0.001);
 }
 
+// Whatever is not as the run has it is named, so that who writes it into the run file has what was tried.
+TEST_F(TrainerTest, WhatIsNamedIsAllThatChanges) {
+  SessionOptions options = session_options(
+      run({"model.layers=8", "batch.micro=1", "strategy.recompute=full", "strategy.recompute_every=8", "strategy.bucket=1000"}), {});
+  const auto arena = [](const SessionOptions& of) { return plan_session(of).classes[0].arena[0]; };
+  SessionOptions single = options;
+  single.strategy.recompute_every = 1;
+  ASSERT_LT(arena(single), arena(options));
+  const auto nearest = [&](base::Bytes device, base::Bytes reserve = {}) {
+    return nearest_fit(options, {.device = device + reserve, .reserve = reserve, .origin = "a limit"});
+  };
+  EXPECT_EQ(nearest(arena(single)).find("With \"recompute_every\": 1 in \"strategy\" it would fit"), 0u) << nearest(arena(single));
+  // What was measured for this plan may be a little more for another, which then does not fit.
+  EXPECT_EQ(nearest(arena(single), base::Bytes{1}).find("With \"recompute_every\": 1 in"), std::string::npos);
+  // Neither larger buckets than there are, nor a folder that nobody gave.
+  options.strategy.offload.activations = {.host = 0.25, .disk = 0.0};
+  const std::string little = nearest_fit(
+      options, {.device = base::Bytes{arena(single).count / 2}, .reserve = {}, .origin = "a limit", .host = base::Bytes{100'000}});
+  EXPECT_NE(little.find("\"params\": \"disk\", \"activations\": {\"host\": 0.25, \"disk\": 0}}"), std::string::npos) << little;
+  EXPECT_NE(little.find("and a folder in \"limits.disk_path\" it would fit"), std::string::npos) << little;
+  EXPECT_EQ(little.find("bucket"), std::string::npos) << little;
+}
+
 // No tier helps a device that cannot hold one weight: tiles do.
 TEST_F(TrainerTest, TilesAreNamedForADeviceSmallerThanOneWeight) {
   const SessionOptions options = session_options(run({"model.width=128", "model.ffn=8192", "batch.micro=1", "batch.sequence=4"}), {});
