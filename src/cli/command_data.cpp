@@ -9,6 +9,7 @@
 #include "base/json.h"
 #include "cli/commands.h"
 #include "cli/say.h"
+#include "data/part_encoder.h"
 #include "data/text_documents.h"
 #include "formats/token_writer.h"
 #include "formats/tokenizer/tokenizer.h"
@@ -125,11 +126,12 @@ Result make_tokens(io::FileSystem& file_system, const DataOptions& options, cons
   const data::TextOptions text_options{
       .unit = unit_of(options.documents), .field = options.field, .cut_at_spaces = tokenizer.cuts_at_spaces()};
   std::vector<std::int32_t> ids;
+  data::PartEncoder encoder(tokenizer);
   std::int64_t before = 0;
   for (const Input& input : inputs) {
     data::read_documents(file_system, input.path, text_options, [&](const data::TextPart& part, std::int64_t done) {
       ids.clear();
-      tokenizer.encode(part.text, ids);
+      encoder.encode(part, ids);
       if (part.ends_document && end_token) ids.push_back(*end_token);
       writer.write(ids);
       if (part.ends_document) writer.end_document();

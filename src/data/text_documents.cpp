@@ -138,6 +138,11 @@ std::size_t cut_of(std::string_view text, bool at_spaces) {
   for (std::size_t at = text.size(); at_spaces && at-- > 2;) {
     if (text[at - 1] == ' ' && is_letter(text[at]) && is_letter(text[at - 2])) return at - 1;
   }
+  // Expressions look around among white space, so a line end that stands between two other characters is best.
+  const auto is_space = [](char c) { return c == ' ' || (c >= '\t' && c <= '\r'); };
+  for (std::size_t at = text.size(); at-- > 2;) {
+    if (text[at - 1] == '\n' && !is_space(text[at]) && !is_space(text[at - 2])) return at;
+  }
   const std::size_t line = text.rfind('\n');
   if (line != std::string_view::npos) return line + 1;
   std::size_t at = text.size() - 1;

@@ -1,6 +1,7 @@
 #include "data/text_tokens.h"
 
 #include "base/error.h"
+#include "data/part_encoder.h"
 #include "data/text_documents.h"
 #include "formats/byte_tokenizer.h"
 
@@ -24,10 +25,11 @@ std::unique_ptr<formats::TokenSource> open_text(io::FileSystem& file_system, con
   const auto end = json_lines ? tokenizer->end_of_text() : std::nullopt;
   std::vector<std::int32_t> ids;
   std::vector<std::int64_t> starts;
+  PartEncoder encoder(*tokenizer);
   bool begins = true;
   read_documents(file_system, path, options, [&](const TextPart& part, std::int64_t) {
     if (begins && json_lines && (starts.empty() || starts.back() != std::ssize(ids))) starts.push_back(std::ssize(ids));
-    tokenizer->encode(part.text, ids);
+    encoder.encode(part, ids);
     if (part.ends_document && end) ids.push_back(*end);
     begins = part.ends_document;
     if (std::ssize(ids) * 4 > most_bytes) {

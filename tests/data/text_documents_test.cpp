@@ -1,4 +1,5 @@
 #include "data/text_documents.h"
+#include "data/part_encoder.h"
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
@@ -83,8 +84,34 @@ TEST(TextDocuments, CutsAreWhereTheTokenizerDoesNotMind) {
   EXPECT_EQ(cut_of("ab cd.e. f", true), 2u);  // between two letters, the last such space
   EXPECT_EQ(cut_of("ab\ncd. f", true), 3u);   // none: after a line
   EXPECT_EQ(cut_of("ab cd\nef g", false), 6u);
+  EXPECT_EQ(cut_of("ab\ncd \n e\n", false), 3u);  // rather than among white space
+  EXPECT_EQ(cut_of("ab\r\ncd\r\n", false), 8u);
   EXPECT_EQ(cut_of("abc\xC3\xA9\xC3\xA9", false), 5u);  // none: before the last character
   EXPECT_EQ(cut_of("a", false), 1u);
+}
+
+// A mark is put before a text, not before each part of it.
+TEST(TextTokens, PartsGiveTheIdsOfTheWhole) {
+  const auto tokenizer = formats::tokenizer::parse_tokenizer(
+      R"({"pre_tokenizer": {"type": "Metaspace", "prepend_scheme": "first", "split": false},
+          "model": {"type": "BPE", "vocab": {"\u2581": 0, "a": 1, "b": 2, "\n": 3, "ab": 4, "\u2581ab": 5, "bb": 6},
+                    "merges": ["a b", "\u2581 ab", "b b"]}})",
+      "t.json");
+  const std::vector<std::string> parts{"ab ab\n", "ab\nbb ab\n", "", "b", "b\n"};
+  std::string whole;
+  std::vector<std::int32_t> ids;
+  PartEncoder encoder(*tokenizer);
+  for (std::size_t i = 0; i < parts.size(); ++i) {
+    whole += parts[i];
+    encoder.encode({parts[i], i + 1 == parts.size()}, ids);
+    if (i == 2) {
+      EXPECT_EQ(ids, tokenizer->encode(whole));
+    }
+  }
+  EXPECT_EQ(ids.size(), tokenizer->encode(whole).size() + 2);  // "bb" was cut in two, and nothing can be known of the second
+  ids.clear();
+  encoder.encode({"ab", true}, ids);
+  EXPECT_EQ(ids, tokenizer->encode("ab"));  // another document
 }
 
 TEST(TextTokens, BytesAreMappedAndOthersEncoded) {
