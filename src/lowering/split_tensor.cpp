@@ -77,10 +77,13 @@ class TensorSplit {
   Value root(Value value, const Placement& placement) const {
     if (placement.spread != Spread::split) return value;
     if (!ops::can_be_dealt(placement, seat_.members)) {
-      const std::string more =
-          placement.own > 1 ? fmt::format(", or a multiple of {} that divides {}", placement.units, placement.units * placement.own) : "";
-      base::not_legal("parameter {}: \"tensor\" is {}, but dim {} of {} has {} units that must stay together; use at most {}{}", value.name,
-                      seat_.members, placement.dim, base::to_string(value.type.shape), placement.units, placement.units, more);
+      std::string more;  // neighbours may share a unit that is made of as many parts
+      for (std::int64_t sharers = 2; sharers <= placement.own; ++sharers) {
+        if (placement.own % sharers == 0) more += fmt::format(" or {}", placement.units * sharers);
+      }
+      base::not_legal("parameter {}: \"tensor\" is {}, but dim {} of {} has {} unit{} that must stay together; use at most {}{}",
+                      value.name, seat_.members, placement.dim, base::to_string(value.type.shape), placement.units,
+                      placement.units == 1 ? "" : "s", placement.units, more);
     }
     const ops::Dealt here = ops::dealt(placement, seat_, value.type.shape[placement.dim]);
     ops::Part part{.whole = value.type.shape,

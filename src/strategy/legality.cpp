@@ -186,7 +186,7 @@ std::vector<std::string> reasons_against(const Strategy& strategy) {
   against(strategy.recompute_memory > 0.0 && strategy.recompute != Recompute::optimal,
           fmt::format("\"recompute_memory\" is {}, which belongs to \"recompute\": \"optimal\", but \"recompute\" is \"{}\"; use 0",
                       strategy.recompute_memory, name_of(strategy.recompute)));
-  against(strategy.split_activations && strategy.tensor == 1,
+  against(strategy.split_activations && strategy.widest_tensor() == 1,
           "\"split_activations\" is true, but the tensor axis has one rank; use false, or a larger \"tensor\"");
   against(strategy.split_activations && strategy.sequence_parallel,
           "\"split_activations\" is true, but with \"sequence_parallel\" no tensor rank has what others have; use one of them");

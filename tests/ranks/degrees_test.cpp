@@ -118,6 +118,21 @@ TEST(OwnDegreesTogether, RecomputeBeforeAStageOfFewerTensorRanksAgreesToTheBit) 
   }
 }
 
+// Stages that have tensor ranks share out what those all keep, and the others have nothing to share.
+TEST(OwnDegreesTogether, SplitActivationsAgreeToTheBit) {
+  const Case each{"", {{.blocks = 2, .tensor = 2}, {.blocks = 2}}};
+  const Task task = task_of(each);
+  Layout layout = layout_of(each);
+  const Outcome plain = train(task, layout);
+  layout.strategy.split_activations = true;
+  EXPECT_EQ(strategy::reasons_against(layout.strategy), std::vector<std::string>{});
+  const Outcome split = train(task, layout);
+  expect_same_bits(split, plain);
+  EXPECT_EQ(split.sent, split.predicted);
+  for (Stage& stage : layout.strategy.stages) stage.tensor = 1;
+  EXPECT_EQ(strategy::reasons_against(layout.strategy).size(), 1u);
+}
+
 // Replicated stages change who computes a micro-batch, not with which weights.
 TEST(OwnDegreesTogether, SchedulesWithoutAFlushAreThoseOfSingleRanks) {
   for (const char* schedule : {"pipedream", "pipedream-vsync", "2bw"}) {
