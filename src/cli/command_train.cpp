@@ -15,6 +15,7 @@
 #include "cli/ranks.h"
 #include "cli/say.h"
 #include "cli/train_page.h"
+#include "collectives/agree.h"
 #include "config/config.h"
 #include "executor/core/bounds.h"
 #include "io/files.h"
@@ -157,6 +158,15 @@ void train_rank(const TrainOptions& options, const Decided& decided, collectives
       base::bad_input("'{}' is in use by another training; give this run a folder of its own (\"out\"), or wait for that one", run.out);
     io::clear_leftover(file_system, page_path(run));  // a run that has ended does not write it again
   }
+  collectives::Group* const world = trainer.session().world();
+  if (world != nullptr) {
+    world->barrier();  // the folder is made
+    if (!file_system.status(run.out))
+      base::bad_input(
+          "the folder '{}' of the first rank is not there; all ranks write their parts of a checkpoint to one folder, so "
+          "\"out\" must be on a file system that all of them see",
+          run.out);
+  }
 
   std::optional<io::LogFile> metrics_file;  // outlives the saves, which sync it
   train::Checkpoints checkpoints(file_system, run, train::checkpoint_folder(run).string());
@@ -169,6 +179,7 @@ void train_rank(const TrainOptions& options, const Decided& decided, collectives
   const std::string room = checkpoints.prepare(trainer, run.steps);
   if (speaks && !room.empty()) show("{}\n", room);
   if (start && trainer.progress().steps_done == 0) {
+    if (world != nullptr) collectives::agree(*world, {{"model.path", train::digest_of(*start)}});
     const auto absent = train::load_weights(*start, trainer.session());
     if (speaks) say_absent(run.model_path, absent);
   }

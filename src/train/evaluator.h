@@ -19,6 +19,8 @@ class Evaluator {
   // Over run.eval.batches micro-batches in file order (0: the whole file); the session needs an evaluation program.
   observe::Evaluation run(Session& session, const observe::Clock& clock) const;
 
+  const data::BatchReader& reader() const { return *reader_; }
+
  private:
   config::Run run_;
   std::shared_ptr<const data::BatchReader> reader_;

@@ -2,9 +2,12 @@
 
 #include <algorithm>
 
+#include <fmt/format.h>
+
 #include "base/error.h"
 #include "checkpoint/folder.h"
 #include "formats/file_dtype.h"
+#include "observe/crc32c.h"
 #include "train/initialise.h"
 #include "train/low_halves.h"
 #include "train/weights.h"
@@ -130,6 +133,25 @@ void StoredModel::read_tensor(const checkpoint::TensorRecord& record, std::int64
                                         .begin = first * element};
   checkpoint::load(file_system_, *checkpoint_, std::span(&target, 1), checkpoint::Unclaimed::ignore);
   if (!as_it_is) formats::read_f32(file_dtype_of(record.dtype), staged, 0, out);
+}
+
+std::string digest_of(const StoredModel& stored) {
+  if (stored.folder() == nullptr) return "";
+  constexpr std::int64_t kLookedAt = 8;  // rows of a tensor
+  std::uint32_t sum = 0;
+  std::int64_t elements = 0;
+  for (const formats::HfTensor& tensor : stored.folder()->tensors()) {
+    if (!stored.holds(tensor.name)) continue;
+    const std::int64_t rows = tensor.shape.empty() ? 1 : tensor.shape.front();
+    const base::Shape shape(tensor.shape);
+    std::vector<float> row(static_cast<std::size_t>(shape.elements() / rows));
+    for (std::int64_t i = 0; i < std::min(rows, kLookedAt); ++i) {
+      stored.folder()->load(tensor.name, i * (rows - 1) / std::max<std::int64_t>(1, std::min(rows, kLookedAt) - 1), row);
+      sum = observe::crc32c({reinterpret_cast<const char*>(row.data()), row.size() * sizeof(float)}, sum);
+    }
+    elements += shape.elements();
+  }
+  return fmt::format("{} weights of digest {:08x}", elements, sum);
 }
 
 std::vector<std::string> load_weights(const StoredModel& stored, Session& session) {

@@ -63,6 +63,9 @@ class StoredModel {
   std::optional<checkpoint::Checkpoint> checkpoint_;
 };
 
+// A sum over some rows of every tensor in a model folder: which weights these are, without reading all of them. Empty where there is none.
+std::string digest_of(const StoredModel& stored);
+
 // Into any session of the same model. Returns the parameters that are not stored; they are drawn as at the beginning of a run.
 std::vector<std::string> load_weights(const StoredModel& stored, Session& session);
 

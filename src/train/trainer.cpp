@@ -60,7 +60,10 @@ struct Trainer::State {
         session(make_session(given, where)) {
     if (!given.data.valid.empty()) evaluator.emplace(where.file_system, given);
     // Ranks read their own copies of the data: all must hold the same, or they train on different samples.
-    if (session.world() != nullptr) collectives::agree(*session.world(), {{"data.train", data_digest}});
+    if (session.world() == nullptr) return;
+    std::vector<collectives::Field> fields{{"data.train", data_digest}};
+    if (evaluator) fields.push_back({"data.valid", digest_of(evaluator->reader(), given)});
+    collectives::agree(*session.world(), fields);
   }
 
   // Counts the step, and says what it did.

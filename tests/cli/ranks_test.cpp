@@ -310,6 +310,48 @@ TEST(Ranks, WhatOneRankMeetsUnderMpiIsSaidOnce) {
   }
 }
 
+// Two ranks of one run in folders of their own, as on two machines: what they read must be the same, and where they write, one folder.
+Ended on_two_machines(const RunFolder& folder, const Arguments& arguments) {
+  Arguments all{"mpirun", "--allow-run-as-root", "--oversubscribe"};
+  for (const char* machine : {"one", "two"}) {
+    if (machine != std::string_view("one")) all.emplace_back(":");
+    all = with(with(all, {"-n", "1", "-wdir", folder.path(machine).string()}), plimsoll_command(arguments));
+  }
+  Child child(all, folder.path());
+  return child.wait();
+}
+
+TEST(Ranks, DifferentFilesOnTwoMachinesAreNamedOnce) {
+  if (!PLIMSOLL_BUILT_WITH_MPI) GTEST_SKIP() << "this program was built without MPI";
+  const RunFolder folder;
+  const std::string out = "out=" + folder.path("out").string();
+  for (const char* seed : {"1", "2"}) {
+    const std::string machine = seed == std::string_view("1") ? "one" : "two";
+    std::filesystem::create_directory(folder.path(machine));
+    for (const char* file : {"run.json", "train.txt", "valid.txt"})
+      std::filesystem::copy_file(folder.path(file), folder.path(machine) / file);
+    const std::string trained = "trained-" + machine;
+    ASSERT_EQ(folder.plimsoll({"train", "run.json", "--set", "steps=1", "--set", "seed=" + std::string(seed), "--set", "out=" + trained})
+                  .exit_code,
+              0);
+    ASSERT_EQ(folder.plimsoll({"export", trained, machine + "/weights"}).exit_code, 0);
+  }
+  const Arguments train = with(kTrain, {"--set", "strategy.data=2"});
+  const auto expect_named = [&](const Ended& ended, std::string_view words) {
+    EXPECT_EQ(ended.exit_code, 2) << ended.err;
+    EXPECT_EQ(complaints(ended), 1) << ended.err;
+    EXPECT_NE(ended.err.find(words), std::string::npos) << ended.err;
+  };
+  const Arguments weights{"--set", R"(model={"path":"weights"})", "--set", out};
+  expect_named(on_two_machines(folder, with(train, weights)), "model.path: \"");
+  expect_named(on_two_machines(folder, with(train, {"--set", "out=own"})), "rank 1: the folder 'own' of the first rank is not there");
+  folder.write("two/valid.txt", folder.read("one/train.txt"));
+  expect_named(on_two_machines(folder, with(train, {"--set", out})), "data.valid: \"");
+  folder.write("two/train.txt", folder.read("one/valid.txt"));
+  expect_named(on_two_machines(folder, with(train, {"--set", out})), "data.train: \"");
+  EXPECT_FALSE(folder.exists("out/checkpoints/step-00000002"));
+}
+
 TEST(Ranks, DifferentScheduleFilesUnderMpiAreNamedOnce) {
   if (!PLIMSOLL_BUILT_WITH_MPI) GTEST_SKIP() << "this program was built without MPI";
   const RunFolder folder;
