@@ -37,14 +37,19 @@ std::string tinted(std::string_view text, std::string_view code, bool color) {
   return color ? fmt::format("\x1b[{}m{}\x1b[0m", code, text) : std::string(text);
 }
 
-// Columns per unit of time. Whole columns for the shortest piece, where there is room for one, so that equal pieces look equal.
-double scale_of(std::span<const Gantt> gantts, int columns) {
+double shortest_piece(std::span<const Gantt> gantts) {
   double shortest = longest(gantts);
   for (const Gantt& gantt : gantts) {
     for (const Bar& bar : bars_of(gantt, 0)) {
       if (bar.end > bar.start) shortest = std::min(shortest, bar.end - bar.start);
     }
   }
+  return shortest;
+}
+
+// Columns per unit of time. Whole columns for the shortest piece, where there is room for one, so that equal pieces look equal.
+double scale_of(std::span<const Gantt> gantts, int columns) {
+  const double shortest = shortest_piece(gantts);
   const double exact = columns / std::max(longest(gantts), 1e-9);
   const double whole = std::floor(exact * shortest + 1e-9);
   return whole >= 1.0 ? whole / shortest : exact;
@@ -117,7 +122,10 @@ std::string gantt_text(std::span<const Gantt> gantts, const GanttStyle& style) {
     }
     text += fmt::format("{:>{}}└ {}\n\n", "", label, summary(gantt));
   }
-  return text + legend(gantts, style.color);
+  text += legend(gantts, style.color);
+  // Else the eye takes pieces by turns for runs of one kind.
+  if (scale * shortest_piece(gantts) < 1.0 - 1e-9) text += "there are more pieces than columns, which show some of them; --svg draws all\n";
+  return text;
 }
 
 }  // namespace plimsoll::report

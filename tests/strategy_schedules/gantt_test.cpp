@@ -104,6 +104,12 @@ TEST(GanttTable, FitsAScreenAndSaysWhyNot) {
   EXPECT_NE(text.find("> other                 found no ranks\n"), std::string::npos) << text;
 }
 
+TEST(GanttText, SaysWhereItCannotShowEveryPiece) {
+  constexpr std::string_view kWords = "more pieces than columns";
+  EXPECT_EQ(gantt_text(drawings({"1f1b"}, {.ranks = 4, .micro_batches = 8}), {.width = 110}).find(kWords), std::string::npos);
+  EXPECT_NE(gantt_text(drawings({"1f1b"}, {.ranks = 16, .micro_batches = 64}), {.width = 110}).find(kWords), std::string::npos);
+}
+
 TEST(GanttSvg, EveryPieceOnce) {
   const std::string svg = gantt_svg(drawings({"1f1b"}, {.ranks = 4, .micro_batches = 8}));
   EXPECT_TRUE(svg.starts_with("<svg ")) << svg.substr(0, 80);
