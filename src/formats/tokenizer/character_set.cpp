@@ -36,6 +36,18 @@ constexpr std::array<Stretch, 9> kStretches{{{0x0, 0xD7FF, 0xD7FF},
                                              {0x100000, 0x100000, 0x10FFFD},
                                              {0x10FFFE, 0x10FFFE, kLast}}};
 
+// The characters that are asked for, stretch by stretch; a megabyte, made once.
+const std::array<std::string, kStretches.size()>& asked_characters() {
+  static const auto kTexts = [] {
+    std::array<std::string, kStretches.size()> texts;
+    for (std::size_t i = 0; i < texts.size(); ++i) {
+      for (std::uint32_t code = kStretches[i].first; code <= kStretches[i].asked; ++code) append_utf8(texts[i], code);
+    }
+    return texts;
+  }();
+  return kTexts;
+}
+
 }  // namespace
 
 void CharacterSet::add(std::uint32_t first, std::uint32_t last) {
@@ -102,17 +114,15 @@ CharacterSet characters_of(const std::string& inner) {
   const auto free_data = [](pcre2_match_data* data) { pcre2_match_data_free(data); };
   const std::unique_ptr<pcre2_match_data, decltype(free_data)> data(pcre2_match_data_create_from_pattern(code.get(), nullptr), free_data);
   const PCRE2_SIZE* const found = pcre2_get_ovector_pointer(data.get());
-  std::string text;
   std::vector<CharacterSet::Span> spans;
-  for (const Stretch& stretch : kStretches) {
-    text.clear();
-    for (std::uint32_t character = stretch.first; character <= stretch.asked; ++character) append_utf8(text, character);
+  for (std::size_t i = 0; i < kStretches.size(); ++i) {
+    const std::string& text = asked_characters()[i];
     for (std::size_t at = 0; at < text.size(); at = found[1]) {
       if (pcre2_match(code.get(), reinterpret_cast<PCRE2_SPTR>(text.data()), text.size(), at, PCRE2_NO_UTF_CHECK, data.get(), nullptr) < 0)
         break;
       const std::uint32_t first = decode_at(text.data() + found[0]).code;
       const bool to_the_end = found[1] == text.size();
-      const std::uint32_t last = to_the_end ? stretch.last : decode_at(text.data() + found[1]).code - 1;
+      const std::uint32_t last = to_the_end ? kStretches[i].last : decode_at(text.data() + found[1]).code - 1;
       spans.push_back({first, last});
     }
   }
