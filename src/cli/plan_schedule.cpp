@@ -93,6 +93,7 @@ struct Boundary {
   bool scattered = false;
   base::Bytes sent;
 
+  bool is_known() const { return sent.count > 0; }
   base::Bytes saved() const { return base::Bytes{scattered ? (tensor_ranks - 1) * whole.count : 0}; }
 };
 
@@ -134,8 +135,8 @@ Json to_json(const Gantt& gantt, const config::Run& run) {
                        {"weight_versions", numbers(gantt.figures.versions)},
                        {"messages", numbers(gantt.figures.messages)},
                        {"message_bytes", boundary.whole.count},
-                       {"bytes_sent", gantt.messages * boundary.sent.count},
-                       {"bytes_saved", gantt.messages * boundary.saved().count},
+                       {"bytes_sent", boundary.is_known() ? Json(gantt.messages * boundary.sent.count) : Json()},
+                       {"bytes_saved", boundary.is_known() ? Json(gantt.messages * boundary.saved().count) : Json()},
                        {"orders", orders}});
 }
 
@@ -146,7 +147,7 @@ void print_text(const std::vector<Gantt>& gantts, const config::Run& run, const 
   const Boundary boundary = boundary_of(run);
   fmt::print("{} pipeline rank{}, {} micro-batch{} a step; a forward takes 1, a backward 2, a message no time and {}\n", shape.ranks,
              shape.ranks == 1 ? "" : "s", shape.micro_batches, shape.micro_batches == 1 ? "" : "es", base::to_string(boundary.whole));
-  if (boundary.tensor_ranks > 1 && boundary.sent.count > 0) {
+  if (boundary.tensor_ranks > 1 && boundary.is_known()) {
     fmt::print("{}\n", boundary.scattered ? fmt::format("each of {} tensor ranks sends its rows of a message alone, which saves {} of {}",
                                                         boundary.tensor_ranks, base::to_string(boundary.saved()),
                                                         base::to_string(boundary.whole * boundary.tensor_ranks))

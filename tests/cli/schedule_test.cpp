@@ -60,6 +60,10 @@ TEST_F(Schedule, ShowsWhatScatteredBoundariesSave) {
   const base::Json json = base::parse_json(whole.out, "output");
   EXPECT_EQ(json.at("schedules").at(0).at("bytes_sent").as_integer(), 2 * 48 * 2 * 16 * 16 * 4);
   EXPECT_EQ(json.at("schedules").at(0).at("bytes_saved").as_integer(), 0);
+  const std::string uneven = R"(strategy.stages=[{"blocks":1,"tensor":2},1,1,1])";
+  const Ended without = plan({"--schedule", "1f1b", "--set", uneven, "--json"});
+  ASSERT_EQ(without.exit_code, 0) << without.err;
+  EXPECT_TRUE(base::parse_json(without.out, "output").at("schedules").at(0).at("bytes_sent").is_null()) << without.out;
 }
 
 TEST_F(Schedule, GoesOutAsAFileAndComesBack) {
