@@ -7,6 +7,7 @@
 #include <fmt/format.h>
 
 #include "config/choices.h"
+#include "executor/cpu/cpu_backend.h"
 #include "graph/training.h"
 #include "io/posix_file_system.h"
 #include "lowering/rows.h"
@@ -125,11 +126,10 @@ base::Bytes bucket_for(const Strategy& strategy, const States& states) {
   return even <= strategy.bucket ? strategy.bucket : base::round_up(even, kMega);
 }
 
-// What lies beside the arenas was measured for the plan that does not fit. The process that makes the other one may take a little more, and
-// a disk tier has buffers.
+// On the processor, what lies beside the arenas was measured for the plan that does not fit. The process that makes the other one may take
+// a little more, and a disk tier has buffers. What plans of many small pieces take themselves is known once they have been made.
 Capacity capacity_for(const Strategy& changed, const Strategy& given, Capacity capacity) {
   constexpr base::Bytes kOtherPlan{1ll << 20};
-  if (capacity.reserve.count == 0) return capacity;
   capacity.reserve += kOtherPlan;
   if (uses_disk(changed) && !uses_disk(given))
     capacity.reserve += base::Bytes{storage::disk::BlockStoreOptions{}.lanes * storage::disk::BlockStore::kBlock};
@@ -189,19 +189,23 @@ std::string nearest_fit(const SessionOptions& options, const Capacity& capacity)
   std::vector<Change> all = changes();
   for (Change& change : changes_to_tiles(capacity.device - capacity.reserve)) all.push_back(std::move(change));
   const States states = states_of(options);
+  const bool processor = options.backend == nullptr || options.backend->name() == executor::cpu_backend().name();
+  const bool measured = processor && capacity.reserve.count > 0;
+  const base::Bytes before = memory_so_far();
   for (const Change& change : all) {
     SessionOptions changed = options;
     change(changed.strategy);
     if (changed.strategy.recompute == Recompute::full) changed.strategy.recompute_every = 1;
     if (changed.strategy.recompute != Recompute::optimal) changed.strategy.recompute_memory = 0.0;
     // What the search for an order takes beside the arenas is known once it has been made.
-    if (changed.strategy.recompute == Recompute::optimal && capacity.reserve.count > 0) continue;
+    if (changed.strategy.recompute == Recompute::optimal && measured) continue;
     if (changed.strategy == options.strategy || !strategy::reasons_against(changed.strategy).empty()) continue;
-    const Capacity there = capacity_for(changed.strategy, options.strategy, capacity);
+    Capacity there = measured ? capacity_for(changed.strategy, options.strategy, capacity) : capacity;
     if (!may_fit(changed.strategy, states, there)) continue;
     if (changed.strategy.offload.optimizer.anything()) changed.strategy.bucket = bucket_for(changed.strategy, states);
     try {
       const plan::Plan plan = plan_session(changed);
+      if (measured) there.reserve += memory_so_far() - before;
       if (why_too_large(plan, there)) continue;
       check_drive(options, plan);
       const bool nowhere = options.disk_folder.empty() && plan::arena_of_all(plan, plan::Tier::disk).count > 0;

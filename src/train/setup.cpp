@@ -81,8 +81,10 @@ constexpr base::Bytes kProcessBesideADevice{580ll << 20};
 
 constexpr std::int64_t kLargestSchedule = std::int64_t{64} << 20;
 
-// The most that the process has had. What getrusage tells includes what whoever started it had, and a script of gigabytes would leave no
-// room: it is asked only where the system does not say more.
+}  // namespace
+
+// What getrusage tells includes what whoever started it had, and a script of gigabytes would leave no room: it is asked only where the
+// system does not say more.
 base::Bytes memory_so_far() {
   constexpr std::string_view kLine = "VmHWM:";
   io::PosixFileSystem files;
@@ -95,6 +97,8 @@ base::Bytes memory_so_far() {
   getrusage(RUSAGE_SELF, &usage);
   return base::Bytes{static_cast<std::int64_t>(usage.ru_maxrss) * 1024};
 }
+
+namespace {
 
 // What a rank keeps for tensors that cannot go to a drive as they are, and of every row of a table there.
 base::Bytes disk_buffers(const config::Run& run) {

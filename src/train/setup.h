@@ -62,6 +62,9 @@ struct Capacity {
 
 Capacity capacity_of(const config::Run& run);
 
+// The most that the process has had.
+base::Bytes memory_so_far();
+
 // Whether it names the disk tier, be it for what turns out to stay elsewhere.
 bool uses_disk(const strategy::Strategy& strategy);
 
