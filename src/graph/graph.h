@@ -59,6 +59,7 @@ struct Value {
   ops::Part part{};                    // which part of a whole tensor a root holds, where ranks share one
   ops::Tier tier = ops::Tier::device;  // where it is
   bool all_micro_batches = false;      // one for all micro-batches of a step, as a parameter's gradient is
+  bool begins_gradient = false;        // micro-batches add to it as to a parameter's gradient, whose beginning it is
   ValueId in_memory_of{};              // beside what operators say, it lies where this value does
 };
 

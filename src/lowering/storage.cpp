@@ -37,7 +37,8 @@ class Sharing {
     }
     for (ValueId id : graph.results) pinned_[id.index] = true;
     for (std::uint32_t index = 0; index < graph.values.size(); ++index)
-      pinned_[index] = pinned_[index] || graph.values[ValueId{index}].role != Role::computed;
+      pinned_[index] =
+          pinned_[index] || graph.values[ValueId{index}].role != Role::computed || graph.values[ValueId{index}].begins_gradient;
     for (const graph::Parameter& parameter : graph.parameters) {
       if (parameter.gradient.valid()) pinned_[parameter.gradient.index] = true;
     }
@@ -57,6 +58,9 @@ class Sharing {
     // Accumulation chains of gradients are complete now, and none of their links may be taken for something else.
     for (const graph::Parameter& parameter : graph_.parameters) {
       if (parameter.gradient.valid()) gradient_roots_.push_back(find(parameter.gradient.index));
+    }
+    for (std::uint32_t index = 0; index < graph_.values.size(); ++index) {
+      if (graph_.values[ValueId{index}].begins_gradient) gradient_roots_.push_back(find(index));
     }
     for (std::uint32_t index = 0; index < graph_.nodes.size(); ++index) merge(NodeId{index}, false);
     return collect();
@@ -148,6 +152,12 @@ class Sharing {
       storage.gradient = true;
       storage.all_micro_batches = !parameter.gradient_leaves;
       storage.value = parameter.gradient;
+    }
+    for (std::uint32_t index = 0; index < graph_.values.size(); ++index) {
+      if (!graph_.values[ValueId{index}].begins_gradient) continue;
+      Storage& storage = storages.all[storages.of_value[index]];
+      storage.kind = plan::BufferKind::gradient;
+      storage.gradient = true;
     }
     keep_beside_gradients(storages);
     return storages;

@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <map>
 #include <set>
+#include <utility>
 
 #include "base/error.h"
 #include "lowering/stretches.h"
@@ -20,13 +21,26 @@ using graph::Turn;
 using graph::ValueId;
 using ops::Tier;
 
-// A gradient that leaves.
+// A gradient that leaves. Homes are numbered.
 struct Leaving {
   ValueId last;          // as the update reads it
   ValueId first;         // what the first operator makes of it, in the same memory
-  ValueId home;          // where it lives
-  ValueId put;           // home, after the last micro-batch wrote it
+  std::size_t home = 0;  // where it lives
   std::size_t made = 0;  // the stretch that makes `first`
+};
+
+// What two stretches with others between them add to, as head and embedding do to a tied table's gradient, is away in between.
+struct Pause {
+  ValueId last;             // as the earlier of them leaves it
+  ValueId back;             // as the later one finds it
+  std::size_t home = 0;     // where it waits
+  std::size_t resumes = 0;  // the later stretch
+};
+
+// On its way out.
+struct Going {
+  ValueId gradient;
+  std::size_t home = 0;
 };
 
 class Store {
@@ -53,7 +67,7 @@ class Store {
 
  private:
   void consider(ValueId gradient) {
-    Leaving leaving{.last = gradient, .first = gradient, .home = {}, .put = {}};
+    Leaving leaving{.last = gradient, .first = gradient, .home = home_of(gradient)};
     NodeId producer = old_.values[gradient].producer;
     const Node* maker = &old_.nodes[producer];
     if (maker->turn == Turn::last && options_.micro_batches > 1) {
@@ -65,20 +79,15 @@ class Store {
           "use \"zero\": 2 or 3 with \"keep_grads\": false, or one micro-batch",
           options_.micro_batches);
     }
-    // Back along what works in the same memory.
-    for (bool found = true; found;) {
-      found = false;
-      producer = old_.values[leaving.first].producer;
-      maker = &old_.nodes[producer];
-      for (const ops::Alias& alias : ops::aliases_of(maker->op)) {
-        if (!alias.required || maker->outputs[static_cast<std::size_t>(alias.output)] != leaving.first) continue;
-        leaving.first = maker->inputs[static_cast<std::size_t>(alias.input)];
-        found = true;
-        break;
-      }
-    }
-    while (stretches_[leaving.made].end <= producer.index) ++leaving.made;
-    leaving.home = home_of(gradient);
+    leaving.first = walk_back(gradient, [&](ValueId last) {
+      new_.values[last].begins_gradient = true;
+      // Ranks may add up what waits here to less than it: that has no room for it.
+      return old_.values[last].type == old_.values[gradient].type ? leaving.home : add_home(last);
+    });
+    leaving.made = stretch_of(old_.values[leaving.first].producer);
+    // What ranks add up into another place, each micro-batch's by itself, pauses too.
+    for (ValueId own = added_up(leaving.first); own.valid(); own = added_up(own))
+      own = walk_back(own, [&](ValueId last) { return add_home(last); });
     leaving_of_[leaving.last.index] = leaving_.size();
     leaving_.push_back(leaving);
     for (graph::Parameter& parameter : new_.parameters) {
@@ -86,19 +95,62 @@ class Store {
     }
   }
 
+  std::size_t stretch_of(NodeId node) const {
+    const auto after = std::upper_bound(stretches_.begin(), stretches_.end(), node.index,
+                                        [](std::uint32_t index, const Stretch& stretch) { return index < stretch.begin; });
+    return static_cast<std::size_t>(after - stretches_.begin()) - 1;
+  }
+
+  // What the operator that makes `value` works on in place to make it, if it does.
+  ValueId worked_on(ValueId value) const {
+    const Node& maker = old_.nodes[old_.values[value].producer];
+    for (const ops::Alias& alias : ops::aliases_of(maker.op)) {
+      if (alias.required && maker.outputs[static_cast<std::size_t>(alias.output)] == value)
+        return maker.inputs[static_cast<std::size_t>(alias.input)];
+    }
+    return {};
+  }
+
+  // What ranks, or micro-batches, add up to make `value`, where that is not in the same memory.
+  ValueId added_up(ValueId value) const {
+    const Node& maker = old_.nodes[old_.values[value].producer];
+    if (!std::holds_alternative<ops::Collective>(maker.op) && !std::holds_alternative<ops::Accumulate>(maker.op)) return {};
+    const auto output = std::find(maker.outputs.begin(), maker.outputs.end(), value);
+    return maker.inputs[static_cast<std::size_t>(output - maker.outputs.begin())];
+  }
+
+  // To the first of what works in the same memory. Where other stretches lie between two that do, there is a pause, in the home that
+  // `home` gives it.
+  template <typename Home>
+  ValueId walk_back(ValueId value, const Home& home) {
+    for (std::size_t made = stretch_of(old_.values[value].producer);;) {
+      const ValueId before = worked_on(value);
+      if (!before.valid()) return value;
+      const std::size_t resumes = std::exchange(made, stretch_of(old_.values[before].producer));
+      if (made + 1 < resumes) pauses_.push_back({.last = before, .back = {}, .home = home(before), .resumes = resumes});
+      value = before;
+    }
+  }
+
   // Where it would wait for the next step, if it does.
-  ValueId home_of(ValueId gradient) {
+  std::size_t home_of(ValueId gradient) {
     if (const auto waits = pending_.find(gradient.index); waits != pending_.end()) {
       new_.values[waits->second].tier = options_.tier;
-      return waits->second;
+      homes_.push_back(waits->second);
+      return homes_.size() - 1;
     }
+    return add_home(gradient);
+  }
+
+  std::size_t add_home(ValueId gradient) {
     const graph::Value& value = old_.values[gradient];
-    return new_.add_value({.name = value.name + ".kept",
-                           .type = value.type,
-                           .role = graph::Role::gradient,
-                           .block = value.block,
-                           .tier = options_.tier,
-                           .all_micro_batches = true});
+    homes_.push_back(new_.add_value({.name = value.name + ".kept",
+                                     .type = value.type,
+                                     .role = graph::Role::gradient,
+                                     .block = value.block,
+                                     .tier = options_.tier,
+                                     .all_micro_batches = true}));
+    return homes_.size() - 1;
   }
 
   std::vector<ValueId> make(const ops::Op& op, std::vector<ValueId> inputs, BlockId block, Phase phase, Turn turn,
@@ -108,10 +160,10 @@ class Store {
     return made;
   }
 
-  // What earlier micro-batches left comes back for a stretch that adds to it: one stretch ahead of it.
+  // What a stretch adds to and is not there comes back for it, one stretch ahead of it.
   void begin_stretch(std::size_t index) {
     const Stretch& here = stretches_[index];
-    if (options_.micro_batches == 1 || !graph::runs_per_micro_batch(here.phase)) return;
+    if (!graph::runs_per_micro_batch(here.phase)) return;
     bring_back(index, here);
     if (index + 1 == stretches_.size()) return;
     const Stretch& next = stretches_[index + 1];
@@ -120,20 +172,30 @@ class Store {
 
   void bring_back(std::size_t index, const Stretch& issued) {
     if (!brought_.insert(index).second) return;
-    const Stretch& wanted = stretches_[index];
-    std::vector<std::pair<const Leaving*, ValueId>> near;
-    for (const Leaving& leaving : leaving_) {
-      if (leaving.made != index) continue;
-      ValueId from = leaving.home;
-      if (options_.tier == Tier::disk)
-        from = make(ops::Move{.from = Tier::disk, .to = Tier::host}, {from}, wanted.block, issued.phase, Turn::later,
-                    new_.values[from].name + ".near")[0];
-      near.emplace_back(&leaving, from);
+    struct Coming {
+      ValueId from;
+      Turn turn;
+      Leaving* leaving;  // what earlier micro-batches left of it, or
+      Pause* pause;      // what this one did
+    };
+    std::vector<Coming> coming;
+    for (Leaving& leaving : leaving_) {
+      if (leaving.made == index && options_.micro_batches > 1) coming.push_back({homes_[leaving.home], Turn::later, &leaving, nullptr});
     }
-    for (const auto& [leaving, from] : near) {
-      const ValueId back = make(ops::Move{.from = Tier::host, .to = Tier::device}, {from}, wanted.block, issued.phase, Turn::later,
-                                new_.values[from].name + ".back")[0];
-      new_.values[back].in_memory_of = leaving->first;
+    for (Pause& pause : pauses_) {
+      if (pause.resumes == index) coming.push_back({homes_[pause.home], Turn::each, nullptr, &pause});
+    }
+    const BlockId block = stretches_[index].block;
+    if (options_.tier == Tier::disk) {
+      for (Coming& one : coming)
+        one.from = make(ops::Move{.from = Tier::disk, .to = Tier::host}, {one.from}, block, issued.phase, one.turn,
+                        new_.values[one.from].name + ".near")[0];
+    }
+    for (const Coming& one : coming) {
+      const ValueId back = make(ops::Move{.from = Tier::host, .to = Tier::device}, {one.from}, block, issued.phase, one.turn,
+                                new_.values[one.from].name + ".back")[0];
+      if (one.leaving != nullptr) new_.values[back].in_memory_of = one.leaving->first;
+      if (one.pause != nullptr) one.pause->back = back;
     }
   }
 
@@ -141,35 +203,36 @@ class Store {
     if (node.phase == Phase::update) {
       if (std::holds_alternative<ops::Move>(node.op) && leaving_of_.contains(node.inputs[0].index)) return;  // it has gone there
       for (ValueId& input : node.inputs) {
-        if (const auto found = leaving_of_.find(input.index); found != leaving_of_.end()) input = leaving_[found->second].put;
+        if (const auto found = leaving_of_.find(input.index); found != leaving_of_.end()) input = homes_[leaving_[found->second].home];
       }
+    }
+    for (const Pause& pause : pauses_) {
+      if (pause.back.valid()) std::replace(node.inputs.begin(), node.inputs.end(), pause.last, pause.back);
     }
     const NodeId id = new_.nodes.next_id();
     for (ValueId output : node.outputs) {
       new_.values[output].producer = id;
-      if (leaving_of_.contains(output.index)) ready_.push_back(leaving_of_.at(output.index));
+      if (const auto found = leaving_of_.find(output.index); found != leaving_of_.end())
+        ready_.push_back({output, leaving_[found->second].home});
+      for (const Pause& pause : pauses_) {
+        if (pause.last == output) ready_.push_back({output, pause.home});
+      }
     }
     new_.nodes.add(std::move(node));
   }
 
   // The gradients that the stretch completed go out.
   void end_stretch(const Stretch& stretch) {
-    std::vector<ValueId> near;
-    for (std::size_t index : ready_) {
-      Leaving& leaving = leaving_[index];
-      const std::string& name = new_.values[leaving.last].name;
-      if (options_.tier == Tier::host) {
-        leaving.put = make(ops::Move{.from = Tier::device, .to = Tier::host, .into = true}, {leaving.last, leaving.home}, stretch.block,
-                           stretch.phase, Turn::each, name + ".put")[0];
-      } else {
-        near.push_back(make(ops::Move{.from = Tier::device, .to = Tier::host}, {leaving.last}, stretch.block, stretch.phase, Turn::each,
-                            name + ".near")[0]);
-      }
+    const auto go = [&](const ops::Move& move, std::vector<ValueId> inputs, const Going& going, const char* name) {
+      return make(move, std::move(inputs), stretch.block, stretch.phase, Turn::each, new_.values[going.gradient].name + name)[0];
+    };
+    for (Going& going : ready_) {
+      if (options_.tier == Tier::disk) going.gradient = go({.from = Tier::device, .to = Tier::host}, {going.gradient}, going, ".near");
     }
-    for (std::size_t index = 0; index < near.size(); ++index) {
-      Leaving& leaving = leaving_[ready_[index]];
-      leaving.put = make(ops::Move{.from = Tier::host, .to = Tier::disk, .into = true}, {near[index], leaving.home}, stretch.block,
-                         stretch.phase, Turn::each, new_.values[leaving.last].name + ".put")[0];
+    const Tier from = options_.tier == Tier::disk ? Tier::host : Tier::device;
+    for (const Going& going : ready_) {
+      ValueId& home = homes_[going.home];
+      home = go({.from = from, .to = options_.tier, .into = true}, {going.gradient, home}, going, ".put");
     }
     ready_.clear();
   }
@@ -182,7 +245,9 @@ class Store {
   std::map<std::uint32_t, std::size_t> leaving_of_;  // old gradient -> which of them
   std::map<std::uint32_t, ValueId> pending_;         // old gradient -> where it waits for the next step
   std::set<std::size_t> brought_;                    // stretches for which gradients have come back
-  std::vector<std::size_t> ready_;                   // gradients that the stretch has completed
+  std::vector<Pause> pauses_;
+  std::vector<ValueId> homes_;  // the newest value of each
+  std::vector<Going> ready_;    // gradients that the stretch has completed, or does not go on with
 };
 
 }  // namespace

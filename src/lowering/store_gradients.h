@@ -1,6 +1,7 @@
 // Gradients in slower tiers: what a block's backward pass makes of them goes to the host's memory or to disk behind it, so that the
 // device never holds those of all blocks. Where a step has several micro-batches, what is there comes back before the block's next
-// backward pass adds to it: the sums are made by the same kernels in the same order as on the device.
+// backward pass adds to it, and where two blocks add to one gradient (a table that embedding and head share), before the second does: the
+// sums are made by the same kernels in the same order as on the device.
 #pragma once
 
 #include "graph/graph.h"

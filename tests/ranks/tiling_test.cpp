@@ -224,6 +224,31 @@ TEST_F(Tiled, DeviceMayBeSmallerThanOneWeight) {
   }
 }
 
+// Head and embedding each add to a tied table's gradient; between the two it is away like the rest.
+TEST_F(Tiled, ATiedTableMayBeLargerThanTheDevice) {
+  for (const std::int64_t data : {1, 2}) {
+    for (const std::int64_t micro : {1, 4}) {
+      Task task{.model = small_model(Family::llama), .samples = 8, .steps = 2};
+      task.model.vocab = 16'384;
+      task.model.tied = true;
+      Layout layout = layout_of({.name = "", .family = Family::llama, .data = data, .zero = data > 1 ? 3 : 0, .micro = micro});
+      layout.disk_folder = folder_.path().string();
+      layout.strategy.prefetch = 1;
+      layout.strategy.keep_grads = false;
+      layout.strategy.tile = base::Bytes{64 * 1024};
+      const Outcome kept = train(task, layout);
+      for (const bool on_disk : {false, true}) {
+        SCOPED_TRACE(fmt::format("{} ranks, {} micro-batches, {}", data, micro, on_disk ? "disk" : "host"));
+        const strategy::TierShare share = on_disk ? strategy::TierShare{.disk = 1.0} : strategy::TierShare{.host = 1.0};
+        layout.strategy.offload = {.optimizer = share, .gradients = share, .params = share, .activations = {}};
+        const Outcome away = train(task, layout);
+        expect_same_bits(away, kept);
+        EXPECT_LT(away.arena, 16'384 * 64 * 4);
+      }
+    }
+  }
+}
+
 TEST_F(Tiled, IsRefusedWhereItCannotBe) {
   const auto refusal = [](const Task& task, std::int64_t tile) -> std::string {
     Layout layout = layout_of({"", Family::gpt2, Precision::f32, 1, 1, 1, 0, 4});
