@@ -1,5 +1,6 @@
 #include "checkpoint/block_sum.h"
 
+#include <algorithm>
 #include <array>
 #include <cstring>
 #include <string_view>
@@ -90,29 +91,59 @@ constexpr std::uint32_t power_of_x(int n) {
   return power;
 }
 
-constexpr std::size_t kWide = 256;  // bytes: four registers
+constexpr std::size_t kLine = 64;   // bytes: a register
+constexpr std::size_t kWide = 256;  // four of them
+
+// Where what is summed goes as well. Past the caches: whoever reads it next is not here.
+struct Nowhere {
+  void store(std::size_t, __m512i) {}
+  void finish(std::size_t, std::span<const std::byte>) {}
+};
+struct To {
+  std::byte* to;  // a multiple of kLine
+
+  __attribute__((target("avx512f"))) void store(std::size_t at, __m512i data) {
+    _mm512_stream_si512(reinterpret_cast<__m512i*>(to + at), data);
+  }
+  void finish(std::size_t at, std::span<const std::byte> rest) {
+    std::memcpy(to + at, rest.data(), rest.size());
+    _mm_sfence();  // other threads may be told that it is there
+  }
+};
 
 // Carry-less products move 256 bytes over the 256 that follow them, which leaves the sum as it is; the last 256 are summed
 // the ordinary way.
-__attribute__((target("sse4.2,pclmul,avx512f,vpclmulqdq"))) std::uint32_t wide_sum(std::uint32_t crc, std::span<const std::byte> data) {
+template <typename Out>
+__attribute__((target("sse4.2,pclmul,avx512f,vpclmulqdq"))) std::uint32_t wide_sum(std::uint32_t crc, std::span<const std::byte> data,
+                                                                                   Out out) {
   constexpr auto kLow = static_cast<long long>(power_of_x(8 * kWide + 31));
   constexpr auto kHigh = static_cast<long long>(power_of_x(8 * kWide - 33));
   const __m512i shift = _mm512_set_epi64(kHigh, kLow, kHigh, kLow, kHigh, kLow, kHigh, kLow);
-  const std::byte* at = data.data();
-  std::size_t left = data.size();
   __m512i part[4];
-  for (int i = 0; i < 4; ++i) part[i] = _mm512_loadu_si512(at + 64 * i);
+  for (std::size_t i = 0; i < 4; ++i) {
+    part[i] = _mm512_loadu_si512(data.data() + 64 * i);
+    out.store(64 * i, part[i]);
+  }
   part[0] = _mm512_xor_si512(part[0], _mm512_zextsi128_si512(_mm_cvtsi32_si128(static_cast<int>(crc))));
-  for (at += kWide, left -= kWide; left >= kWide; at += kWide, left -= kWide) {
-    for (int i = 0; i < 4; ++i) {
+  std::size_t at = kWide;
+  for (; at + kWide <= data.size(); at += kWide) {
+    for (std::size_t i = 0; i < 4; ++i) {
+      const __m512i next = _mm512_loadu_si512(data.data() + at + 64 * i);
+      out.store(at + 64 * i, next);
       const __m512i low = _mm512_clmulepi64_epi128(part[i], shift, 0x00);
       const __m512i high = _mm512_clmulepi64_epi128(part[i], shift, 0x11);
-      part[i] = _mm512_ternarylogic_epi64(low, high, _mm512_loadu_si512(at + 64 * i), 0x96);  // all three xor-ed
+      part[i] = _mm512_ternarylogic_epi64(low, high, next, 0x96);  // all three xor-ed
     }
   }
   alignas(64) std::byte rest[kWide];
   for (int i = 0; i < 4; ++i) _mm512_store_si512(rest + 64 * i, part[i]);
-  return continue_sum(continue_sum(0, rest, kWide), at, left);
+  out.finish(at, data.subspan(at));
+  return continue_sum(continue_sum(0, rest, kWide), data.data() + at, data.size() - at);
+}
+
+bool sums_wide(std::span<const std::byte> data) {
+  static const bool wide = __builtin_cpu_supports("avx512f") && __builtin_cpu_supports("vpclmulqdq") && __builtin_cpu_supports("pclmul");
+  return wide && data.size() >= 2 * kWide;
 }
 
 #endif
@@ -121,11 +152,26 @@ __attribute__((target("sse4.2,pclmul,avx512f,vpclmulqdq"))) std::uint32_t wide_s
 
 std::uint32_t block_sum(std::span<const std::byte> data, std::uint32_t before) {
 #if defined(__x86_64__)
-  static const bool wide = __builtin_cpu_supports("avx512f") && __builtin_cpu_supports("vpclmulqdq") && __builtin_cpu_supports("pclmul");
-  if (wide && data.size() >= 2 * kWide) return ~wide_sum(~before, data);
+  if (sums_wide(data)) return ~wide_sum(~before, data, Nowhere{});
   if (__builtin_cpu_supports("sse4.2")) return ~continue_sum(~before, data.data(), data.size());
 #endif
   return portable_sum(data, before);
+}
+
+std::uint32_t copy_and_sum(std::span<const std::byte> from, std::byte* to, std::uint32_t before) {
+  const auto piece = [&](std::size_t bytes) {
+    if (bytes > 0) std::memcpy(to, from.data(), bytes);
+    before = block_sum({to, bytes}, before);
+    from = from.subspan(bytes);
+    to += bytes;
+  };
+#if defined(__x86_64__)
+  if (sums_wide(from)) piece(-reinterpret_cast<std::uintptr_t>(to) % kLine);
+  if (sums_wide(from)) return ~wide_sum(~before, from, To{to});
+#endif
+  constexpr std::size_t kPiece = std::size_t{32} << 10;  // still in the processor's cache when it is summed
+  while (!from.empty()) piece(std::min(kPiece, from.size()));
+  return before;
 }
 
 }  // namespace plimsoll::checkpoint

@@ -15,4 +15,7 @@ namespace plimsoll::checkpoint {
 // `before` is the sum of what came before `data`: a block may be summed piece by piece.
 std::uint32_t block_sum(std::span<const std::byte> data, std::uint32_t before = 0);
 
+// block_sum(from, before), copied to `to` on the way: where memory bounds a copy, its sum costs nothing.
+std::uint32_t copy_and_sum(std::span<const std::byte> from, std::byte* to, std::uint32_t before = 0);
+
 }  // namespace plimsoll::checkpoint

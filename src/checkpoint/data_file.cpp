@@ -13,7 +13,8 @@ namespace {
 constexpr std::size_t kAlignment = 64;
 constexpr std::size_t kPiece = std::size_t{128} << 10;
 
-// From here on sums are worth a thread. Smaller pieces go out block by block, as one operation each.
+// From here on sums are worth a thread when they are written, and a mapping when they are read. Smaller pieces go out block by block, as
+// one operation each.
 constexpr std::size_t kManyBytes = std::size_t{8} << 20;
 
 // The moves that may touch bytes [first, end): a window over the sorted list. Ranges of a manifest that somebody made up
@@ -46,11 +47,37 @@ void copy_block(std::span<const Move> moves, std::int64_t first, std::span<const
   }
 }
 
+// Whoever takes bytes himself must not see wrong ones, and moves that overlap would sum some bytes twice.
+bool may_be_moved_unchecked(std::span<const Move> moves) {
+  for (std::size_t index = 0; index < moves.size(); ++index) {
+    if (moves[index].give || (index > 0 && moves[index].first < moves[index - 1].end)) return false;
+  }
+  return true;
+}
+
+// The sum of a block whose bytes are copied to where they go as they are summed.
+std::uint32_t move_and_sum(std::span<const Move> moves, std::int64_t first, std::span<const std::byte> block) {
+  std::uint32_t sum = 0;
+  std::int64_t at = 0;
+  const auto upto = [&](std::int64_t end) { return block.subspan(static_cast<std::size_t>(at), static_cast<std::size_t>(end - at)); };
+  for (const Move& move : moves) {
+    const std::int64_t from = std::max(first, move.first) - first;
+    const std::int64_t end = std::min(first + std::ssize(block), move.end) - first;
+    if (from >= end) continue;
+    sum = block_sum(upto(from), sum);
+    at = from;
+    sum = copy_and_sum(upto(end), move.to + (first + from - move.first), sum);
+    at = end;
+  }
+  return block_sum(upto(std::ssize(block)), sum);
+}
+
 // One thread's share of a data file.
 class BlockReader {
  public:
-  BlockReader(const io::File& file, const FileRecord& record, std::int64_t block_bytes, std::span<const Move> moves, Blocks blocks)
-      : file_(file), record_(record), block_bytes_(block_bytes), window_(moves), blocks_(blocks) {}
+  BlockReader(const io::File& file, const io::Mapping& mapping, const FileRecord& record, std::int64_t block_bytes,
+              std::span<const Move> moves, Blocks blocks)
+      : file_(file), mapping_(mapping), record_(record), block_bytes_(block_bytes), window_(moves), blocks_(blocks) {}
 
   void read(std::int64_t begin, std::int64_t end) {
     for (std::int64_t block = begin; block < end; ++block) read_block(block);
@@ -62,16 +89,32 @@ class BlockReader {
     const std::int64_t end = std::min(first + block_bytes_, record_.bytes);
     const std::span<const Move> moves = window_.over(first, end);
     if (moves.empty() && blocks_ == Blocks::moved) return;
+    const auto check = [&](std::uint32_t sum) {
+      const std::uint32_t expected = record_.sums[static_cast<std::size_t>(block)];
+      if (sum == expected) return;
+      base::bad_input("'{}' is damaged in block {} (bytes {} to {}): CRC-32C {:08x} found, {:08x} expected", file_.path().string(), block,
+                      first, end, sum, expected);
+    };
     const auto size = static_cast<std::size_t>(end - first);
+    if (const std::span<const std::byte> cached = in_page_cache(first, size); !cached.empty()) {
+      const bool unchecked = may_be_moved_unchecked(moves);
+      check(unchecked ? move_and_sum(moves, first, cached) : block_sum(cached));
+      if (!unchecked) copy_block(moves, first, cached);
+      return mapping_.let_go(cached);
+    }
     const bool straight = moves.size() == 1 && !moves[0].give && moves[0].first <= first && moves[0].end >= end;
     if (!straight) buffer_.resize(size);
     const std::span<std::byte> bytes(straight ? moves[0].to + (first - moves[0].first) : buffer_.data(), size);
-    const std::uint32_t expected = record_.sums[static_cast<std::size_t>(block)];
-    if (const std::uint32_t sum = read_and_sum(first, bytes); sum != expected) {
-      base::bad_input("'{}' is damaged in block {} (bytes {} to {}): CRC-32C {:08x} found, {:08x} expected", file_.path().string(), block,
-                      first, end, sum, expected);
-    }
+    check(read_and_sum(first, bytes));
     if (!straight) copy_block(moves, first, bytes);
+  }
+
+  // Empty where the drive would have to be asked.
+  std::span<const std::byte> in_page_cache(std::int64_t first, std::size_t size) const {
+    if (mapping_.bytes().empty()) return {};
+    mapping_.check_size();
+    const std::span<const std::byte> bytes = mapping_.bytes().subspan(static_cast<std::size_t>(first), size);
+    return mapping_.in_memory(bytes) ? bytes : std::span<const std::byte>();
   }
 
   // In pieces that are still in the processor's cache when they are summed.
@@ -86,6 +129,7 @@ class BlockReader {
   }
 
   const io::File& file_;
+  const io::Mapping& mapping_;  // empty: there is none
   const FileRecord& record_;
   std::int64_t block_bytes_;
   MoveWindow window_;
@@ -174,10 +218,14 @@ void read_blocks(io::FileSystem& file_system, const io::Path& path, const FileRe
   if (const std::int64_t size = file.size(); size != record.bytes) {
     base::bad_input("'{}' has {} bytes; its manifest says {}", path.string(), size, record.bytes);
   }
+  const io::Mapping mapping = record.bytes >= std::int64_t{kManyBytes} ? file_system.map(path) : io::Mapping();
+  if (const auto size = std::ssize(mapping.bytes()); size != 0 && size != record.bytes) {
+    base::bad_input("'{}' has {} bytes; its manifest says {}", path.string(), size, record.bytes);
+  }
   const auto count = std::ssize(record.sums);
   const std::int64_t threads = base::threads_for_bytes(record.bytes);
   base::in_parallel(threads, [&](std::int64_t thread) {
-    BlockReader(file, record, block_bytes, moves, blocks).read(count * thread / threads, count * (thread + 1) / threads);
+    BlockReader(file, mapping, record, block_bytes, moves, blocks).read(count * thread / threads, count * (thread + 1) / threads);
   });
 }
 

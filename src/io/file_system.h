@@ -56,21 +56,36 @@ struct OpenFile {
 //
 // A file that somebody cuts short while it is mapped takes its last pages with it, and touching those ends the process.
 // check_size() asks for the present size and throws bad_input instead; cheap enough to go before every batch.
+//
+// To read a file that is in the page cache from a mapping saves a copy's system calls; one that is not comes in faster by read_at().
+// in_memory() tells which, for a part of the file at this moment; it is false where nobody knows. What was read counts as the process's
+// memory until it is let go of; the page cache keeps it.
 class Mapping {
  public:
   Mapping() = default;
-  Mapping(std::span<const std::byte> bytes, std::shared_ptr<const void> keeper, std::function<void()> check_size = {})
-      : bytes_(bytes), keeper_(std::move(keeper)), check_size_(std::move(check_size)) {}
+  // What can be asked of the system that mapped it.
+  struct Pages {
+    bool (*in_memory)(std::span<const std::byte> part);
+    void (*let_go)(std::span<const std::byte> part);
+  };
+  Mapping(std::span<const std::byte> bytes, std::shared_ptr<const void> keeper, std::function<void()> check_size = {},
+          Pages pages = {nullptr, nullptr})
+      : bytes_(bytes), keeper_(std::move(keeper)), check_size_(std::move(check_size)), pages_(pages) {}
 
   std::span<const std::byte> bytes() const { return bytes_; }
   void check_size() const {
     if (check_size_) check_size_();
+  }
+  bool in_memory(std::span<const std::byte> part) const { return pages_.in_memory != nullptr && pages_.in_memory(part); }
+  void let_go(std::span<const std::byte> part) const {
+    if (pages_.let_go != nullptr) pages_.let_go(part);
   }
 
  private:
   std::span<const std::byte> bytes_;
   std::shared_ptr<const void> keeper_;
   std::function<void()> check_size_;
+  Pages pages_{nullptr, nullptr};
 };
 
 class FileSystem {

@@ -14,6 +14,7 @@
 #include <cstdio>
 #include <string_view>
 #include <utility>
+#include <vector>
 
 #include "io/transfer.h"
 
@@ -142,6 +143,34 @@ void PosixFileSystem::sync(const OpenFile& file) {
   if (::fsync(descriptor(file)) != 0) fail("sync", file.path);
 }
 
+namespace {
+
+std::size_t page_size() {
+  static const auto size = static_cast<std::size_t>(::sysconf(_SC_PAGESIZE));
+  return size;
+}
+
+// All of the pages that have a part of it.
+std::span<std::byte> pages_of(std::span<const std::byte> part) {
+  const auto begin = reinterpret_cast<std::uintptr_t>(part.data());
+  const std::uintptr_t first = begin / page_size() * page_size();
+  return {reinterpret_cast<std::byte*>(first), begin + part.size() - first};
+}
+
+bool in_memory(std::span<const std::byte> part) {
+  const std::span<std::byte> pages = pages_of(part);
+  std::vector<unsigned char> states((pages.size() + page_size() - 1) / page_size());
+  if (::mincore(pages.data(), pages.size(), states.data()) != 0) return false;
+  return std::all_of(states.begin(), states.end(), [](unsigned char state) { return (state & 1) != 0; });
+}
+
+void let_go(std::span<const std::byte> part) {
+  const std::span<std::byte> pages = pages_of(part);
+  ::madvise(pages.data(), pages.size(), MADV_DONTNEED);
+}
+
+}  // namespace
+
 Mapping PosixFileSystem::map(const Path& path) {
   const auto opened = std::make_shared<ScopedDescriptor>(open_descriptor(path, O_RDONLY, "open for reading"));
   struct stat info{};
@@ -159,7 +188,7 @@ Mapping PosixFileSystem::map(const Path& path) {
     base::bad_input("'{}' had {} bytes when it was opened and has {} now; expected it to stay as it is while it is read", path.string(),
                     length, now.st_size);
   };
-  return {{static_cast<const std::byte*>(address), length}, std::move(keeper), check_size};
+  return {{static_cast<const std::byte*>(address), length}, std::move(keeper), check_size, {in_memory, let_go}};
 }
 
 void PosixFileSystem::sync_directory(const Path& directory) {
