@@ -2,10 +2,13 @@
 // one GPU) what one rank computes.
 #include <gtest/gtest.h>
 
+#include <cmath>
+
 #include "executor/cuda/load/cuda_backend.h"
 #include "ranks/compare.h"
 #include "ranks/layouts.h"
 #include "strategy/legality.h"
+#include "train/weights.h"
 
 namespace plimsoll::ranks {
 namespace {
@@ -121,6 +124,28 @@ TEST(EightBits, EveryLayoutIsOneRank) {
       SCOPED_TRACE(strategy::describe(layout.strategy));
       expect_close(train(task, layout), alone, tolerance(Precision::bf16));
     }
+  }
+}
+
+// A run that stops says where its numbers first were not finite.
+TEST(NotFinite, IsNamed) {
+  const Task task{.model = small_model(Family::llama), .samples = 2, .backend = &executor::cuda_backend()};
+  struct Spoilt {
+    const char* parameter;
+    float with;
+    const char* words;
+  };
+  for (const Spoilt& spoilt : {Spoilt{"blocks.1.ffn.down.weight", 3e38f, "[linear] gave"},
+                               Spoilt{"blocks.0.ffn.down.weight", std::nanf(""), "[linear] read blocks.0.ffn.down.weight"}}) {
+    train::Session session(options_for(task, layout_of(1, 1, 0)));
+    train::write_parameters(session, [&](const train::ParameterInfo& info, std::int64_t, std::span<float> rows) {
+      std::fill(rows.begin(), rows.end(), info.name == spoilt.parameter ? spoilt.with : 1.0f);
+    });
+    fill(session, "train", 0, 0, task.model.vocab, 1);
+    executor::Timeline timeline{.events = {}, .looks = true};
+    session.step({.learning_rate = 0.0f, .step = 1, .valid_targets = valid_targets(2)}, &timeline);
+    ASSERT_TRUE(timeline.not_finite.has_value());
+    EXPECT_TRUE(timeline.not_finite->text.starts_with(spoilt.words)) << timeline.not_finite->text;
   }
 }
 

@@ -2,6 +2,8 @@
 
 #include <fmt/format.h>
 
+#include <algorithm>
+
 #include "base/error.h"
 
 namespace plimsoll::executor {
@@ -88,6 +90,27 @@ CallMemory RankExecutor::locate(const plan::Call& call) const {
 void RankExecutor::give_up(Tokens& tokens, const std::exception_ptr& error) {
   tokens.fail();
   if (transport_ != nullptr) abort_for(*transport_, error);
+}
+
+std::string RankExecutor::not_finite_in(const plan::Procedure& procedure, const CallMemory& memory,
+                                        const std::vector<plan::Operand>& operands, const AllFinite& all_finite) const {
+  for (const plan::Operand& operand : operands) {
+    if (all_finite(address_of(procedure, memory, operand), operand.type)) continue;
+    if (operand.kind == plan::Operand::Kind::temporary) return procedure.temporaries[operand.index].name;
+    return class_.buffers[memory.call->bindings[operand.index]].name;
+  }
+  return "";
+}
+
+NotFinite RankExecutor::not_finite_at(const InstructionView& instruction, const plan::Call& call, const std::string& read,
+                                      const std::string& given, double when) const {
+  // What was there before the program began has not come from another rank.
+  const bool held = std::any_of(class_.buffers.begin(), class_.buffers.end(),
+                                [&](const plan::Buffer& buffer) { return buffer.name == read && buffer.persistent(); });
+  const std::string what = read.empty() ? fmt::format("gave {} from finite numbers", given) : fmt::format("read {}", read);
+  return {.text = fmt::format("[{}] {} in {}, micro-batch {}", instruction.name, what, call.label, call.micro_batch),
+          .brought_in = !read.empty() && !held,
+          .when = when};
 }
 
 }  // namespace plimsoll::executor

@@ -3,6 +3,7 @@
 #pragma once
 
 #include <exception>
+#include <functional>
 #include <string>
 #include <vector>
 
@@ -10,6 +11,7 @@
 #include "executor/core/backend.h"
 #include "executor/core/disk_tier.h"
 #include "executor/core/executor.h"
+#include "executor/core/timeline.h"
 #include "executor/core/tokens.h"
 #include "plan/plan.h"
 
@@ -61,6 +63,14 @@ class RankExecutor : public Executor {
     if (operand.kind == plan::Operand::Kind::temporary) return memory.frame + procedure.temporaries[operand.index].offset.count;
     return memory.slots[operand.index] + shard_place_ * operand.shard.count + operand.offset.count;
   }
+
+  // What looking into an instruction takes (Timeline::looks): the name of the first operand with a number that is not finite, or an empty
+  // one; and, of what it read and what it gave, what there is to tell.
+  using AllFinite = std::function<bool(const std::byte* data, const base::TensorType& type)>;
+  std::string not_finite_in(const plan::Procedure& procedure, const CallMemory& memory, const std::vector<plan::Operand>& operands,
+                            const AllFinite& all_finite) const;
+  NotFinite not_finite_at(const InstructionView& instruction, const plan::Call& call, const std::string& read, const std::string& given,
+                          double when) const;
 
   // A stream died of `error`: this rank's other streams and the other ranks are not to wait for it.
   void give_up(Tokens& tokens, const std::exception_ptr& error);

@@ -36,7 +36,7 @@ struct Timeline {
   std::vector<TimelineEvent> events;
   std::vector<Surrounding> around = {};
 
-  // Asked for by `looks`: every operand is read once more, which takes a multiple of the program's time. Not on a GPU.
+  // Asked for by `looks`: every operand is read once more, which takes a multiple of the program's time.
   bool looks = false;
   std::optional<NotFinite> not_finite = {};
 };

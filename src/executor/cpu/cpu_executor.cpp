@@ -162,9 +162,12 @@ class CpuExecutor final : public RankExecutor {
       const std::span<std::byte> from = memory_of(procedure, resolved, instruction.copy->from);
       std::memcpy(memory_of(procedure, resolved, instruction.copy->to).data(), from.data(), from.size());
     } else {
-      const std::string read = watch.looks() ? not_finite_in(procedure, resolved, instruction.compute->inputs) : "";
+      const bool looks = watch.looks();
+      const std::string read = looks ? not_finite_in(procedure, resolved, instruction.compute->inputs, all_finite) : "";
       run_kernel(procedure, resolved, instruction);
-      if (watch.looks()) look(procedure, resolved, instruction, read, watch);
+      const std::string given = looks && read.empty() ? not_finite_in(procedure, resolved, instruction.compute->outputs, all_finite) : "";
+      if (!read.empty() || !given.empty())
+        watch.timeline->not_finite = not_finite_at(instruction, *resolved.call, read, given, watch.now().wall);
     }
     watch.note(instruction.name, instruction.detail, resolved.call->micro_batch, instruction_begin);
   }
@@ -185,36 +188,6 @@ class CpuExecutor final : public RankExecutor {
                              .threads = plan_.threads,
                              .prepared = instruction.prepared.get(),
                              .shard_place = shard_place_});
-  }
-
-  // The name of the first of them that has a number that is not finite; empty: none has.
-  std::string not_finite_in(const plan::Procedure& procedure, const CallMemory& resolved,
-                            const std::vector<plan::Operand>& operands) const {
-    for (const plan::Operand& operand : operands) {
-      if (all_finite(address_of(procedure, resolved, operand), operand.type)) continue;
-      if (operand.kind == plan::Operand::Kind::temporary) return procedure.temporaries[operand.index].name;
-      return class_.buffers[resolved.call->bindings[operand.index]].name;
-    }
-    return "";
-  }
-
-  // `read`: what of the operands was not finite before the instruction ran.
-  void look(const plan::Procedure& procedure, const CallMemory& resolved, const PreparedInstruction& instruction, const std::string& read,
-            const Watch& watch) const {
-    const std::string given = read.empty() ? not_finite_in(procedure, resolved, instruction.compute->outputs) : "";
-    if (read.empty() && given.empty()) return;
-    watch.timeline->not_finite = {
-        .text = fmt::format("[{}] {} in {}, micro-batch {}", instruction.name,
-                            read.empty() ? fmt::format("gave {} from finite numbers", given) : fmt::format("read {}", read),
-                            resolved.call->label, resolved.call->micro_batch),
-        .brought_in = !read.empty() && !is_held(read),
-        .when = watch.now().wall};
-  }
-
-  // Whether a buffer of that name was there before the program began.
-  bool is_held(const std::string& name) const {
-    return std::any_of(class_.buffers.begin(), class_.buffers.end(),
-                       [&](const plan::Buffer& buffer) { return buffer.name == name && buffer.persistent(); });
   }
 
   std::span<std::byte> memory_of(const plan::Procedure& procedure, const CallMemory& resolved, const plan::Operand& operand) const {

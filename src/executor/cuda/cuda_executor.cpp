@@ -16,6 +16,7 @@
 #include "executor/cuda/measured_products.h"
 #include "executor/cuda/nvml.h"
 #include "executor/cuda/recorder.h"
+#include "kernels/cuda/not_finite.h"
 #include "kernels/cuda/table.h"
 #include "storage/cuda/device_arena.h"
 #include "storage/cuda/pinned_arena.h"
@@ -200,7 +201,7 @@ class CudaExecutor final : public RankExecutor {
     cudaStream_t first = streams_[0].get();
     mirror_.upload(first);
     if (timeline != nullptr) {
-      Recorder recorder(first);
+      Recorder recorder(first, timeline->looks);
       issue(program, &recorder);
       check(cudaStreamSynchronize(first), program.program->name);
       recorder.write(*timeline);
@@ -308,8 +309,14 @@ class CudaExecutor final : public RankExecutor {
       nvtxRangePushA(instruction.detail.c_str());
       Event begin = recorder != nullptr ? Recorder::now(stream) : Event();
       if (instruction.kernel != nullptr) {
-        const std::size_t end = end_of_alike(procedure, resolved, instructions, index);
-        launch(procedure, resolved, std::span(instructions).subspan(index, end - index), stream);
+        const bool looks = recorder != nullptr && recorder->looks();
+        const std::size_t end = looks ? index + 1 : end_of_alike(procedure, resolved, instructions, index);
+        const auto start = [&] { launch(procedure, resolved, std::span(instructions).subspan(index, end - index), stream); };
+        if (looks) {
+          look_into(procedure, resolved, instruction, start, stream, *recorder);
+        } else {
+          start();
+        }
         index = end;
       } else {
         move(procedure, resolved, instruction, stream);
@@ -321,6 +328,17 @@ class CudaExecutor final : public RankExecutor {
       }
       nvtxRangePop();
     }
+  }
+
+  // The operands of an instruction are read before it starts and after: the host waits for both.
+  template <typename Start>
+  void look_into(const plan::Procedure& procedure, const ResolvedCall& resolved, const PreparedInstruction& instruction, const Start& start,
+                 cudaStream_t stream, Recorder& recorder) const {
+    const AllFinite all_finite = [&](const std::byte* data, const base::TensorType& type) { return cuda::all_finite(data, type, stream); };
+    const std::string read = not_finite_in(procedure, resolved, instruction.compute->inputs, all_finite);
+    start();
+    const std::string given = read.empty() ? not_finite_in(procedure, resolved, instruction.compute->outputs, all_finite) : "";
+    if (!read.empty() || !given.empty()) recorder.note(not_finite_at(instruction, *resolved.call, read, given, 0.0));
   }
 
   // Instructions that follow each other and that one kernel takes together, on the same step scalars: the updates of a block's

@@ -1,8 +1,10 @@
-// Device times of calls and instructions, by events around each. Streams may be issued by threads of their own.
+// Device times of calls and instructions, by events around each, and what of their numbers was first not finite. Streams may be issued by
+// threads of their own.
 #pragma once
 
 #include <cstdint>
 #include <mutex>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -22,7 +24,7 @@ class Recorder {
     Event end{};
   };
 
-  explicit Recorder(cudaStream_t first) : start_(now(first)) {}
+  Recorder(cudaStream_t first, bool looks) : start_(now(first)), looks_(looks) {}
 
   static Event now(cudaStream_t stream) {
     Event event = make_event(true);
@@ -34,8 +36,18 @@ class Recorder {
     marks_.push_back(std::move(mark));
   }
 
+  bool looks() {
+    const std::lock_guard lock(mutex_);
+    return looks_ && !not_finite_;
+  }
+  void note(const NotFinite& met) {
+    const std::lock_guard lock(mutex_);
+    if (!not_finite_) not_finite_ = met;
+  }
+
   // After everything has run.
   void write(Timeline& timeline) const {
+    timeline.not_finite = not_finite_;
     const auto seconds = [&](const Event& event) {
       float milliseconds = 0.0f;
       kernels::cuda::check(cudaEventElapsedTime(&milliseconds, start_.get(), event.get()), "cudaEventElapsedTime");
@@ -51,6 +63,8 @@ class Recorder {
   Event start_;
   std::mutex mutex_;
   std::vector<Mark> marks_;
+  bool looks_;
+  std::optional<NotFinite> not_finite_;
 };
 
 }  // namespace plimsoll::executor
