@@ -67,11 +67,9 @@ class Store {
 
  private:
   void consider(ValueId gradient) {
-    Leaving leaving{.last = gradient, .first = gradient, .home = home_of(gradient)};
-    NodeId producer = old_.values[gradient].producer;
-    const Node* maker = &old_.nodes[producer];
-    if (maker->turn == Turn::last && options_.micro_batches > 1) {
-      const auto* sum = std::get_if<ops::Collective>(&maker->op);
+    const Node& maker = old_.nodes[old_.values[gradient].producer];
+    if (maker.turn == Turn::last && options_.micro_batches > 1) {
+      const auto* sum = std::get_if<ops::Collective>(&maker.op);
       // Small ones that tensor ranks have whole: they stay.
       if (sum == nullptr || sum->axis == ops::Axis::tensor || sum->axis == ops::Axis::tensor_inner) return;
       base::not_legal(
@@ -79,6 +77,7 @@ class Store {
           "use \"zero\": 2 or 3 with \"keep_grads\": false, or one micro-batch",
           options_.micro_batches);
     }
+    Leaving leaving{.last = gradient, .first = gradient, .home = home_of(gradient)};
     leaving.first = walk_back(gradient, [&](ValueId last) {
       new_.values[last].begins_gradient = true;
       // Ranks may add up what waits here to less than it: that has no room for it.

@@ -244,7 +244,7 @@ Memory Sheet::memory(const RankPrice& rank, std::int64_t activations) const {
   }
   put_away(memory, rank);
   if (alone()) {
-    const std::int64_t begun = std::min(memory.gradients.count, prices_.head.gradients + prices_.tied_gradients);
+    const std::int64_t begun = std::min(memory.gradients.count, prices_.head.gradients + waiting_gradients());
     const std::int64_t most = std::max(memory.activations.count + begun, memory.gradients.count);
     memory.activations = Bytes{most - memory.gradients.count};
   }
@@ -273,10 +273,17 @@ std::int64_t Sheet::window(std::int64_t blocks, std::int64_t of_layer, std::int6
   return std::min(whole, static_cast<std::int64_t>(as_double((blocks + 1) * strategy_.tile.count) * wider));
 }
 
-// What a head that shares its weight with the embedding gives waits for what the embedding adds to it.
+// What a head that shares its weight with the embedding gives waits for what the embedding adds to it: on the device, unless gradients
+// leave and no other stage adds to this one.
+std::int64_t Sheet::waiting_gradients() const {
+  return strategy_.offload.gradients.anything() && strategy_.pipe == 1 ? 0 : prices_.tied_gradients;
+}
+
 std::int64_t Sheet::gradient_window(const RankPrice& rank) const {
-  const std::int64_t whole = 2 * prices_.layer.gradients + rank.end_gradients;
-  return std::min(whole, window(2, prices_.layer.gradients, rank.end_gradients) + (strategy_.tile.count > 0 ? prices_.tied_gradients : 0));
+  const std::int64_t layer = prices_.layer.gradients;
+  const bool away = prices_.tied_gradients > 0 && waiting_gradients() == 0;
+  const std::int64_t whole = away ? std::max(2 * layer, layer + rank.end_gradients) : 2 * layer + rank.end_gradients;
+  return std::min(whole, window(2, layer, rank.end_gradients) + (strategy_.tile.count > 0 ? waiting_gradients() : 0));
 }
 
 // What lives in slower tiers leaves a window on the device: blocks that are computed, come or go.

@@ -67,6 +67,7 @@ class Sheet {
   void put_away(Memory& memory, const RankPrice& rank) const;
   // On the device of what comes and goes block by block: so many of a layer's bytes with those of the ends, or as many tiles.
   std::int64_t window(std::int64_t blocks, std::int64_t of_layer, std::int64_t of_ends) const;
+  std::int64_t waiting_gradients() const;
   std::int64_t gradient_window(const RankPrice& rank) const;
   std::int64_t least_live(std::int64_t rank) const;
   void add_ranks();
