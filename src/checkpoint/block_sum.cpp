@@ -96,13 +96,13 @@ constexpr std::size_t kWide = 256;  // four of them
 
 // Where what is summed goes as well. Past the caches: whoever reads it next is not here.
 struct Nowhere {
-  void store(std::size_t, __m512i) {}
+  void store(std::size_t, const __m512i&) {}
   void finish(std::size_t, std::span<const std::byte>) {}
 };
 struct To {
   std::byte* to;  // a multiple of kLine
 
-  __attribute__((target("avx512f"))) void store(std::size_t at, __m512i data) {
+  __attribute__((target("avx512f"))) void store(std::size_t at, const __m512i& data) {
     _mm512_stream_si512(reinterpret_cast<__m512i*>(to + at), data);
   }
   void finish(std::size_t at, std::span<const std::byte> rest) {

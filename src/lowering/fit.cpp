@@ -191,15 +191,15 @@ Candidate uniform(const graph::Graph& graph, RecomputeChoice choice, const Lower
 }
 
 // Where neither keeps the limit: the one that needs less of what is limited.
-Candidate better_of(Candidate best, const Limit& limit, Candidate other) {
+bool is_better(const Candidate& other, const Candidate& best, const Limit& limit) {
   const bool holds = limit.holds(best.plan);
-  if (holds != limit.holds(other.plan)) return holds ? best : other;
-  if (holds) return best.again <= other.again ? best : other;
+  if (holds != limit.holds(other.plan)) return !holds;
+  if (holds) return other.again < best.again;
   const auto most = [&](const plan::Plan& plan) {
     return limit.activations.empty() ? plan::fullest_class(plan).arena[static_cast<std::size_t>(plan::Tier::device)]
                                      : lowering::most_activations(plan);
   };
-  return most(best.plan) <= most(other.plan) ? best : other;
+  return most(other.plan) < most(best.plan);
 }
 
 plan::Plan fit_optimal(const LoweringInputs& inputs, const graph::Graph& graph, const Pipe& pipe, RecomputeChoice choice,
@@ -229,7 +229,10 @@ plan::Plan fit_optimal(const LoweringInputs& inputs, const graph::Graph& graph, 
     const auto arena = [](const plan::Plan& plan) { return plan::fullest_class(plan).arena[static_cast<std::size_t>(plan::Tier::device)]; };
     if (best.plan.classes.empty() || limit.holds(leaner.plan) || arena(leaner.plan) < arena(best.plan)) best = std::move(leaner);
   }
-  if (choice.link == 0.0) best = better_of(std::move(best), limit, uniform(graph, choice, lower_with));
+  if (choice.link == 0.0) {
+    Candidate other = uniform(graph, choice, lower_with);
+    if (is_better(other, best, limit)) best = std::move(other);
+  }
   if (!limit.holds(best.plan)) refuse(best.plan, limit);
   return std::move(best.plan);
 }
