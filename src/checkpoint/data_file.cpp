@@ -137,6 +137,17 @@ class BlockReader {
   std::vector<std::byte> buffer_;
 };
 
+// Empty for small files, and where a file cannot be mapped, as on some network drives: they are read.
+io::Mapping mapping_of(io::FileSystem& file_system, const io::Path& path, std::int64_t bytes) {
+  if (bytes < std::int64_t{kManyBytes}) return {};
+  try {
+    io::Mapping mapping = file_system.map(path);
+    return std::ssize(mapping.bytes()) == bytes ? mapping : io::Mapping();
+  } catch (const io::IoError&) {
+    return {};
+  }
+}
+
 }  // namespace
 
 DataFileWriter::DataFileWriter(io::FileSystem& file_system, const io::Path& path, std::int64_t block_bytes)
@@ -218,10 +229,7 @@ void read_blocks(io::FileSystem& file_system, const io::Path& path, const FileRe
   if (const std::int64_t size = file.size(); size != record.bytes) {
     base::bad_input("'{}' has {} bytes; its manifest says {}", path.string(), size, record.bytes);
   }
-  const io::Mapping mapping = record.bytes >= std::int64_t{kManyBytes} ? file_system.map(path) : io::Mapping();
-  if (const auto size = std::ssize(mapping.bytes()); size != 0 && size != record.bytes) {
-    base::bad_input("'{}' has {} bytes; its manifest says {}", path.string(), size, record.bytes);
-  }
+  const io::Mapping mapping = mapping_of(file_system, path, record.bytes);
   const auto count = std::ssize(record.sums);
   const std::int64_t threads = base::threads_for_bytes(record.bytes);
   base::in_parallel(threads, [&](std::int64_t thread) {

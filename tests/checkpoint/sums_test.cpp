@@ -9,6 +9,7 @@
 #include "checkpoint/block_sum.h"
 #include "checkpoint/data_file.h"
 #include "checkpoint/sha256.h"
+#include "io/faulty_file_system.h"
 #include "io/files.h"
 #include "io/posix_file_system.h"
 #include "io/temporary_folder.h"
@@ -78,15 +79,20 @@ TEST(DataFile, IsReadFromThePageCache) {
   DataFileWriter writer(files, path, kBlock);
   writer.append(data);
   const FileRecord record = writer.finish();
-  const auto read = [&] {
+  const auto read_by = [&](io::FileSystem& file_system) {
     std::vector<std::byte> found(data.size());
     const Move move{.first = 0, .end = std::ssize(data), .to = found.data()};
-    read_blocks(files, path, record, kBlock, {&move, 1}, Blocks::moved);
+    read_blocks(file_system, path, record, kBlock, {&move, 1}, Blocks::moved);
     return found;
   };
+  const auto read = [&] { return read_by(files); };
   const io::Mapping mapping = files.map(path);
   ASSERT_TRUE(mapping.in_memory(mapping.bytes())) << "what was just written is cached";
   EXPECT_EQ(read(), data);
+  // Opened, measured, and not to be mapped: it is read.
+  io::FaultyFileSystem unmapped(files, {.at = 3, .kind = io::FaultKind::io_error});
+  EXPECT_EQ(read_by(unmapped), data);
+  EXPECT_TRUE(unmapped.fired());
   for (const std::int64_t place : {std::int64_t{0}, std::int64_t{5'555'555}, std::ssize(data) - 1}) {
     const std::byte right = data[static_cast<std::size_t>(place)];
     const std::byte wrong = right ^ std::byte{0x10};
