@@ -81,6 +81,7 @@ class BlockReader {
 
   void read(std::int64_t begin, std::int64_t end) {
     for (std::int64_t block = begin; block < end; ++block) read_block(block);
+    mapping_.let_go(touched_);
   }
 
  private:
@@ -100,13 +101,24 @@ class BlockReader {
       const bool unchecked = may_be_moved_unchecked(moves);
       check(unchecked ? move_and_sum(moves, first, cached) : block_sum(cached));
       if (!unchecked) copy_block(moves, first, cached);
-      return mapping_.let_go(cached);
+      return touched(cached);
     }
     const bool straight = moves.size() == 1 && !moves[0].give && moves[0].first <= first && moves[0].end >= end;
     if (!straight) buffer_.resize(size);
     const std::span<std::byte> bytes(straight ? moves[0].to + (first - moves[0].first) : buffer_.data(), size);
     check(read_and_sum(first, bytes));
     if (!straight) copy_block(moves, first, bytes);
+  }
+
+  // Lets go of many blocks at once: each time, all processors are told.
+  void touched(std::span<const std::byte> block) {
+    const bool follows = !touched_.empty() && touched_.data() + touched_.size() == block.data();
+    if (follows && touched_.size() < kManyBytes) {
+      touched_ = {touched_.data(), touched_.size() + block.size()};
+    } else {
+      mapping_.let_go(touched_);
+      touched_ = block;
+    }
   }
 
   // Empty where the drive would have to be asked.
@@ -135,6 +147,7 @@ class BlockReader {
   MoveWindow window_;
   Blocks blocks_;
   std::vector<std::byte> buffer_;
+  std::span<const std::byte> touched_;  // of the mapping, not yet let go of
 };
 
 // Empty for small files, and where a file cannot be mapped, as on some network drives: they are read.

@@ -24,7 +24,7 @@ void copy_run(const TensorView& view, std::int64_t first, std::span<float> out) 
   base::in_parallel(threads, [&](std::int64_t thread) {
     const std::int64_t begin = std::ssize(out) * thread / threads;
     const std::int64_t end = std::ssize(out) * (thread + 1) / threads;
-    read_f32(view.dtype, view.data, first + begin, part_of(out, begin, end - begin));
+    read_f32(view, first + begin, part_of(out, begin, end - begin));
   });
 }
 
@@ -49,7 +49,7 @@ void gather_straight(const std::vector<RowRun>& runs, const TensorView& view, st
       continue;
     }
     for (std::int64_t i = 0; i < run.count; ++i) {
-      read_f32(view.dtype, view.data, (run.theirs + i) * width, part_of(out, (run.ours + i * run.step) * width, width));
+      read_f32(view, (run.theirs + i) * width, part_of(out, (run.ours + i * run.step) * width, width));
     }
   }
 }
@@ -65,10 +65,12 @@ void transpose_rows(const std::vector<RowRun>& runs, const TensorView& view, std
   }
   const std::int64_t stride = high - low + kTilePadding;
   std::vector<float> tile(static_cast<std::size_t>(kTileRows * stride));
+  ElementReader reader(view);
   for (std::int64_t first = begin; first < end; first += kTileRows) {
     const std::int64_t rows = std::min(kTileRows, end - first);
+    const std::span<const std::byte> bytes = reader.read(first * columns + low, (rows - 1) * columns + high - low);
     for (std::int64_t row = 0; row < rows; ++row) {
-      read_f32(view.dtype, view.data, (first + row) * columns + low, part_of(tile, row * stride, high - low));
+      read_f32(view.dtype, bytes, row * columns, part_of(tile, row * stride, high - low));
     }
     for (const RowRun& run : runs) {
       for (std::int64_t i = 0; i < run.count; ++i) {

@@ -15,6 +15,16 @@ namespace plimsoll::formats {
 
 namespace {
 
+// Read and converted at once.
+constexpr std::size_t kPieceElements = std::size_t{1} << 20;
+
+std::span<const std::byte> bytes_of(const TensorView& view, std::int64_t first, std::int64_t count) {
+  const std::int64_t size = bits_of(view.dtype) / 8;
+  PLIMSOLL_CHECK(first >= 0 && count >= 0 && (first + count) * size <= std::ssize(view.data), "elements {}+{} of {} of {}", first, count,
+                 view.name, to_string(view));
+  return view.data.subspan(static_cast<std::size_t>(first * size), static_cast<std::size_t>(count * size));
+}
+
 constexpr std::size_t kLengthBytes = 8;
 
 // Bytes of a tensor, or nothing when the count, or its number of bits, leaves 63 bits or the bits fill no whole bytes.
@@ -113,7 +123,8 @@ std::string to_string(const TensorSpec& spec) { return fmt::format("{}[{}]", nam
 Safetensors Safetensors::open(io::FileSystem& file_system, const io::Path& path) { return parse(file_system.map(path), path.string()); }
 
 Safetensors Safetensors::parse(io::Mapping mapping, const std::string& name) {
-  const std::span<const std::byte> bytes = mapping.bytes();
+  const auto shared = std::make_shared<const io::Mapping>(std::move(mapping));
+  const std::span<const std::byte> bytes = shared->bytes();
   const std::string_view header = header_of(bytes, name);
   SafetensorsHeader read = read_safetensors_header(header, name);
   std::vector<HeaderEntry>& entries = read.entries;
@@ -127,15 +138,15 @@ Safetensors Safetensors::parse(io::Mapping mapping, const std::string& name) {
   for (HeaderEntry& entry : entries) {
     file.index_.emplace(entry.spec.name, file.tensors_.size());
     const auto range = data.subspan(static_cast<std::size_t>(entry.begin), static_cast<std::size_t>(entry.end - entry.begin));
-    file.tensors_.push_back({std::move(entry.spec), range});
+    file.tensors_.push_back({std::move(entry.spec), range, shared});
   }
   file.name_ = name;
-  file.mapping_ = std::move(mapping);
+  file.mapping_ = shared;
   return file;
 }
 
 const TensorView* Safetensors::find(std::string_view tensor) const {
-  mapping_.check_size();  // whoever looks a tensor up is about to read it
+  if (mapping_) mapping_->check_size();  // whoever looks a tensor up is about to read it
   const auto found = index_.find(tensor);
   return found == index_.end() ? nullptr : &tensors_[found->second];
 }
@@ -146,15 +157,38 @@ const TensorView& Safetensors::at(std::string_view tensor) const {
   return *found;
 }
 
-void read_f32(const TensorView& view, std::span<float> out) {
+ElementReader::~ElementReader() { let_go(); }
+
+std::span<const std::byte> ElementReader::read(std::int64_t first, std::int64_t count) {
+  let_go();
+  const std::span<const std::byte> part = bytes_of(*view_, first, count);
+  if (!view_->file || view_->file->in_memory(part)) return mapped_ = part;
+  buffer_.resize(part.size());
+  view_->file->read(part, buffer_.data());
+  return buffer_;
+}
+
+void ElementReader::let_go() {
+  if (view_->file) view_->file->let_go(std::exchange(mapped_, {}));
+}
+
+void read_f32(const TensorView& view, std::int64_t first, std::span<float> out) {
   if (!converts_to_f32(view.dtype)) base::bad_input("tensor '{}' is {}, which Plimsoll does not turn into f32", view.name, to_string(view));
-  PLIMSOLL_CHECK(elements_of(view) == std::ssize(out), "tensor {} of {} into {} elements", view.name, to_string(view), out.size());
-  read_f32(view.dtype, view.data, 0, out);
+  ElementReader reader(view);
+  for (std::size_t done = 0; done < out.size(); done += kPieceElements) {
+    const std::span<float> piece = out.subspan(done, std::min(kPieceElements, out.size() - done));
+    const std::int64_t at = first + static_cast<std::int64_t>(done);
+    if (view.dtype == FileDType::f32 && view.file) {  // nothing to convert
+      view.file->copy(bytes_of(view, at, std::ssize(piece)), std::as_writable_bytes(piece).data());
+    } else {
+      read_f32(view.dtype, reader.read(at, std::ssize(piece)), 0, piece);
+    }
+  }
 }
 
 std::vector<float> to_f32(const TensorView& view) {
   std::vector<float> values(static_cast<std::size_t>(elements_of(view)));
-  read_f32(view, values);
+  read_f32(view, 0, values);
   return values;
 }
 

@@ -14,6 +14,7 @@
 #include <cstddef>
 #include <cstdint>
 #include <map>
+#include <memory>
 #include <span>
 #include <string>
 #include <string_view>
@@ -38,7 +39,8 @@ std::int64_t bytes_of(const TensorSpec& spec);
 std::string to_string(const TensorSpec& spec);  // "F32[768, 3072]"
 
 struct TensorView : TensorSpec {
-  std::span<const std::byte> data;  // lives as long as the file that gave it
+  std::span<const std::byte> data;               // lives as long as the file that gave it
+  std::shared_ptr<const io::Mapping> file = {};  // of which they are a part; null: they lie in memory
 };
 
 class Safetensors {
@@ -57,14 +59,32 @@ class Safetensors {
 
  private:
   std::string name_;
-  io::Mapping mapping_;
+  std::shared_ptr<const io::Mapping> mapping_;
   std::vector<TensorView> tensors_;
   std::map<std::string, std::size_t, std::less<>> index_;
   std::map<std::string, std::string> metadata_;
 };
 
-// Throws when the type has no way to f32; `out` must hold exactly the tensor's elements.
-void read_f32(const TensorView& view, std::span<float> out);
+// The bytes of some elements at a time, for one who converts them: where they are mapped, or read where the drive has to be asked.
+class ElementReader {
+ public:
+  explicit ElementReader(const TensorView& view) : view_(&view) {}
+  ElementReader(const ElementReader&) = delete;
+  ElementReader& operator=(const ElementReader&) = delete;
+  ~ElementReader();
+
+  std::span<const std::byte> read(std::int64_t first, std::int64_t count);  // good until the next call
+
+ private:
+  void let_go();
+
+  const TensorView* view_;
+  std::span<const std::byte> mapped_;
+  std::vector<std::byte> buffer_;
+};
+
+// Elements [first, first + out.size()), which lie inside. Throws when the type has no way to f32.
+void read_f32(const TensorView& view, std::int64_t first, std::span<float> out);
 std::vector<float> to_f32(const TensorView& view);
 // Ids and labels: I64, I32, I16, I8, U8, U16, U32, BOOL whose values fit.
 std::vector<std::int32_t> to_i32(const TensorView& view);

@@ -85,6 +85,23 @@ TEST_F(PosixFileSystemTest, AMappedFileThatIsCutShortIsNoticed) {
   EXPECT_NO_THROW(Mapping().check_size());
 }
 
+TEST_F(PosixFileSystemTest, PartsOfAMappedFileAreReadAsTheyAreMapped) {
+  std::string text(1'000'003, '\0');
+  for (std::size_t at = 0; at < text.size(); ++at) text[at] = static_cast<char>(at * at / 7);
+  std::ofstream(at("a"), std::ios::binary) << text;
+  const Mapping mapping = disk_.map(at("a"));
+  const std::span<const std::byte> part = mapping.bytes().subspan(4'097, 900'001);
+  EXPECT_TRUE(mapping.in_memory(part));  // it has just been written
+  std::vector<std::byte> read(part.size()), copied(part.size());
+  mapping.read(part, read.data());
+  mapping.let_go(part);
+  mapping.copy(part, copied.data());
+  EXPECT_EQ(text_of(read), text.substr(4'097, 900'001));
+  EXPECT_EQ(copied, read);
+  std::filesystem::resize_file(at("a"), 500'000);
+  EXPECT_THROW(mapping.read(part, read.data()), base::Error);
+}
+
 TEST_F(PosixFileSystemTest, MappingOutlivesTheName) {
   put("a", "mapped");
   const Mapping mapping = disk_.map(at("a"));
