@@ -26,6 +26,8 @@ constexpr base::Bytes kMega{1'000'000};
 constexpr base::Bytes kSmallBucket{4 * kMega.count};
 constexpr base::Bytes kLeastBucket{kMega.count};
 constexpr double kMostPieces = 8192.0;
+// Weights that are elsewhere come for every micro-batch: a plan of more such calls takes gigabytes and most of a minute to make.
+constexpr double kMostFetches = 4 * kMostPieces;
 
 using Change = std::function<void(Strategy&)>;
 
@@ -89,6 +91,7 @@ std::vector<Change> changes() {
 struct States {
   double weights = 0.0;
   double optimizer = 0.0;
+  double blocks = 0.0;  // among which the weights are
 };
 
 States states_of(const SessionOptions& options) {
@@ -96,7 +99,7 @@ States states_of(const SessionOptions& options) {
   // What is on disk whatever else is done needs no other place.
   const bool rows = options.strategy.embedding_rows == strategy::EmbeddingRows::disk;
   const graph::Parameter* apart = rows ? lowering::token_table(graph) : nullptr;
-  States states;
+  States states{.blocks = static_cast<double>(graph.blocks.size())};
   for (const graph::Parameter& parameter : graph.parameters) {
     if (&parameter == apart) continue;
     states.weights += static_cast<double>(graph.values[parameter.weight].type.bytes());
@@ -106,9 +109,15 @@ States states_of(const SessionOptions& options) {
   return states;
 }
 
-// By what has to lie where whatever else is done: a plan that it refuses need not be made. Nor need one of too many tiles.
+// A plan of so many tiles or fetches is too long to be made only to be told of.
+bool is_short(const Strategy& strategy, const States& states, std::int32_t micro_batches) {
+  const double tiles = strategy.tile.count > 0 ? states.weights / static_cast<double>(strategy.tile.count) : 0.0;
+  const double fetches = strategy.offload.params.anything() ? std::max(tiles, states.blocks) * micro_batches : 0.0;
+  return tiles <= kMostPieces && fetches <= kMostFetches;
+}
+
+// By what has to lie where whatever else is done: a plan that it refuses need not be made.
 bool may_fit(const Strategy& strategy, const States& states, const Capacity& capacity) {
-  if (strategy.tile.count > 0 && states.weights > kMostPieces * static_cast<double>(strategy.tile.count)) return false;
   const TierShare& weights = strategy.offload.params;
   const TierShare& optimizer = strategy.offload.optimizer;
   const double host = weights.host * states.weights + optimizer.host * states.optimizer;
@@ -201,7 +210,7 @@ std::string nearest_fit(const SessionOptions& options, const Capacity& capacity)
     if (changed.strategy.recompute == Recompute::optimal && measured) continue;
     if (changed.strategy == options.strategy || !strategy::reasons_against(changed.strategy).empty()) continue;
     Capacity there = measured ? capacity_for(changed.strategy, options.strategy, capacity) : capacity;
-    if (!may_fit(changed.strategy, states, there)) continue;
+    if (!is_short(changed.strategy, states, options.micro_batches) || !may_fit(changed.strategy, states, there)) continue;
     if (changed.strategy.offload.optimizer.anything()) changed.strategy.bucket = bucket_for(changed.strategy, states);
     try {
       const plan::Plan plan = plan_session(changed);

@@ -239,6 +239,22 @@ TEST_F(TrainerTest, TheNearestStrategyOfAHugeModelIsFoundInSeconds) {
   EXPECT_LT(std::chrono::steady_clock::now() - start, std::chrono::seconds(20));
 }
 
+// Nor does a refusal make plans that fetch every block for each of thousands of micro-batches: they take more memory than most runs.
+TEST_F(TrainerTest, PlansOfTooManyFetchesAreNotTried) {
+  SessionOptions options = session_options(run({"model.layers=1", "batch.micro=1", "batch.sequence=4"}), {});
+  SessionOptions fetched = options;
+  const strategy::TierShare host{.host = 1.0};
+  fetched.strategy.offload = {.optimizer = host, .gradients = host, .params = host, .activations = {}};
+  fetched.strategy.recompute = strategy::Recompute::full;
+  const auto nearest = [&](std::int32_t micro_batches) {
+    options.micro_batches = fetched.micro_batches = micro_batches;
+    options.training.accumulates = fetched.training.accumulates = true;
+    return nearest_fit(options, {.device = plan_session(fetched).classes[0].arena[0], .reserve = {}, .origin = "a limit"});
+  };
+  EXPECT_NE(nearest(8).find("\"params\": \"host\""), std::string::npos) << nearest(8);
+  EXPECT_NE(nearest(8200).find("Use a smaller"), std::string::npos) << nearest(8200);
+}
+
 TEST_F(TrainerTest, RefusesWhatCannotRun) {
   expect_refusal(run({"limits.device=1MiB"}), base::ErrorKind::not_legal, "does not fit");
   expect_refusal(run({"precision=fp8", "strategy.tensor=2"}), base::ErrorKind::not_legal, "fp8");
