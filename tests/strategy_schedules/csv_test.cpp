@@ -95,5 +95,33 @@ TEST(Csv, AFileThatReadsWellMayStillBeRefused) {
   }
 }
 
+// One update too many is told of where it is, not as a batch that all ranks lack.
+TEST(Csv, AnUpdateTooManyIsThatOfItsRank) {
+  const std::string text = write_csv(build("1f1b", {.ranks = 2, .micro_batches = 2})) + "1,update,,,2,0\n";
+  const std::vector<std::string> problems = problems_of(parse_csv(text, "my.csv", {.ranks = 2, .micro_batches = 2}));
+  EXPECT_EQ(problems, std::vector<std::string>{"rank 1, item 5 (update to version 2): version 2 of 1 batches, expected 0 to 1"});
+}
+
+TEST(Csv, AFileForFewerMicroBatches) {
+  for (std::string_view name : {"1f1b", "zb-h1", "dualpipe"}) {
+    const std::string text = write_csv(build(name, {.ranks = 2, .micro_batches = 4}));
+    EXPECT_EQ(problems_of(parse_csv(text, "my.csv", {.ranks = 2, .micro_batches = 4})), std::vector<std::string>{}) << name;
+    try {
+      parse_csv(text, "my.csv", {.ranks = 2, .micro_batches = 6});
+      FAIL() << name;
+    } catch (const base::Error& error) {
+      EXPECT_EQ(error.exit_code(), 3);
+      EXPECT_STREQ(error.what(),
+                   "the schedule \"my.csv\" cannot be run: found orders for 4 micro-batches, expected 6, as many as a step of this run "
+                   "has; use another \"batch.global\" or \"batch.micro\", or a file for 6");
+    }
+  }
+}
+
+TEST(Csv, AFileOfASpreadsheet) {
+  EXPECT_EQ(parse_csv("\xEF\xBB\xBFrank,work,stage,micro_batch\r\n0,forward,0,0\r\n0,backward,0,0\r\n", "my.csv", {}).ranks,
+            build("naive", {}).ranks);
+}
+
 }  // namespace
 }  // namespace plimsoll::strategy::schedules

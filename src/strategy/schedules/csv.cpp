@@ -11,6 +11,7 @@
 
 #include "base/error.h"
 #include "base/text.h"
+#include "strategy/schedules/verify.h"
 
 namespace plimsoll::strategy::schedules {
 
@@ -49,6 +50,26 @@ std::string shown(std::string_view text) {
   return fmt::format("\"{}{}\"", out, text.size() > kLongest ? "..." : "");
 }
 
+// Where stages lie: as most items say.
+Placement placement_of(const Schedule& schedule) {
+  Placement best = Placement::looped;
+  std::size_t best_count = 0;
+  for (Placement candidate : {Placement::looped, Placement::vee, Placement::both_ways}) {
+    std::size_t count = 0;
+    for (std::size_t rank = 0; rank < schedule.ranks.size(); ++rank) {
+      for (const Item& item : schedule.ranks[rank]) {
+        if (item.work == Work::update) continue;
+        count += rank_of(schedule.shape, candidate, item.stage, item.micro_batch) == static_cast<std::int32_t>(rank) ? 1 : 0;
+      }
+    }
+    if (count > best_count) {
+      best = candidate;
+      best_count = count;
+    }
+  }
+  return best;
+}
+
 class Parser {
  public:
   Parser(std::string_view name, const Shape& shape) : name_(name) {
@@ -69,7 +90,7 @@ class Parser {
   std::int32_t number(const Cell& cell, Column column, std::int64_t least, std::int64_t most) const;
   Work work(const Cell& cell) const;
   void settle_batches();
-  Placement placement() const;
+  void refuse_other_steps() const;
 
   std::string_view name_;
   Schedule schedule_;
@@ -148,12 +169,15 @@ void Parser::row(const std::vector<Cell>& cells) {
   if (item.work == Work::update) updates_ = std::max(updates_, item.version);
 }
 
-// Batches are as many as updates; no more than there are lines, so that a wrong number cannot fill the memory.
+// Batches are as many as updates; no more than there are lines, so that a wrong number cannot fill the memory. Nor more than there are
+// micro-batches for: an update too many on one rank is that rank's mistake, not that of all others whose items of another batch lack.
 void Parser::settle_batches() {
   Shape& shape = schedule_.shape;
   std::size_t most = 1;
   for (const std::vector<Item>& items : schedule_.ranks) most = std::max(most, items.size());
-  shape.batches = std::clamp<std::int64_t>(updates_, 1, static_cast<std::int64_t>(most));
+  const std::int64_t micro_batches = std::int64_t{largest_micro_batch_} + 1;
+  const std::int64_t begun = std::max<std::int64_t>(1, (micro_batches + shape.micro_batches - 1) / shape.micro_batches);
+  shape.batches = std::clamp<std::int64_t>(std::min<std::int64_t>(updates_, begun), 1, static_cast<std::int64_t>(most));
   schedule_.barrier = shape.batches == 1;
   if (updates_ == 0) {
     for (std::vector<Item>& items : schedule_.ranks) items.push_back({.work = Work::update, .version = 1});
@@ -164,26 +188,24 @@ void Parser::settle_batches() {
   }
 }
 
-Placement Parser::placement() const {
-  Placement best = Placement::looped;
-  std::size_t best_count = 0;
-  for (Placement candidate : {Placement::looped, Placement::vee, Placement::both_ways}) {
-    std::size_t count = 0;
-    for (std::size_t rank = 0; rank < schedule_.ranks.size(); ++rank) {
-      for (const Item& item : schedule_.ranks[rank]) {
-        if (item.work == Work::update) continue;
-        count += rank_of(schedule_.shape, candidate, item.stage, item.micro_batch) == static_cast<std::int32_t>(rank) ? 1 : 0;
-      }
-    }
-    if (count > best_count) {
-      best = candidate;
-      best_count = count;
-    }
-  }
-  return best;
+// A file that is whole for steps of fewer micro-batches lacks nothing: it belongs to another run.
+void Parser::refuse_other_steps() const {
+  const std::int64_t found = std::int64_t{largest_micro_batch_} + 1;
+  const std::int64_t expected = schedule_.shape.micro_batches;
+  if (found == 0 || found >= expected) return;
+  Schedule other = schedule_;
+  other.shape.micro_batches = found;
+  other.placement = placement_of(other);
+  if (!problems_of(other).empty()) return;
+  base::not_legal(
+      "the schedule \"{}\" cannot be run: found orders for {} micro-batch{}, expected {}, as many as a step of this run has; use another "
+      "\"batch.global\" or \"batch.micro\", or a file for {}",
+      name_, found, found == 1 ? "" : "es", expected, expected);
 }
 
 Schedule Parser::parse(std::string_view text) {
+  constexpr std::string_view kByteOrderMark = "\xEF\xBB\xBF";  // spreadsheets begin their files with it
+  if (text.starts_with(kByteOrderMark)) text.remove_prefix(kByteOrderMark.size());
   std::size_t number = 0;
   for (std::size_t start = 0; start < text.size();) {
     const std::size_t stop = std::min(text.find('\n', start), text.size());
@@ -202,7 +224,8 @@ Schedule Parser::parse(std::string_view text) {
     base::bad_input("{}: found no line with columns, expected {} first, then a line for each item", name_, fmt::join(kColumns, ","));
   }
   settle_batches();
-  schedule_.placement = placement();
+  schedule_.placement = placement_of(schedule_);
+  refuse_other_steps();
   return std::move(schedule_);
 }
 
