@@ -79,6 +79,16 @@ void derive_strategy(Run& run) {
   }
 }
 
+// Between flushes nothing can be saved or evaluated. Whoever does not say when gets it at the next one.
+void derive_rounds(Run& run) {
+  const std::int64_t round = run.strategy.flush_every;
+  if (run.strategy_auto || round == 1) return;
+  const auto whole = [&](std::int64_t every) { return (every + round - 1) / round * round; };
+  constexpr std::string_view kHow = "a multiple of strategy.flush_every";
+  derive_value(run, "eval.every", run.eval.every, whole(run.eval.every), kHow);
+  derive_value(run, "checkpoint.every", run.checkpoint.every, whole(run.checkpoint.every), kHow);
+}
+
 // For a rule between several settings: the place of the first that the user gave.
 std::string where_first(const Run& run, std::initializer_list<std::string_view> keys) {
   for (std::string_view key : keys) {
@@ -198,6 +208,7 @@ void derive(Run& run) {
     derive_value(run, "batch.sequence", run.batch.sequence, run.model.context, "model.context");
   }
   derive_strategy(run);
+  derive_rounds(run);
   const std::int64_t parts = run.strategy_auto ? 1 : run.strategy.pipelines() * run.strategy.turn();
   const std::int64_t share = std::max<std::int64_t>(1, run.batch.global / parts);
   derive_value(run, "batch.micro", run.batch.micro, share, run.strategy_auto ? "batch.global" : "batch.global / strategy.data");

@@ -194,11 +194,13 @@ std::vector<Field> run_fields() {
       freeze_field(),
       text_field("out", PLIMSOLL_AT(out), "a path", "Folder of metrics and checkpoints.").derived_from("runs/ and the run file's name"),
       number_field("eval.every", PLIMSOLL_AT(eval.every), count_from(0, kMostSteps),
-                   "Steps between evaluations on `data.valid`; 0 = never."),
+                   "Steps between evaluations on `data.valid`; 0 = never.")
+          .derived_from("100, rounded up to a multiple of strategy.flush_every"),
       number_field("eval.batches", PLIMSOLL_AT(eval.batches), count_from(0, kMostSteps),
                    "Batches of an evaluation, each of `batch.global` sequences; 0 = all of `data.valid`."),
       number_field("checkpoint.every", PLIMSOLL_AT(checkpoint.every), count_from(0, kMostSteps),
-                   "Steps between checkpoints; 0 = only at the end."),
+                   "Steps between checkpoints; 0 = only at the end.")
+          .derived_from("100, rounded up to a multiple of strategy.flush_every"),
       number_field("checkpoint.keep", PLIMSOLL_AT(checkpoint.keep), count_from(2, 1e6),
                    "Newest checkpoints that are kept; at least 2, so that there is one to fall back to."),
       flag_field("checkpoint.async", PLIMSOLL_AT(checkpoint.async),

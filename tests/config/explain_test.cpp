@@ -72,6 +72,20 @@ TEST(Idle, SilentAboutWhatServesAndAboutDefaults) {
   EXPECT_EQ(idle_settings(parse_run(R"({"strategy": "auto", "precision": "auto", "fp8": {"history": 4}})", "run.json")), "");
 }
 
+// A default that no run of that strategy could have would be refused in a file that says nothing wrong.
+TEST(Explain, SavesAndEvaluationsAreAtFlushes) {
+  const base::Json json = explain_json(parse_run(R"({"strategy": {"pipe": 2, "schedule": "2bw", "flush_every": 12}})", "run.json"));
+  for (const char* key : {"checkpoint.every", "eval.every"}) {
+    EXPECT_EQ(json.at(key).at("value").as_integer(), 108) << key;
+    EXPECT_EQ(json.at(key).at("origin").as_string(), "derived: a multiple of strategy.flush_every") << key;
+  }
+  const config::Run given =
+      parse_run(R"({"strategy": {"pipe": 2, "flush_every": 12}, "checkpoint": {"every": 7}, "eval": {"every": 0}})", "run.json");
+  EXPECT_EQ(given.checkpoint.every, 7);
+  EXPECT_EQ(given.eval.every, 0);
+  EXPECT_EQ(parse_run("{}", "run.json").checkpoint.every, 100);
+}
+
 TEST(Explain, AsJson) {
   const base::Json json = explain_json(parse_run(kFile, "run.json"));
   EXPECT_EQ(json.at("batch.global").at("value").as_integer(), 16);
