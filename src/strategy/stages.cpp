@@ -1,6 +1,7 @@
 #include "strategy/stages.h"
 
 #include <algorithm>
+#include <cstdlib>
 #include <limits>
 #include <numeric>
 
@@ -44,8 +45,10 @@ std::vector<std::int64_t> listed_layers(std::int64_t layers, const Strategy& str
   std::vector<std::int64_t> counts;
   for (const Stage& stage : strategy.stages) counts.push_back(stage.blocks);
   const std::int64_t listed = std::accumulate(counts.begin(), counts.end(), std::int64_t{0});
-  if (listed != layers)
-    base::not_legal("this strategy cannot be run: \"stages\" deals out {} layers, but the model has {}", listed, layers);
+  if (listed != layers) {
+    base::not_legal("this strategy cannot be run: \"stages\" deals out {} layers, but the model has {}; use {} {}, or \"equal\"", listed,
+                    layers, std::abs(layers - listed), listed < layers ? "more" : "fewer");
+  }
   return counts;
 }
 

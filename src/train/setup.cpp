@@ -147,8 +147,9 @@ std::optional<strategy::schedules::Schedule> schedule_of(io::FileSystem& file_sy
   strategy::schedules::Schedule schedule = open_schedule(
       file_system, strategy.schedule, {.ranks = strategy.pipe, .micro_batches = run.micro_batches(), .chunks = strategy.chunks});
   if (schedule.shape.batches != strategy.flush_every) {
-    base::not_legal("{}: '{}' has {} updates, expected {}; set \"strategy.flush_every\" to {}", run.where("strategy.schedule"),
-                    strategy.schedule, schedule.shape.batches, strategy.flush_every, schedule.shape.batches);
+    base::not_legal("{}: '{}' has {} update{}, expected {}; set \"strategy.flush_every\" to {}", run.where("strategy.schedule"),
+                    strategy.schedule, schedule.shape.batches, schedule.shape.batches == 1 ? "" : "s", strategy.flush_every,
+                    schedule.shape.batches);
   }
   if (schedule.placement == strategy::schedules::Placement::both_ways) {
     base::not_legal("{}: '{}' has every stage on two ranks, expected each on one", run.where("strategy.schedule"), strategy.schedule);

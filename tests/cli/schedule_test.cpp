@@ -78,6 +78,7 @@ TEST_F(Schedule, WrongShapesAreNotLegal) {
   expect_refusal({"--schedule", "interleaved", "--set", "strategy.chunks=2", "--set", "batch.global=12"}, 3,
                  {"found 6 micro-batches", "the nearest is 4 or 8"});
   expect_refusal({"--schedule", "1f1b", "--set", "strategy.chunks=2"}, 3, {"found \"chunks\": 2"});
+  expect_refusal({"--set", "strategy.schedule=dualpipe"}, 3, {"can be drawn, but not run", "use \"zb-h1\""});
 }
 
 TEST_F(Schedule, WrongNamesAndFiles) {

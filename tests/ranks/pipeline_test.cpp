@@ -310,7 +310,7 @@ TEST(Pipeline, RefusesWhatCannotBe) {
   Layout listed = pipeline("1f1b", 2);
   listed.strategy.partition = strategy::StagePartition::listed;
   listed.strategy.stages = {{.blocks = 1}, {.blocks = 2}};
-  refused(task_of(Family::gpt2), listed, "deals out 3 layers, but the model has 4");
+  refused(task_of(Family::gpt2), listed, "deals out 3 layers, but the model has 4; use 1 more, or \"equal\"");
 }
 
 }  // namespace
