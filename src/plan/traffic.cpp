@@ -18,7 +18,7 @@ void add_call(std::vector<Traffic>& entries, const Plan& plan, const Procedure& 
     if (const auto* message = std::get_if<Message>(&instruction); message != nullptr && !message->op.receive) {
       Traffic& entry = entry_of(entries, ops::Axis::pipe, "message");
       ++entry.calls;
-      for (const Operand& sent : message->inputs) entry.bytes.count += sent.type.bytes();
+      entry.bytes.count += message->op.shape.elements() * base::size_of(message->op.dtype);  // of its operand perhaps some rows
     }
     if (const auto* collective = std::get_if<Collective>(&instruction)) {
       Traffic& entry = entry_of(entries, collective->op.axis, name_of(collective->op.kind));

@@ -87,6 +87,21 @@ TEST_F(HtmlPage, SixtyFourRanksStaySmall) {
   }
 }
 
+// As `--schedule` says: a tensor rank sends its rows of what passes between stages, not all of it.
+TEST_F(HtmlPage, MessagesAreCountedAsTheyAreSent) {
+  const auto messages = [&](const char* scattered) {
+    const base::Json data =
+        data_of(page({"--set", "strategy.pipe=2", "--set", "strategy.tensor=2", "--set", "model.layers=2", "--set", scattered}));
+    for (const base::Json& entry : data.at("traffic").as_array()) {
+      if (entry.at("kind").as_string() == "message") return entry.at("bytes").as_integer();
+    }
+    return std::int64_t{0};
+  };
+  const std::int64_t whole = messages("strategy.scatter_boundaries=false");
+  EXPECT_GT(whole, 0);
+  EXPECT_EQ(messages("strategy.scatter_boundaries=true"), whole / 2);
+}
+
 TEST_F(HtmlPage, ComparesStrategies) {
   const base::Json data =
       data_of(page({"--cluster", "dgx-h100", "--set", "model.layers=4", "--set", "batch.global=16", "--tokens", "1e9"}));
