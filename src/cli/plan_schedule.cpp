@@ -27,6 +27,7 @@ using schedules::Schedule;
 using schedules::Shape;
 
 constexpr int kWidthOfFiles = 110;
+constexpr int kWidthOfTablesInFiles = 120;  // for what schedules are about
 constexpr int kLeastWidth = 72;
 
 bool is_file(std::string_view name) { return name.ends_with(schedules::kCsvSuffix); }
@@ -145,19 +146,23 @@ void print_text(const std::vector<Gantt>& gantts, const config::Run& run, const 
   const int width = terminal.interactive ? std::max(terminal.columns, kLeastWidth) : kWidthOfFiles;
   const Shape shape = shape_of(run);
   const Boundary boundary = boundary_of(run);
-  fmt::print("{} pipeline rank{}, {} micro-batch{} a step; a forward takes 1, a backward 2, a message no time and {}\n", shape.ranks,
-             shape.ranks == 1 ? "" : "s", shape.micro_batches, shape.micro_batches == 1 ? "" : "es", base::to_string(boundary.whole));
+  const auto say = [&](const std::string& words) { fmt::print("{}\n", report::wrapped(words, width, 0)); };
+  say(fmt::format("{} pipeline rank{}, {} micro-batch{} a step; a forward takes 1, a backward 2, a message no time and {}", shape.ranks,
+                  shape.ranks == 1 ? "" : "s", shape.micro_batches, shape.micro_batches == 1 ? "" : "es", base::to_string(boundary.whole)));
   if (boundary.tensor_ranks > 1 && boundary.is_known()) {
-    fmt::print("{}\n", boundary.scattered ? fmt::format("each of {} tensor ranks sends its rows of a message alone, which saves {} of {}",
-                                                        boundary.tensor_ranks, base::to_string(boundary.saved()),
-                                                        base::to_string(boundary.whole * boundary.tensor_ranks))
-                                          : fmt::format("each of {} tensor ranks sends all of a message: {} together",
-                                                        boundary.tensor_ranks, base::to_string(boundary.sent)));
+    say(boundary.scattered
+            ? fmt::format("each of {} tensor ranks sends its rows of a message alone, which saves {} of {}", boundary.tensor_ranks,
+                          base::to_string(boundary.saved()), base::to_string(boundary.whole * boundary.tensor_ranks))
+            : fmt::format("each of {} tensor ranks sends all of a message: {} together", boundary.tensor_ranks,
+                          base::to_string(boundary.sent)));
   }
   fmt::print("\n");
-  fmt::print("{}\n{}", report::gantt_text(gantts, {.color = terminal.color, .width = width}),
-             report::gantt_table(all_rows(run, names), terminal.color));
-  if (shape.ranks == 1) fmt::print("\none rank has nobody to wait for; try --set strategy.pipe=4 and a smaller batch.micro\n");
+  fmt::print(
+      "{}\n{}", report::gantt_text(gantts, {.color = terminal.color, .width = width}),
+      report::gantt_table(all_rows(run, names), {.color = terminal.color, .width = terminal.interactive ? width : kWidthOfTablesInFiles}));
+  if (shape.ranks > 1) return;
+  fmt::print("\n");
+  say("one rank has nobody to wait for; try --set strategy.pipe=4 and a smaller batch.micro");
 }
 
 }  // namespace

@@ -115,6 +115,19 @@ std::string summary(const Gantt& gantt) {
   return text + ", " + base::to_string(base::Bytes{gantt.messages * gantt.message.count});
 }
 
+std::string wrapped(std::string_view words, int width, int indent) {
+  const auto room = static_cast<std::size_t>(std::max(1, width - indent));
+  std::string text;
+  while (words.size() > room) {
+    std::size_t stop = words.rfind(' ', room);
+    if (stop == std::string_view::npos) stop = words.find(' ');
+    if (stop == std::string_view::npos) break;
+    text += fmt::format("{}\n{:>{}}", words.substr(0, stop), "", indent);
+    words.remove_prefix(stop + 1);
+  }
+  return text + std::string(words);
+}
+
 std::vector<LegendEntry> legend_of(std::span<const Gantt> gantts) {
   constexpr std::array<LegendEntry, 5> kAll{{{Work::forward, "forward"},
                                              {Work::backward, "backward"},

@@ -58,6 +58,9 @@ std::string summary(const Gantt& gantt);
 
 // "4" or "5.5"
 std::string plain(double number);
+// `words` (ASCII) broken at spaces into lines that end before column `width`, all of which begin at column `indent`; the first is already
+// there.
+std::string wrapped(std::string_view words, int width, int indent);
 
 struct LegendEntry {
   strategy::schedules::Work work;

@@ -4,7 +4,7 @@
 #include <span>
 #include <string>
 
-#include "report/gantt.h"
+#include "report/gantt_text.h"
 
 namespace plimsoll::report {
 
@@ -15,6 +15,7 @@ struct GanttRow {
   Gantt gantt;
 };
 
-std::string gantt_table(std::span<const GanttRow> rows, bool color);
+// What a schedule is about stands behind its figures where the width has room for it.
+std::string gantt_table(std::span<const GanttRow> rows, const GanttStyle& style);
 
 }  // namespace plimsoll::report

@@ -94,14 +94,23 @@ std::string held_bar(double held, double most) {
   return text;
 }
 
-std::string legend(std::span<const Gantt> gantts, bool color) {
+std::string legend(std::span<const Gantt> gantts, const GanttStyle& style) {
+  constexpr std::string_view kBetween = "   ";
   std::string text;
+  std::size_t column = 0;
+  const auto add = [&](const std::string& sample, std::string_view name) {
+    const std::size_t width = 3 + name.size();  // samples have two columns
+    const bool fits = column + kBetween.size() + width <= static_cast<std::size_t>(style.width);
+    if (column > 0) text += fits ? kBetween : "\n";
+    column = column > 0 && fits ? column + kBetween.size() + width : width;
+    text += fmt::format("{} {}", sample, name);
+  };
   for (const LegendEntry& entry : legend_of(gantts)) {
     const Look look = look_of(entry.work);
-    const std::string sample = color ? "0 " : std::string("0") + look.fill;
-    text += fmt::format("{} {}   ", tinted(sample, look.dark, color), entry.name);
+    add(tinted(style.color ? "0 " : std::string("0") + look.fill, look.dark, style.color), entry.name);
   }
-  return text + tinted("··", "2", color) + " waiting\nnumbers are micro-batches; ▆ how many a rank holds at most\n";
+  add(tinted("··", "2", style.color), "waiting");
+  return text + "\nnumbers are micro-batches; ▆ how many a rank holds at most\n";
 }
 
 }  // namespace
@@ -120,11 +129,12 @@ std::string gantt_text(std::span<const Gantt> gantts, const GanttStyle& style) {
       text += fmt::format("{:<{}}│{} {:>4} {}\n", fmt::format("rank {}", rank), label, row(gantt, rank, scale, used, style.color),
                           plain(held(gantt, rank)), tinted(held_bar(held(gantt, rank), most_held(gantts)), "33", style.color));
     }
-    text += fmt::format("{:>{}}└ {}\n\n", "", label, summary(gantt));
+    text += fmt::format("{:>{}}└ {}\n\n", "", label, wrapped(summary(gantt), style.width, label + 2));
   }
-  text += legend(gantts, style.color);
+  text += legend(gantts, style);
   // Else the eye takes pieces by turns for runs of one kind.
-  if (scale * shortest_piece(gantts) < 1.0 - 1e-9) text += "there are more pieces than columns, which show some of them; --svg draws all\n";
+  if (scale * shortest_piece(gantts) < 1.0 - 1e-9)
+    text += wrapped("there are more pieces than columns, which show some of them; --svg draws all", style.width, 0) + "\n";
   return text;
 }
 

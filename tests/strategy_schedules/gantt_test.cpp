@@ -52,12 +52,14 @@ TEST(GanttText, SmallDrawingsToTheLetter) {
             "gpipe: about\n"
             "rank 0 │0>1>2>······2<<<1<<<0<<<    3 ▆▆▆\n"
             "rank 1 │··0>1>2>2<<<1<<<0<<<····    3 ▆▆▆\n"
-            "       └ bubble 25.0%, a rank holds at most 3 micro-batches, 6 messages a step\n"
+            "       └ bubble 25.0%, a rank holds at most 3\n"
+            "         micro-batches, 6 messages a step\n"
             "\n"
             "1f1b: about\n"
             "rank 0 │0>1>····0<<<2>1<<<··2<<<    2 ▆▆\n"
             "rank 1 │··0>0<<<1>1<<<2>2<<<····    1 ▆\n"
-            "       └ bubble 25.0%, a rank holds at most 2 micro-batches, 6 messages a step\n"
+            "       └ bubble 25.0%, a rank holds at most 2\n"
+            "         micro-batches, 6 messages a step\n"
             "\n"
             "0> forward   0< backward   ·· waiting\n"
             "numbers are micro-batches; ▆ how many a rank holds at most\n");
@@ -80,12 +82,9 @@ TEST(GanttText, KeepsToItsWidth) {
   for (int width : {72, 100, 120}) {
     for (const auto& [p, m] : {std::pair{1, 1}, {2, 4}, {4, 8}, {8, 64}, {16, 512}}) {
       for (bool color : {false, true}) {
-        const std::string text =
-            gantt_text(drawings({"gpipe", "1f1b", "interleaved"}, {.ranks = p, .micro_batches = m}), {.color = color, .width = width});
-        for (std::size_t at = text.find("rank "); at != std::string::npos; at = text.find("\nrank ", at + 1)) {
-          const std::size_t start = text[at] == '\n' ? at + 1 : at;
-          EXPECT_LE(widest(text.substr(start, text.find('\n', start) - start)), static_cast<std::size_t>(width)) << p << ' ' << m;
-        }
+        const std::string text = gantt_text(drawings({"gpipe", "1f1b", "interleaved", "varuna", "zb-h1"}, {.ranks = p, .micro_batches = m}),
+                                            {.color = color, .width = width});
+        EXPECT_LE(widest(text), static_cast<std::size_t>(width)) << text;
       }
     }
   }
@@ -98,10 +97,16 @@ TEST(GanttTable, FitsAScreenAndSaysWhyNot) {
     rows.push_back({.name = std::string(kind.name), .reason = "", .gantt = gantt_of(build(kind.name, shape), std::string(kind.about))});
   }
   rows.push_back({.name = "other", .drawn = true, .reason = "found no ranks", .gantt = {}});
-  const std::string text = gantt_table(rows, false);
+  const std::string text = gantt_table(rows, {.width = 120});
   EXPECT_LE(widest(text), 120U) << text;
+  EXPECT_NE(text.find("weights one batch old"), std::string::npos) << text;
   EXPECT_NE(text.find("  1f1b                    30.4%   8 ... 1"), std::string::npos) << text;
   EXPECT_NE(text.find("> other                 found no ranks\n"), std::string::npos) << text;
+  rows.back().reason = "found 6 micro-batches, expected a multiple of the 4 pipeline ranks";
+  const std::string narrow = gantt_table(rows, {.width = 80});
+  EXPECT_LE(widest(narrow), 80U) << narrow;
+  EXPECT_EQ(narrow.find("weights one batch old"), std::string::npos) << narrow;
+  EXPECT_NE(narrow.find("a multiple of the 4\n                        pipeline ranks\n"), std::string::npos) << narrow;
 }
 
 TEST(GanttText, SaysWhereItCannotShowEveryPiece) {
