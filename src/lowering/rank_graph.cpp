@@ -22,6 +22,41 @@ namespace {
 // A sent tensor's memory is free again when the item after the next begins: by then the message is on its way.
 constexpr std::int32_t kItemsBeforeSettling = 2;
 
+// A weight that is trained in both.
+bool share_weights(const graph::Graph& graph, const Pipe& pipe, std::int32_t one, std::int32_t other) {
+  return std::any_of(graph.parameters.begin(), graph.parameters.end(), [&](const graph::Parameter& parameter) {
+    const auto reads_it_in = [&](std::int32_t stage) {
+      return std::any_of(graph.nodes.begin(), graph.nodes.end(), [&](const graph::Node& node) {
+        return node.phase == graph::Phase::forward && pipe.stage_of_block[node.block.index] == stage &&
+               std::find(node.inputs.begin(), node.inputs.end(), parameter.weight) != node.inputs.end();
+      });
+    };
+    return !parameter.frozen && reads_it_in(one) && reads_it_in(other);
+  });
+}
+
+// Where a head and an embedding with one table lie on one place, the embedding adds its part of the table's gradient to the head's.
+// Tensor ranks make that with the gradients of weights, which a schedule may put off until the embedding's are made.
+void require_head_first(const graph::Graph& graph, const Pipe& pipe, const strategy::schedules::Schedule& schedule) {
+  using strategy::schedules::Work;
+  const auto head = static_cast<std::int32_t>(schedule.shape.stages() - 1);
+  const std::int32_t place = pipe.place_of_stage.front();
+  if (pipe.place_of_stage.back() != place || !share_weights(graph, pipe, 0, head)) return;
+  const std::vector<Item>& items = schedule.ranks[static_cast<std::size_t>(place)];
+  std::vector<bool> begun(static_cast<std::size_t>(schedule.shape.batches), false);
+  for (std::size_t index = 0; index < items.size(); ++index) {
+    const Item& item = items[index];
+    if (item.work != Work::backward && item.work != Work::backward_weight) continue;
+    const auto batch = static_cast<std::size_t>(item.micro_batch / schedule.shape.micro_batches);
+    if (item.stage == head) begun[batch] = true;
+    if (item.stage != 0 || begun[batch]) continue;
+    base::not_legal(
+        "the schedule \"{}\" cannot be run: rank {}, item {} ({}): adds to the gradient of a table that the head shares, before any "
+        "backward_weight of the head's stage {}; put one of those first, or use \"model.tied\": false",
+        schedule.name, place, index, strategy::schedules::describe(item), head);
+  }
+}
+
 }  // namespace
 
 RankGraphs::RankGraphs(const LoweringInputs& inputs, const RecomputeOrder& again) : inputs_(inputs), again_(again) {
@@ -102,6 +137,7 @@ void RankGraphs::lay_pipe() {
   mesh_.tied = tied_place(first.graph, pipe_);
   if (!mesh_.even()) require_same_ends();
   require_versions(first.graph, schedule_, mesh_.tied);
+  if (inputs_.schedule && strategy.tensor > 1) require_head_first(first.graph, pipe_, schedule_);
   pipe_.apart = !schedule_.barrier && !needs_verdict(first.graph);
   for (const std::vector<Item>& items : schedule_.ranks) {
     for (const Item& item : items) splits_backward_ = splits_backward_ || item.work == strategy::schedules::Work::backward_weight;

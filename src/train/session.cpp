@@ -102,6 +102,14 @@ lowering::LoweringInputs lowering_inputs(const SessionOptions& options, const Gr
 
 plan::Plan lower_graphs(const SessionOptions& options, const Graphs& graphs) {
   plan::Plan plan = lowering::lower(lowering_inputs(options, graphs));
+  // The order of a user's file is not ours: what it cannot do with this model and strategy is told, not computed wrongly.
+  if (options.schedule) {
+    const std::vector<std::string> problems = plan::problems(plan);
+    if (!problems.empty()) {
+      base::not_legal("the schedule \"{}\" cannot be run with this model and strategy: {}; use a schedule by name", options.schedule->name,
+                      problems.front());
+    }
+  }
 #ifdef PLIMSOLL_VERIFY
   plan::verify(plan, "lowering");
 #endif

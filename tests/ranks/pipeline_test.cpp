@@ -268,6 +268,39 @@ TEST(Pipeline, SchedulesDrawnAtRandomAreOneRank) {
   }
 }
 
+// To and fro: the first and the last stage on one rank, whose shared table has a gradient of two parts. Tensor ranks make the head's with
+// the gradients of weights; an embedding that came first would add to what nobody has written.
+TEST(Pipeline, ATableOfBothEndsOnOneRank) {
+  using strategy::schedules::Item;
+  using strategy::schedules::Work;
+  Task task = task_of(Family::gpt2);
+  task.samples = 1;
+  const Outcome alone = alone_of(task);
+  const auto layout_of = [](std::int64_t tensor, const std::vector<std::pair<Work, std::int32_t>>& ends) {
+    Layout layout = pipeline("1f1b", 2, 2);
+    layout.strategy.tensor = tensor;
+    strategy::schedules::Schedule schedule{.name = "to and fro",
+                                           .shape = {.ranks = 2, .micro_batches = 1, .chunks = 2},
+                                           .placement = strategy::schedules::Placement::vee,
+                                           .ranks = std::vector<std::vector<Item>>(2)};
+    for (const auto& [work, stage] : ends) schedule.ranks[0].push_back({.work = work, .stage = stage, .micro_batch = 0});
+    for (std::int32_t stage : {1, 2}) schedule.ranks[1].push_back({.work = Work::forward, .stage = stage, .micro_batch = 0});
+    for (std::int32_t stage : {2, 1}) schedule.ranks[1].push_back({.work = Work::backward, .stage = stage, .micro_batch = 0});
+    for (std::vector<Item>& items : schedule.ranks) items.push_back({.work = Work::update, .version = 1});
+    strategy::schedules::require_valid(schedule);
+    layout.schedule = std::move(schedule);
+    return layout;
+  };
+  const std::vector<std::pair<Work, std::int32_t>> head_first{
+      {Work::forward, 0}, {Work::forward, 3}, {Work::backward_input, 3}, {Work::backward_weight, 3}, {Work::backward, 0}};
+  const std::vector<std::pair<Work, std::int32_t>> embedding_first{
+      {Work::forward, 0}, {Work::forward, 3}, {Work::backward_input, 3}, {Work::backward, 0}, {Work::backward_weight, 3}};
+  for (std::int64_t tensor : {1, 2}) expect_close(train(task, layout_of(tensor, head_first)), alone, tolerance(task.precision));
+  expect_close(train(task, layout_of(1, embedding_first)), alone, tolerance(task.precision));
+  const std::string said = tests::refusal([&] { train(task, layout_of(2, embedding_first)); }, base::ErrorKind::not_legal);
+  EXPECT_NE(said.find("rank 0, item 3 (backward of micro-batch 0 in stage 0)"), std::string::npos) << said;
+}
+
 // Two items of a rank that have changed places: either the verifier names what is wrong, or the ranks still meet.
 TEST(Pipeline, SchedulesOutOfOrderAreRefusedOrRun) {
   Task task = task_of(Family::gpt2);
