@@ -1,6 +1,6 @@
 """Writes tests/formats_tokenizer/golden: small tokenizers of many kinds, and what the reference packages make of awkward text.
 
-    oracle/bin/pip install tokenizers sentencepiece
+    oracle/bin/pip install tokenizers sentencepiece protobuf
     oracle/bin/python tools/golden/make_tokenizers.py                           # all cases, or --only NAME
     oracle/bin/python tools/golden/make_tokenizers.py --wide build/release/bench/bench_encode --megabytes 2
     oracle/bin/python tools/golden/make_tokenizers.py --wide build/release/bench/bench_encode tokenizer.json spm.model ...
@@ -240,6 +240,8 @@ SENTENCE_PIECE = {
     "spm-unigram-suffix": dict(model_type="unigram", vocab_size=700, rules=True, byte_fallback=True, treat_whitespace_as_suffix=True),
     "spm-unigram-plain": dict(model_type="unigram", vocab_size=500, add_dummy_prefix=False, remove_extra_whitespaces=False, split_by_whitespace=False,
                               normalization_rule_name="identity"),
+    "spm-unigram-spaces": dict(model_type="unigram", vocab_size=400, add_dummy_prefix=False, remove_extra_whitespaces=False, rules=True,
+                               user_defined_symbols=["▁▁", "▁▁▁", "th", "▁th", "日本"]),
 }
 # The usual rules take 240 kB, so models with them are made anew for each wide comparison.
 WIDE_ONLY = {

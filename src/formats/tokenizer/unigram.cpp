@@ -9,6 +9,9 @@ namespace plimsoll::formats::tokenizer {
 namespace {
 
 constexpr int kUnknownPenalty = 10;  // below the lowest score of a piece
+// A user-defined piece scores this for each byte behind its first, since SentencePiece 0.2.2: no less than ordinary pieces of the same
+// text, whose scores are logarithms. Before, each scored -0.1.
+constexpr double kAlwaysPerByte = 0.1;
 
 template <typename Score>
 struct Best {
@@ -31,9 +34,7 @@ Unigram<Score>::Unigram(const std::vector<UnigramPiece>& pieces, std::int32_t un
     const auto score = static_cast<Score>(piece.score);
     scores_[id] = score;
     always_[id] = piece.always;
-    if (piece.always) continue;  // its score says nothing
-    lowest_ = std::min(lowest_, score);
-    highest_ = std::max(highest_, score);
+    if (!piece.always) lowest_ = std::min(lowest_, score);  // else it says nothing
   }
 }
 
@@ -57,7 +58,7 @@ void Unigram<Score>::encode(std::string_view text, std::vector<UnigramStep>& pat
       if (id == ByteTrie::kNone) continue;
       const auto index = static_cast<std::size_t>(id);
       if (always_[index]) {
-        offer(begin, end, static_cast<double>(static_cast<Score>(end - begin) * highest_) - 0.1 + so_far, id);
+        offer(begin, end, static_cast<Score>(kAlwaysPerByte * static_cast<double>(end - begin - 1)) + so_far, id);
       } else {
         offer(begin, end, scores_[index] + so_far, id);
       }

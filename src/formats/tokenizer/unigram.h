@@ -41,7 +41,6 @@ class Unigram {
   std::vector<Score> scores_;  // by id
   std::vector<bool> always_;   // by id
   Score lowest_ = std::numeric_limits<Score>::max();
-  Score highest_ = std::numeric_limits<Score>::min();  // the smallest above zero, where SentencePiece begins, too
   std::int32_t unknown_ = 0;
 };
 
