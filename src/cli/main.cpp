@@ -11,6 +11,7 @@
 #include "cli/app.h"
 #include "cli/ranks.h"
 #include "cli/say.h"
+#include "io/lost_page.h"
 
 namespace {
 
@@ -35,6 +36,7 @@ void open_standard_streams() {
 int main(int count, char** arguments) {
   open_standard_streams();
   std::signal(SIGXFSZ, SIG_IGN);  // a limit on file sizes is then an error of the write, which is told
+  plimsoll::io::end_on_lost_page();
   try {
     const auto app = plimsoll::cli::make_app();
     try {

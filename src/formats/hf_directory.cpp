@@ -169,7 +169,11 @@ void HfDirectory::load(std::string_view ours, std::int64_t first_row, std::span<
   const std::int64_t row_elements = tensor.shape.size() == 1 ? 1 : tensor.shape[1];
   PLIMSOLL_CHECK(first_row >= 0 && std::ssize(out) % row_elements == 0 && first_row + std::ssize(out) / row_elements <= tensor.shape[0],
                  "{} elements of tensor {} from row {} on", out.size(), ours, first_row);
-  for (const HfPart& part : tensor.parts) gather_part(part, *find_part(part), {first_row, row_elements}, out);
+  for (const HfPart& part : tensor.parts) {
+    const TensorView& view = *find_part(part);
+    gather_part(part, view, {first_row, row_elements}, out);
+    if (view.file) view.file->check_unchanged();
+  }
 }
 
 }  // namespace plimsoll::formats

@@ -53,8 +53,9 @@ struct OpenFile {
 
 // A read-only view of a whole file; copies share it, and it outlives the file's name.
 //
-// A file that somebody cuts short while it is mapped takes its last pages with it, and touching those ends the process.
-// check_size() asks for the present size and throws bad_input instead; cheap enough to go before every batch.
+// A file that somebody cuts short while it is mapped takes its last pages with it, and touching those ends the process (lost_page.h).
+// check_size() asks for the present size and throws bad_input instead; cheap enough to go before every batch. check_unchanged() throws,
+// too, where the file was written to since: after a read of something that has no sums of its own.
 //
 // A file that is in the page cache is read fastest from where it is mapped; one that is not comes in faster by read() than by touching
 // it, and then a drive's error is an IoError and no signal. in_memory() tells which, for a part of the file at this moment; it is false
@@ -65,6 +66,7 @@ class Mapping {
   struct Pages {
     virtual ~Pages() = default;
     virtual void check_size() const = 0;
+    virtual void check_unchanged() const = 0;
     virtual bool in_memory(std::span<const std::byte> part) const = 0;
     virtual void read(std::span<const std::byte> part, std::byte* to) const = 0;
     virtual void let_go(std::span<const std::byte> part) const = 0;
@@ -78,6 +80,9 @@ class Mapping {
   std::span<const std::byte> bytes() const { return bytes_; }
   void check_size() const {
     if (pages_ != nullptr) pages_->check_size();
+  }
+  void check_unchanged() const {
+    if (pages_ != nullptr) pages_->check_unchanged();
   }
   bool in_memory(std::span<const std::byte> part) const { return pages_ == nullptr || pages_->in_memory(part); }
   void read(std::span<const std::byte> part, std::byte* to) const;

@@ -168,8 +168,12 @@ constexpr std::size_t kPagesLookedAt = 64;
 
 class MappedPages : public Mapping::Pages {
  public:
-  MappedPages(const Path& path, ScopedDescriptor file, std::size_t length)
-      : path_(path), file_(std::move(file)), length_(length), address_(::mmap(nullptr, length, PROT_READ, MAP_SHARED, file_.get(), 0)) {
+  MappedPages(const Path& path, ScopedDescriptor file, const struct stat& opened)
+      : path_(path),
+        file_(std::move(file)),
+        length_(static_cast<std::size_t>(opened.st_size)),
+        written_(opened.st_mtim),
+        address_(::mmap(nullptr, length_, PROT_READ, MAP_SHARED, file_.get(), 0)) {
     if (address_ == MAP_FAILED) fail("map", path);
   }
   MappedPages(const MappedPages&) = delete;
@@ -178,12 +182,13 @@ class MappedPages : public Mapping::Pages {
 
   std::span<const std::byte> bytes() const { return {static_cast<const std::byte*>(address_), length_}; }
 
-  void check_size() const override {
-    struct stat now{};
-    if (::fstat(file_.get(), &now) != 0) fail("find the size of", path_);
-    if (std::cmp_greater_equal(now.st_size, length_)) return;
-    base::bad_input("'{}' had {} bytes when it was opened and has {} now; expected it to stay as it is while it is read", path_.string(),
-                    length_, now.st_size);
+  void check_size() const override { check_size(status()); }
+
+  void check_unchanged() const override {
+    const struct stat now = status();
+    check_size(now);
+    if (now.st_mtim.tv_sec == written_.tv_sec && now.st_mtim.tv_nsec == written_.tv_nsec) return;
+    base::bad_input("'{}' was written to after it was opened; expected it to stay as it is while it is read", path_.string());
   }
 
   bool in_memory(std::span<const std::byte> part) const override {
@@ -210,9 +215,22 @@ class MappedPages : public Mapping::Pages {
   }
 
  private:
+  struct stat status() const {
+    struct stat now{};
+    if (::fstat(file_.get(), &now) != 0) fail("find the size of", path_);
+    return now;
+  }
+
+  void check_size(const struct stat& now) const {
+    if (std::cmp_greater_equal(now.st_size, length_)) return;
+    base::bad_input("'{}' had {} bytes when it was opened and has {} now; expected it to stay as it is while it is read", path_.string(),
+                    length_, now.st_size);
+  }
+
   Path path_;
   ScopedDescriptor file_;
   std::size_t length_;
+  timespec written_;
   void* address_;
 };
 
@@ -224,7 +242,7 @@ Mapping PosixFileSystem::map(const Path& path) {
   if (::fstat(opened.get(), &info) != 0) fail("find the size of", path);
   if (S_ISDIR(info.st_mode)) throw IoError("map", path, EISDIR);
   if (info.st_size == 0) return {};  // mmap refuses empty ranges
-  auto pages = std::make_shared<const MappedPages>(path, std::move(opened), static_cast<std::size_t>(info.st_size));
+  auto pages = std::make_shared<const MappedPages>(path, std::move(opened), info);
   const std::span<const std::byte> bytes = pages->bytes();
   return {bytes, std::shared_ptr<const Mapping::Pages>(std::move(pages))};
 }

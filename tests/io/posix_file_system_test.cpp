@@ -6,10 +6,13 @@
 #include <fstream>
 
 #include <cerrno>
+#include <chrono>
 #include <csignal>
+#include <cstdlib>
 #include <random>
 
 #include "io/files.h"
+#include "io/lost_page.h"
 #include "io/temporary_folder.h"
 #include "io/transfer.h"
 
@@ -83,6 +86,35 @@ TEST_F(PosixFileSystemTest, AMappedFileThatIsCutShortIsNoticed) {
   std::filesystem::resize_file(at("cut"), 5'000);
   EXPECT_THROW(mapping.check_size(), base::Error);
   EXPECT_NO_THROW(Mapping().check_size());
+}
+
+TEST_F(PosixFileSystemTest, AMappedFileThatIsWrittenToIsNoticed) {
+  std::ofstream(at("a")) << std::string(10'000, 'x');
+  const auto before = std::filesystem::last_write_time(at("a"));
+  const Mapping mapping = disk_.map(at("a"));
+  EXPECT_NO_THROW(mapping.check_unchanged());
+  std::fstream(at("a"), std::ios::in | std::ios::out) << "other";
+  std::filesystem::last_write_time(at("a"), before + std::chrono::milliseconds(10));  // the clock of files is coarse
+  EXPECT_NO_THROW(mapping.check_size());
+  EXPECT_THROW(mapping.check_unchanged(), base::Error);
+  std::filesystem::resize_file(at("a"), 5'000);
+  EXPECT_THROW(mapping.check_unchanged(), base::Error);
+  EXPECT_NO_THROW(Mapping().check_unchanged());
+}
+
+// As it happens to one who has just looked at the size.
+TEST_F(PosixFileSystemTest, APageThatIsGoneEndsTheProcessWithItsReason) {
+  std::ofstream(at("cut short")) << std::string(100'000, 'x');
+  const Mapping mapping = disk_.map(at("cut short"));
+  EXPECT_EXIT(
+      {
+        end_on_lost_page();
+        std::filesystem::resize_file(at("cut short"), 10);
+        const volatile std::byte lost = mapping.bytes()[90'000];
+        std::exit(static_cast<int>(lost));
+      },
+      testing::ExitedWithCode(2), "plimsoll: '.*cut short' was cut short while it was read");
+  EXPECT_EXIT((end_on_lost_page(), std::raise(SIGBUS)), testing::KilledBySignal(SIGBUS), "");
 }
 
 TEST_F(PosixFileSystemTest, PartsOfAMappedFileAreReadAsTheyAreMapped) {
