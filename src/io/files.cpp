@@ -73,7 +73,25 @@ void clear_leftover(FileSystem& file_system, const Path& path) {
   if (file_system.status(beside)) file_system.remove(beside);
 }
 
+namespace {
+
+// A device, a pipe, or a name for one of the process's own streams, whatever that leads to: to rename something over it would take it
+// away from everybody else.
+bool is_stream(FileSystem& file_system, const Path& path) {
+  const std::string name = path.lexically_normal().string();
+  if (name == "/dev/stdout" || name == "/dev/stderr" || name.starts_with("/dev/fd/") || name.starts_with("/proc/")) return true;
+  const std::optional<Status> status = file_system.status(path);
+  return status && status->kind == EntryKind::other;
+}
+
+}  // namespace
+
 void replace_file(FileSystem& file_system, const Path& path, std::span<const std::byte> content) {
+  if (is_stream(file_system, path)) {
+    File stream(file_system, path, OpenMode::append);
+    stream.append(content);
+    return stream.close();
+  }
   const Path beside = beside_of(path);
   clear_leftover(file_system, path);
   try {

@@ -15,7 +15,8 @@ std::span<const std::byte> as_bytes(std::string_view text);
 // The whole file, which may be a pipe or /dev/stdin; longer than `limit` is bad input, so that a wrong path cannot fill the memory.
 std::string read_text(FileSystem& file_system, const Path& path, std::int64_t limit = std::int64_t{1} << 30);
 
-// The new content under the same name, durably, or the old content: written beside, synced, renamed, folder synced.
+// The new content under the same name, durably, or the old content: written beside, synced, renamed, folder synced. Into a device or a
+// pipe it is written as it stands.
 void replace_file(FileSystem& file_system, const Path& path, std::span<const std::byte> content);
 // What a crash while the file was replaced left beside it; whoever replaces it again clears it too.
 void clear_leftover(FileSystem& file_system, const Path& path);

@@ -52,6 +52,17 @@ TEST_F(FilesTest, ReadsPipes) {
   EXPECT_FALSE(read_text(disk_, "/proc/self/status").empty());
 }
 
+TEST_F(FilesTest, APipeIsWrittenIntoAndStaysOne) {
+  const Path pipe = at("pipe");
+  ASSERT_EQ(::mkfifo(pipe.c_str(), 0600), 0);
+  std::string read;
+  std::thread reader([&] { std::getline(std::ifstream(pipe), read, '\0'); });
+  replace_file(disk_, pipe, as_bytes("a trace"));
+  reader.join();
+  EXPECT_EQ(read, "a trace");
+  EXPECT_EQ(disk_.list(folder_.path()), (std::vector<Entry>{{"pipe", EntryKind::other}}));
+}
+
 TEST_F(FilesTest, MakesAndRemovesTrees) {
   make_directories(disk_, at("x/y/z/"));
   make_directories(disk_, at("x/y"));
