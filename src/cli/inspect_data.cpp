@@ -18,17 +18,6 @@ using base::Json;
 
 constexpr std::string_view kSample = "The 42 ships don't sink: caf\xC3\xA9, \xE6\x97\xA5\xE6\x9C\xAC!";
 
-// A file without a header does not say how wide its ids are. Of four-byte ids below 2^18 every second half is nearly empty.
-std::int64_t likely_token_bytes(const formats::TokenSource& source) {
-  if (source.size() < 16 || source.size() % 2 != 0) return 2;
-  std::vector<std::int32_t> ids(static_cast<std::size_t>(std::min<std::int64_t>(source.size(), 1 << 16)));
-  source.read(0, ids);
-  for (std::size_t i = 1; i < ids.size(); i += 2) {
-    if (ids[i] > 3) return 2;
-  }
-  return std::any_of(ids.begin(), ids.end(), [](std::int32_t id) { return id > 3; }) ? 4 : 2;
-}
-
 struct Lengths {
   std::int64_t shortest = 0;
   std::int64_t longest = 0;
@@ -88,9 +77,9 @@ void inspect_tokenizer(io::FileSystem& file_system, const InspectOptions& option
 
 void inspect_tokens(io::FileSystem& file_system, const InspectOptions& options) {
   const auto format = formats::recognise_token_file(file_system, options.path);
-  auto source = formats::open_token_file(file_system, options.path);
+  auto source = formats::open_token_file(file_system, options.path, {.certain = true});
   std::string name(formats::name_of(format.value_or(formats::TokenFormat::headerless)));
-  if (format == formats::TokenFormat::headerless && likely_token_bytes(*source) == 4) {
+  if (format == formats::TokenFormat::headerless && formats::looks_like_four_bytes(*source)) {
     source = formats::open_token_file(file_system, options.path, {.token_bytes = 4});
     name += ", by the looks of it 4 bytes an id: set \"data.token_bytes\" to 4";
   }

@@ -79,11 +79,31 @@ std::unique_ptr<TokenSource> open_headerless(io::FileSystem& file_system, const 
                     options.token_bytes == 4 && size % 2 == 0 ? " (token_bytes 2 would fit)" : "");
   }
   const IdWidth width = options.token_bytes == 2 ? IdWidth::u16 : IdWidth::u32;
-  return std::make_unique<MappedTokens>(
+  auto source = std::make_unique<MappedTokens>(
       std::move(mapping), TokenLayout{.file = path.string(), .width = width, .tokens = size / options.token_bytes, .runs = {{0, 0}}});
+  if (options.token_bytes == 2 && !options.certain && looks_like_four_bytes(*source)) {
+    base::bad_input(
+        "'{}' has no header and looks like ids of 4 bytes: every second half is nearly empty; expected ids of 2 bytes. Set "
+        "\"data.token_bytes\" to 4, or to 2 if they are",
+        path.string());
+  }
+  return source;
 }
 
 }  // namespace
+
+bool looks_like_four_bytes(const TokenSource& read_as_two) {
+  constexpr std::int64_t kFewest = 16, kMost = 1 << 16;
+  constexpr std::int32_t kNearlyEmpty = 3;
+  const std::int64_t size = read_as_two.size();
+  if (size < kFewest || size % 2 != 0) return false;
+  std::vector<std::int32_t> halves(static_cast<std::size_t>(std::min(size, kMost)));
+  read_as_two.read(0, halves);
+  for (std::size_t upper = 1; upper < halves.size(); upper += 2) {
+    if (halves[upper] > kNearlyEmpty) return false;
+  }
+  return std::any_of(halves.begin(), halves.end(), [](std::int32_t half) { return half > kNearlyEmpty; });
+}
 
 std::string_view name_of(TokenFormat format) {
   switch (format) {

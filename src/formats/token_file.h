@@ -26,7 +26,11 @@ std::string_view name_of(TokenFormat format);
 
 struct TokenFileOptions {
   std::int64_t token_bytes = 2;  // of headerless files: 2 or 4
+  bool certain = false;          // somebody said so; else a file that looks like 4 is refused as one of 2
 };
+
+// A file without a header does not say how wide its ids are. Of four-byte ids below 2^18 every second half is nearly empty.
+bool looks_like_four_bytes(const TokenSource& read_as_two);
 
 // nullopt when nothing about the file says tokens: then it is text. A headerless file is one whose name ends in .bin.
 // Files of llm.c that hold something else (weights, evaluation sets) are refused by name.

@@ -49,7 +49,7 @@ std::shared_ptr<const formats::TokenSource> open_source(io::FileSystem& file_sys
   try {
     // Token files need no tokenizer, so it is read with the first text.
     std::shared_ptr<const formats::tokenizer::Tokenizer> tokenizer;
-    return formats::open_tokens(file_system, {files}, {.token_bytes = run.data.token_bytes},
+    return formats::open_tokens(file_system, {files}, {.token_bytes = run.data.token_bytes, .certain = run.given("data.token_bytes")},
                                 [&](io::FileSystem& files_of, const io::Path& path) {
                                   if (!tokenizer) tokenizer = open_tokenizer(files_of, run);
                                   return data::open_text(files_of, path, tokenizer);

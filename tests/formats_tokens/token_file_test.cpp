@@ -60,6 +60,22 @@ TEST(TokenFile, WrongHeadersAreRefusedWithTheNumbers) {
   EXPECT_THAT(refusal([&] { open_token_file(folder.disk, folder.path() / "none.bin"); }), HasSubstr("No such file"));
 }
 
+TEST(TokenFile, IdsOfFourBytesAreNotTakenForTwiceAsManyOfTwo) {
+  TokenFolder folder;
+  const auto open = [&](const std::string& bytes, const TokenFileOptions& options) {
+    return open_token_file(folder.disk, folder.put_file("x.bin", bytes), options)->size();
+  };
+  std::mt19937 random(3);
+  for (const std::int32_t vocab : {97, 50257, 200000}) {
+    const std::string wide = packed<std::uint32_t>(random_ids(random, 100, vocab));
+    EXPECT_THAT(refusal([&] { open(wide, {}); }), HasSubstr("\"data.token_bytes\" to 4, or to 2 if they are"));
+    EXPECT_EQ(open(wide, {.token_bytes = 4}), 100);
+    EXPECT_EQ(open(wide, {.certain = true}), 200);
+    if (vocab <= 65536) EXPECT_EQ(open(packed<std::uint16_t>(random_ids(random, 100, vocab)), {}), 100);
+  }
+  EXPECT_EQ(open(packed<std::uint16_t>(std::vector<std::int32_t>(100, 3)), {}), 100);
+}
+
 TEST(TokenFile, CutAnywhereItIsRefusedOrReadSafely) {
   TokenFolder folder;
   const std::string whole = llmc_header(20240520, 1, 20) + packed<std::uint16_t>(std::vector<std::int32_t>(20, 7));
