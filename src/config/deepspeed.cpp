@@ -266,8 +266,22 @@ void DeepSpeedTranslation::offload(std::string_view block, std::string_view sett
     const std::string path_path = prefix + ".nvme_path";
     if (given(path_path) != nullptr && name == "nvme") assign("limits.disk_path", *given(path_path), path_path);
     if (given(path_path) != nullptr && name != "nvme") note(path_path, "not used: nothing goes to disk", false);
+    if (given(old_flag) != nullptr) note(old_flag, fmt::format("not used: {} says it", device_path), flag(old_flag) != (name == "cpu"));
+  } else if (flag(old_flag)) {
+    assign(setting, "host", old_flag);
   }
-  if (flag(old_flag) && given(device_path) == nullptr) assign(setting, "host", old_flag);
+}
+
+// The setting holds what came last.
+void DeepSpeedTranslation::one_disk() {
+  const std::string_view first = "zero_optimization.offload_optimizer.nvme_path", last = "zero_optimization.offload_param.nvme_path";
+  const auto used = [&](std::string_view path, std::string_view device) {
+    const Json* tier = given(device);
+    return given(path) != nullptr && tier != nullptr && tier->as_string() == "nvme";
+  };
+  if (!used(first, "zero_optimization.offload_optimizer.device") || !used(last, "zero_optimization.offload_param.device")) return;
+  if (*given(first) == *given(last)) return;
+  note(first, fmt::format("not used: there is one disk tier, where {} says", last), true);
 }
 
 void DeepSpeedTranslation::zero() {
@@ -299,6 +313,7 @@ void DeepSpeedTranslation::zero() {
   }
   offload("offload_optimizer", "strategy.offload.optimizer", "zero_optimization.cpu_offload");
   offload("offload_param", "strategy.offload.params", "zero_optimization.cpu_offload_param");
+  one_disk();
 }
 
 void DeepSpeedTranslation::activations() {

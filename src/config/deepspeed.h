@@ -48,6 +48,7 @@ class DeepSpeedTranslation {
   void loss_scale();
   void zero();
   void offload(std::string_view block, std::string_view setting, std::string_view old_flag);
+  void one_disk();
   void activations();
   void degrees();
   void optimizer();

@@ -234,6 +234,30 @@ TEST(DeepSpeed, OlderSpellings) {
             model::OptimizerKind::momentum);
 }
 
+// Two keys for one setting: the one that does not count says so.
+TEST(DeepSpeed, WhereTwoKeysDifferTheOneThatIsNotUsedIsNamed) {
+  const auto disks = [](std::string_view params_device, std::string_view params_path) {
+    return run_of(fmt::format(R"({{"zero_optimization": {{"stage": 3, "offload_optimizer": {{"device": "nvme", "nvme_path": "/a"}},
+                                 "offload_param": {{"device": "{}", "nvme_path": "{}"}}}}}})",
+                              params_device, params_path),
+                  R"({"strategy": {"data": 2}})");
+  };
+  EXPECT_EQ(disks("nvme", "/b").limits.disk_path, "/b");
+  EXPECT_TRUE(
+      says(deepspeed_warning(disks("nvme", "/b")), "offload_optimizer.nvme_path = \"/a\" (ds.json:1:90): not used: there is one disk"));
+  EXPECT_EQ(deepspeed_warning(disks("nvme", "/a")), "");
+  EXPECT_EQ(disks("cpu", "/b").limits.disk_path, "/a");
+  EXPECT_EQ(deepspeed_warning(disks("cpu", "/b")), "");
+  const auto old = [](std::string_view flag, std::string_view device) {
+    return deepspeed_warning(run_of(
+        fmt::format(R"({{"zero_optimization": {{"stage": 2, "cpu_offload": {}, "offload_optimizer": {{"device": "{}"}}}}}})", flag, device),
+        R"({"strategy": {"data": 2}})"));
+  };
+  EXPECT_EQ(old("true", "cpu"), "");
+  EXPECT_EQ(old("false", "none"), "");
+  EXPECT_TRUE(says(old("true", "none"), "cpu_offload = true (ds.json:1:53): not used: zero_optimization.offload_optimizer.device says it"));
+}
+
 TEST(DeepSpeed, TheOneCycleAndTheRangeTestArePoints) {
   const config::Run run =
       run_of(R"({"scheduler": {"type": "OneCycle", "params": {"cycle_min_lr": 0.1, "cycle_max_lr": 0.4, "cycle_first_step_size": 10,
