@@ -75,7 +75,8 @@ class Mapping {
   Mapping() = default;
   // Bytes that lie in memory, for as long as `keeper` lives.
   Mapping(std::span<const std::byte> bytes, std::shared_ptr<const void> keeper) : bytes_(bytes), keeper_(std::move(keeper)) {}
-  Mapping(std::span<const std::byte> bytes, std::shared_ptr<const Pages> pages) : bytes_(bytes), keeper_(pages), pages_(pages.get()) {}
+  Mapping(std::span<const std::byte> bytes, const std::shared_ptr<const Pages>& pages)
+      : bytes_(bytes), keeper_(pages), pages_(pages.get()) {}
 
   std::span<const std::byte> bytes() const { return bytes_; }
   void check_size() const {
