@@ -26,6 +26,16 @@ CLI::Validator number(double min, double max = std::numeric_limits<double>::infi
           "NUMBER"};
 }
 
+// Unlike CLI::NonNegativeNumber it refuses an empty word, which would count as 0, and names no bound of a hundred digits.
+CLI::Validator not_negative() {
+  return {[](std::string& text) {
+            std::int64_t value = 0;
+            const bool good = !text.empty() && CLI::detail::lexical_cast(text, value) && value >= 0;
+            return good ? std::string() : fmt::format("found {}, expected a whole number >= 0", text.empty() ? "nothing" : text);
+          },
+          "NONNEGATIVE"};
+}
+
 void add_set(CLI::App& command, RunOptions& options) {
   command.add_option("--set", options.overrides, "override a setting of the run file: a.b=c (repeatable)")->type_name("KEY=VALUE");
 }
@@ -159,18 +169,17 @@ void add_generate(CLI::App& app) {
   CLI::Option* prompt = command->add_option("--prompt", options->prompt, "text to continue");
   command->add_option("--prompt-ids", options->prompt_ids, "token ids to continue, instead of a text; ids are printed")
       ->excludes(prompt)
-      ->delimiter(',');
+      ->delimiter(',')
+      ->check(not_negative());
   command->add_option("--tokens", options->tokens, "how many tokens to make")->check(CLI::Range(1, 1'000'000))->capture_default_str();
   command->add_option("--temperature", options->temperature, "0: the likeliest token always")
       ->check(number(0.0, 100.0))
       ->capture_default_str();
-  command->add_option("--top-k", options->top_k, "draw from the k likeliest only; 0: all")
-      ->check(CLI::NonNegativeNumber)
-      ->capture_default_str();
+  command->add_option("--top-k", options->top_k, "draw from the k likeliest only; 0: all")->check(not_negative())->capture_default_str();
   command->add_option("--top-p", options->top_p, "draw from the likeliest that make up this share")
       ->check(number(0.0, 1.0))
       ->capture_default_str();
-  command->add_option("--seed", options->seed, "of the draws; the run's own unless given")->check(CLI::NonNegativeNumber);
+  command->add_option("--seed", options->seed, "of the draws; the run's own unless given")->check(not_negative());
   command->add_flag("--ignore-end", options->ignore_end, "go on behind the token that ends a text");
   add_json(*command, options->run.json);
   command->callback([options] { generate_command(*options); });
@@ -211,7 +220,7 @@ void add_data(CLI::App& app) {
   command->add_option("--end-token", options->end_token, "put after each document: auto (the tokenizer's), none, a token or an id")
       ->capture_default_str();
   command->add_option("--shard-tokens", options->shard_tokens, "begin a new file after so many tokens; 0: one file")
-      ->check(CLI::NonNegativeNumber)
+      ->check(not_negative())
       ->capture_default_str();
   command->add_flag("--force", options->force, "replace files of the same name");
   add_json(*command, options->json);

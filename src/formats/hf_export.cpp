@@ -30,6 +30,7 @@ constexpr std::array<std::string_view, 14> kCompanions{"tokenizer.json",
 io::Path without_slash(const io::Path& folder) { return folder.has_filename() ? folder : folder.parent_path(); }
 
 void refuse_used_folder(io::FileSystem& file_system, const io::Path& folder) {
+  if (folder.empty()) base::bad_input("found an empty name for the folder to write; expected one that is new, or an empty folder's");
   const auto status = file_system.status(folder);
   if (!status) return;
   if (status->kind == io::EntryKind::directory && file_system.list(folder).empty()) return;

@@ -1,6 +1,7 @@
 #include "train/generate.h"
 
 #include <algorithm>
+#include <cmath>
 #include <numeric>
 
 #include "base/error.h"
@@ -90,10 +91,26 @@ std::span<const float> WholeNextToken::logits(std::span<const std::int32_t> text
   return logits_;
 }
 
+namespace {
+
+// Of logits that are no numbers none is the greatest, and any token would do.
+void check_finite(std::span<const float> logits, std::size_t tokens) {
+  const auto found = std::find_if(logits.begin(), logits.end(), [](float value) { return !std::isfinite(value); });
+  if (found == logits.end()) return;
+  base::bad_input(
+      "the model's answer to {} tokens is {} for token {}; expected finite numbers: its weights hold others, or are too large for the "
+      "precision",
+      tokens, *found, found - logits.begin());
+}
+
+}  // namespace
+
 void generate(NextToken& next, std::vector<std::int32_t> text, std::int64_t count, const Sampling& sampling,
               const std::function<bool(std::int32_t)>& on_token) {
   for (std::int64_t made = 0; made < count; ++made) {
-    text.push_back(sample_token(next.logits(text), sampling, made));
+    const std::span<const float> logits = next.logits(text);
+    check_finite(logits, text.size());
+    text.push_back(sample_token(logits, sampling, made));
     if (!on_token(text.back())) return;
   }
 }

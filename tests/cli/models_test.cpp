@@ -158,6 +158,9 @@ TEST_F(Models, GenerateDrawsBySeed) {
 TEST_F(Models, GenerateRefusals) {
   copy_golden("gpt2-tiny", "model");
   expect_refusal({"generate", "model", "--prompt-ids", "1,61"}, {"token id 61 at position 1", "61 ids"});
+  expect_refusal({"generate", "model", "--prompt-ids", ""}, {"--prompt-ids", "found nothing", "expected a whole number >= 0"});
+  expect_refusal({"generate", "model", "--prompt-ids", "1", "--top-k", "-3"}, {"--top-k", "found -3, expected a whole number >= 0"});
+  expect_refusal({"import", "model", ""}, {"found an empty name"});
   expect_refusal({"generate", "nothing"}, {"nothing", "expected a run file"});
   std::filesystem::create_directories(folder_.path("empty"));
   expect_refusal({"generate", "empty"}, {"empty", "config.json", "manifest.json", "run.json"});

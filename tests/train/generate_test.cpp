@@ -154,6 +154,23 @@ TEST(Forgetting, KeepsHalfAContextAndMore) {
 
 // ---- drawing
 
+// A model whose weights are damaged.
+class NoNumbers final : public NextToken {
+ public:
+  explicit NoNumbers(float value) : logits_{1.0f, value, 2.0f} {}
+  std::span<const float> logits(std::span<const std::int32_t>) override { return logits_; }
+
+ private:
+  std::vector<float> logits_;
+};
+
+TEST(Generate, NothingIsDrawnFromWhatIsNoNumber) {
+  for (const float value : {std::nanf(""), INFINITY, -INFINITY}) {
+    NoNumbers next(value);
+    for (const double temperature : {0.0, 1.0}) EXPECT_THROW(continued(next, {5, 6}, 1, {.temperature = temperature}), base::Error);
+  }
+}
+
 const std::vector<float> kLogits{0.0f, 2.0f, 1.0f, 2.0f, -3.0f};
 
 std::map<std::int32_t, int> draws(const Sampling& sampling, int count) {
