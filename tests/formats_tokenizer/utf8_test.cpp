@@ -50,6 +50,10 @@ TEST(Unicode, NormalForms) {
   EXPECT_EQ(normalise(NormalForm::nfkc, "\xE3\x8B\xBF\xEF\xAC\x81"),
             "\xE3\x8B\xBF"
             "fi");  // U+32FF is kept
+  // U+110B U+116D is a syllable of Hangul; U+11A8 is one of the finals that join it, U+11A7 is not.
+  EXPECT_EQ(normalise(NormalForm::nfc, "\xE1\x84\x8B\xE1\x85\xAD\xE1\x86\xA8"), "\xEC\x9A\x95");
+  EXPECT_EQ(normalise(NormalForm::nfc, "\xE1\x84\x8B\xE1\x85\xAD\xE1\x86\xA7"), "\xEC\x9A\x94\xE1\x86\xA7");
+  EXPECT_EQ(normalise(NormalForm::nfkc, "\xEC\x9A\x94\xE1\x86\xA7\xE1\x86\xA8"), "\xEC\x9A\x94\xE1\x86\xA7\xE1\x86\xA8");
 }
 
 }  // namespace

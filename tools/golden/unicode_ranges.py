@@ -54,10 +54,28 @@ def vanishing(normalizer):
     return {code for code in CODES if normalizer.normalize_str(chr(code)) == ""}
 
 
+UTF8PROC, LIBC = ctypes.CDLL("libutf8proc.so.2"), ctypes.CDLL(None)
+UTF8PROC.utf8proc_map.restype = ctypes.c_ssize_t
+
+
+def utf8proc(text, options):
+    result, written = ctypes.c_void_p(), text.encode()
+    size = UTF8PROC.utf8proc_map(written, ctypes.c_ssize_t(len(written)), ctypes.byref(result), options)
+    found = ctypes.string_at(result, size).decode()
+    LIBC.free(result)
+    return found
+
+
 def kept_whole():
-    package = normalizers.NFKD()
-    cyrillic = set(range(0x1E030, 0x1E06E))  # of Unicode 15, which utf8proc knows and this Python may not
-    return cyrillic | {code for code in CODES if unicodedata.normalize("NFKD", chr(code)) != chr(code) and package.normalize_str(chr(code)) == chr(code)}
+    """What the package leaves as and where it is and utf8proc does not: decompositions and marks that are newer than the package, and
+    U+11A7, which utf8proc takes for a final of the Hangul syllable before it."""
+    stable, compatible, compose, decompose = 2, 4, 8, 16
+    first, last, syllable = "\u0334", "\u0315", "\uC694"  # marks that go before nearly all others, and behind
+    probes = [("", "", stable | compatible | decompose, normalizers.NFKD()), ("", first, stable | decompose, normalizers.NFD()),
+              (last, "", stable | decompose, normalizers.NFD()), (syllable, "", stable | compose, normalizers.NFC())]
+    differs = lambda code: any(utf8proc(before + chr(code) + after, options) != package.normalize_str(before + chr(code) + after)
+                               for before, after, options, package in probes)
+    return {code for code in CODES if code >= 0x300 and differs(code)}
 
 
 def marking(codes):
@@ -173,7 +191,7 @@ def main():
         toggles("kClusterMarks", "What joins the character before it, which utf8proc does not know.", marks, set()),
         toggles("kClusterPictographToggles", "Where what may be joined to another pictograph differs.", pictographs, set()),
         toggles("kClusterControls", "What joins nothing and is joined by nothing, likewise.", controls, set()),
-        toggles("kKept", "What the package does not decompose.", kept_whole(), set()),
+        toggles("kKept", "What normal forms leave as it is in the package, and not in utf8proc.", kept_whole(), set()),
     ]
     OUT.write_text("\n".join(parts))
     print(f"{OUT}: {len(newer)} categories, {len(lower)} lower cases")
