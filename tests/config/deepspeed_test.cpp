@@ -244,7 +244,7 @@ TEST(DeepSpeed, WhereTwoKeysDifferTheOneThatIsNotUsedIsNamed) {
   };
   EXPECT_EQ(disks("nvme", "/b").limits.disk_path, "/b");
   EXPECT_TRUE(
-      says(deepspeed_warning(disks("nvme", "/b")), "offload_optimizer.nvme_path = \"/a\" (ds.json:1:90): not used: there is one disk"));
+      says(deepspeed_warning(disks("nvme", "/b")), "offload_optimizer.nvme_path = \"/a\" (ds.json:1:89): not used: there is one disk"));
   EXPECT_EQ(deepspeed_warning(disks("nvme", "/a")), "");
   EXPECT_EQ(disks("cpu", "/b").limits.disk_path, "/a");
   EXPECT_EQ(deepspeed_warning(disks("cpu", "/b")), "");
@@ -255,7 +255,7 @@ TEST(DeepSpeed, WhereTwoKeysDifferTheOneThatIsNotUsedIsNamed) {
   };
   EXPECT_EQ(old("true", "cpu"), "");
   EXPECT_EQ(old("false", "none"), "");
-  EXPECT_TRUE(says(old("true", "none"), "cpu_offload = true (ds.json:1:53): not used: zero_optimization.offload_optimizer.device says it"));
+  EXPECT_TRUE(says(old("true", "none"), "cpu_offload = true (ds.json:1:51): not used: zero_optimization.offload_optimizer.device says it"));
 }
 
 TEST(DeepSpeed, TheOneCycleAndTheRangeTestArePoints) {

@@ -3,6 +3,8 @@
 
 #include <gtest/gtest.h>
 
+#include <chrono>
+#include <filesystem>
 #include <map>
 
 #include "formats/hf_config.h"
@@ -207,6 +209,18 @@ TEST_F(HfDirectoryTest, WrongTensorsAreNamed) {
   expect(tensors, {"holds 1 tensor(s)", "model.layers.2.mlp.up_proj.weight"});
 
   expect({}, {"holds 0 weights"});
+}
+
+TEST_F(HfDirectoryTest, WeightsThatAreWrittenOverWhileTheyAreReadAreNotUsed) {
+  const HfDirectory golden = open_golden(disk_, golden_folders(disk_)[0]);
+  write_folder(golden, tensors_of(golden));
+  const io::Path path = out() / "model.safetensors";
+  const HfDirectory folder = HfDirectory::open(disk_, out());
+  const HfTensor& tensor = folder.tensors()[0];
+  std::vector<float> values(static_cast<std::size_t>(tensor.shape[0] * (tensor.shape.size() == 1 ? 1 : tensor.shape[1])));
+  EXPECT_NO_THROW(folder.load(tensor.name, 0, values));
+  std::filesystem::last_write_time(path, std::filesystem::last_write_time(path) + std::chrono::milliseconds(10));
+  EXPECT_THROW(folder.load(tensor.name, 0, values), base::Error);
 }
 
 TEST_F(HfDirectoryTest, ExportNeverWritesIntoAUsedFolder) {
