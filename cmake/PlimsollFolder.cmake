@@ -61,6 +61,8 @@ function(plimsoll_test name)
   add_executable(${target} ${ARG_SOURCES})
   target_include_directories(${target} PRIVATE ${CMAKE_SOURCE_DIR}/src ${CMAKE_SOURCE_DIR}/tests)
   target_compile_definitions(${target} PRIVATE PLIMSOLL_SOURCE_DIR="${CMAKE_SOURCE_DIR}" PLIMSOLL_BINARY_DIR="${CMAKE_BINARY_DIR}")
+  # What tests measure lies in the libraries; their own code is compiled a third faster so.
+  target_compile_options(${target} PRIVATE $<$<CONFIG:Release>:-O1>)
   target_link_libraries(${target} PRIVATE plimsoll_flags GTest::gtest GTest::gtest_main ${ARG_LIBRARIES})
   plimsoll_link(${target} PRIVATE ${ARG_DEPS})
   if(ARG_NEEDS)

@@ -58,7 +58,7 @@ std::vector<std::byte> values_of(const Input& input, std::uint64_t salt) {
   const std::int64_t run = std::min(kRandomRun, input.type.shape.elements());
   const TensorType run_type{input.type.dtype, Shape{run}};
   std::vector<std::byte> piece(static_cast<std::size_t>(run_type.bytes()));
-  kernels::cpu::reference::store({run_type.shape, draw_values(drawn, run, salt)}, {piece.data(), run_type});
+  kernels::cpu::reference::store({run_type.shape, draw_values(drawn, run, salt)}, piece.data(), run_type);
   for (std::size_t at = 0; at < bytes.size(); at += piece.size())
     std::copy_n(piece.data(), std::min(piece.size(), bytes.size() - at), bytes.data() + at);
   return bytes;

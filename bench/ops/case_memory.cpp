@@ -69,7 +69,7 @@ void CaseMemory::fill(std::size_t index) {
   }
   const std::vector<double> run = draw_values(input, std::min(kRandomRun, input.type.shape.elements()), index);
   const auto count = static_cast<std::int64_t>(run.size());
-  reference::store({Shape{count}, run}, {to, {input.type.dtype, Shape{count}}});
+  reference::store({Shape{count}, run}, to, {input.type.dtype, Shape{count}});
   // Doubles what is there until all is filled.
   const std::int64_t total = input.type.bytes();
   for (std::int64_t filled = count * base::size_of(input.type.dtype); filled < total; filled *= 2) {

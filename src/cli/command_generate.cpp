@@ -8,9 +8,9 @@
 #include "cli/commands.h"
 #include "cli/common.h"
 #include "cli/say.h"
-#include "cli/text_stream.h"
 #include "formats/byte_tokenizer.h"
 #include "formats/token_source.h"
+#include "formats/tokenizer/text_stream.h"
 #include "formats/tokenizer/tokenizer.h"
 #include "formats/tokenizer/utf8.h"
 #include "io/posix_file_system.h"
@@ -69,7 +69,7 @@ class Words {
  private:
   std::shared_ptr<const Tokenizer> tokenizer_;
   formats::tokenizer::StreamDecoder decoder_;
-  TextStream whole_;
+  formats::tokenizer::TextStream whole_;
   std::vector<std::int32_t> prompt_;
   std::string text_;
 };

@@ -18,13 +18,13 @@ using base::DType;
 template <typename T>
 T stored(double value, DType dtype) {
   T item{};
-  store({base::Shape{1}, {value}}, {&item, {dtype, base::Shape{1}}});
+  store({base::Shape{1}, {value}}, &item, {dtype, base::Shape{1}});
   return item;
 }
 
 template <typename T>
 double loaded(T item, DType dtype) {
-  return load({&item, {dtype, base::Shape{1}}})[0];
+  return load(&item, {dtype, base::Shape{1}})[0];
 }
 
 TEST(Convert, EverySixteenBitCodeIsReadAsBaseReadsItAndWrittenBack) {

@@ -41,7 +41,7 @@ Bytes encode(const reference::RefValue& value, const base::TensorType& type) {
   if (const auto* scalars = std::get_if<ops::StepScalars>(&value)) {
     std::memcpy(bytes.data(), scalars, sizeof *scalars);
   } else {
-    reference::store(reference::tensor(value), {bytes.data(), type});
+    reference::store(reference::tensor(value), bytes.data(), type);
   }
   return bytes;
 }
@@ -52,7 +52,7 @@ reference::RefValue decode(const Bytes& bytes, const base::TensorType& type) {
     std::memcpy(&scalars, bytes.data(), sizeof scalars);
     return scalars;
   }
-  return reference::load({const_cast<std::byte*>(bytes.data()), type});
+  return reference::load(bytes.data(), type);
 }
 
 bool can_share(const ops::Op& op) {

@@ -80,19 +80,19 @@ double decode(std::uint32_t code, const FloatFormat& format) {
 
 // memcpy: a view may lie anywhere.
 template <typename T, typename Decode>
-void load_as(const Tensor& from, RefTensor& values, Decode&& to_double) {
+void load_as(const void* from, RefTensor& values, Decode&& to_double) {
   for (std::int64_t e = 0; e < values.elements(); ++e) {
     T item;
-    std::memcpy(&item, static_cast<const std::byte*>(from.data) + e * static_cast<std::int64_t>(sizeof(T)), sizeof(T));
+    std::memcpy(&item, static_cast<const std::byte*>(from) + e * static_cast<std::int64_t>(sizeof(T)), sizeof(T));
     values[e] = to_double(item);
   }
 }
 
 template <typename T, typename Encode>
-void store_as(const RefTensor& values, const Tensor& to, Encode&& from_double) {
+void store_as(const RefTensor& values, void* to, Encode&& from_double) {
   for (std::int64_t e = 0; e < values.elements(); ++e) {
     const T item = from_double(values[e]);
-    std::memcpy(static_cast<std::byte*>(to.data) + e * static_cast<std::int64_t>(sizeof(T)), &item, sizeof(T));
+    std::memcpy(static_cast<std::byte*>(to) + e * static_cast<std::int64_t>(sizeof(T)), &item, sizeof(T));
   }
 }
 
@@ -121,9 +121,9 @@ double rounded(double value, DType dtype) {
   return is_small_float(dtype) ? rounded(value, format_of(dtype)) : std::nearbyint(value);
 }
 
-RefTensor load(const Tensor& from) {
-  RefTensor values(from.type.shape);
-  const DType dtype = from.type.dtype;
+RefTensor load(const void* from, const base::TensorType& type) {
+  RefTensor values(type.shape);
+  const DType dtype = type.dtype;
   with_storage(dtype, [&](auto storage) {
     using T = decltype(storage);
     if (is_small_float(dtype)) {
@@ -136,9 +136,9 @@ RefTensor load(const Tensor& from) {
   return values;
 }
 
-void store(const RefTensor& values, const Tensor& to) {
-  const DType dtype = to.type.dtype;
-  PLIMSOLL_CHECK(values.shape == to.type.shape, "a result of shape {} for {}", to_string(values.shape), to_string(to.type));
+void store(const RefTensor& values, void* to, const base::TensorType& type) {
+  const DType dtype = type.dtype;
+  PLIMSOLL_CHECK(values.shape == type.shape, "a result of shape {} for {}", to_string(values.shape), to_string(type));
   with_storage(dtype, [&](auto storage) {
     using T = decltype(storage);
     if (is_small_float(dtype)) {

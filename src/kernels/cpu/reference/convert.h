@@ -2,7 +2,7 @@
 #pragma once
 
 #include "base/dtype.h"
-#include "kernels/cpu/kernel.h"
+#include "base/shape.h"
 #include "kernels/cpu/reference/tensor.h"
 
 namespace plimsoll::kernels::cpu::reference {
@@ -10,7 +10,7 @@ namespace plimsoll::kernels::cpu::reference {
 // The nearest value of the element type (ties to even; beyond its range infinity, or NaN where it has none).
 double rounded(double value, base::DType dtype);
 
-RefTensor load(const Tensor& from);
-void store(const RefTensor& values, const Tensor& to);
+RefTensor load(const void* from, const base::TensorType& type);
+void store(const RefTensor& values, void* to, const base::TensorType& type);
 
 }  // namespace plimsoll::kernels::cpu::reference

@@ -5,7 +5,7 @@
 #include <string>
 #include <string_view>
 
-namespace plimsoll::cli {
+namespace plimsoll::formats::tokenizer {
 
 class TextStream {
  public:
@@ -18,4 +18,4 @@ class TextStream {
   std::string kept_;
 };
 
-}  // namespace plimsoll::cli
+}  // namespace plimsoll::formats::tokenizer

@@ -1,11 +1,11 @@
 // Text in pieces of every size: what is shown is never half a character, and all of it comes out.
-#include "cli/text_stream.h"
+#include "formats/tokenizer/text_stream.h"
 
 #include <gtest/gtest.h>
 
 #include "formats/tokenizer/utf8.h"
 
-namespace plimsoll::cli {
+namespace plimsoll::formats::tokenizer {
 namespace {
 
 // Two, three and four bytes, the edges of each range, and a flag made of two characters.
@@ -17,7 +17,7 @@ TEST(TextStream, HandsOnWholeCharacters) {
     std::string shown;
     for (std::size_t at = 0; at < kText.size(); at += size) {
       const std::string piece = stream.push(std::string_view(kText).substr(at, size));
-      EXPECT_TRUE(formats::tokenizer::valid_utf8(piece));
+      EXPECT_TRUE(valid_utf8(piece));
       shown += piece;
     }
     EXPECT_EQ(stream.finish(), "");
@@ -50,4 +50,4 @@ TEST(TextStream, KeepsEveryByteOfWhatIsNotText) {
 }
 
 }  // namespace
-}  // namespace plimsoll::cli
+}  // namespace plimsoll::formats::tokenizer

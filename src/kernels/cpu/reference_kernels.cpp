@@ -20,7 +20,7 @@ namespace {
 bool is_scalars(const Tensor& operand) { return operand.type == ops::step_scalars_type(); }
 
 RefValue read(const Tensor& operand) {
-  if (!is_scalars(operand)) return load(operand);
+  if (!is_scalars(operand)) return load(operand.data, operand.type);
   ops::StepScalars block;
   std::memcpy(&block, operand.data, sizeof block);
   return block;
@@ -31,7 +31,7 @@ void write(const RefValue& result, const Tensor& to) {
     PLIMSOLL_CHECK(is_scalars(to), "step scalars written to {}", to_string(to.type));
     std::memcpy(to.data, block, sizeof *block);
   } else {
-    store(tensor(result), to);
+    store(tensor(result), to.data, to.type);
   }
 }
 

@@ -1,10 +1,10 @@
-#include "cli/text_stream.h"
+#include "formats/tokenizer/text_stream.h"
 
 #include <algorithm>
 #include <cstddef>
 #include <cstdint>
 
-namespace plimsoll::cli {
+namespace plimsoll::formats::tokenizer {
 
 namespace {
 
@@ -61,4 +61,4 @@ std::string TextStream::finish() {
   return rest;
 }
 
-}  // namespace plimsoll::cli
+}  // namespace plimsoll::formats::tokenizer
