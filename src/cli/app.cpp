@@ -69,6 +69,11 @@ void add_train(CLI::App& app) {
                    "write the page of what ran, predicted beside measured, to this file too; the run's folder has it as page.html")
       ->type_name("FILE");
   command->add_flag("--fresh", options->fresh, "remove the run's checkpoints and start over");
+  command
+      ->add_option("--until", options->until,
+                   "stop after this step and save, as at a signal; the next start goes on, with other settings of the strategy if you like")
+      ->type_name("STEP")
+      ->check(CLI::PositiveNumber);
   command->callback([options] { train_command(*options); });
 }
 

@@ -126,6 +126,14 @@ void say_where_it_starts(const train::Resumed& resumed) {
   if (!resumed.other_data.empty()) show("its data were {}; the run goes on with others\n\n", resumed.other_data);
 }
 
+void check_until(std::int64_t until, const config::Run& run) {
+  if (until > run.steps) base::bad_input("--until is {}, but the run has {} steps (\"steps\"); expected one of those", until, run.steps);
+  if (until % run.strategy.flush_every != 0) {
+    base::not_legal("--until is {}, expected a multiple of \"strategy.flush_every\", which is {}: between flushes nothing can be saved",
+                    until, run.strategy.flush_every);
+  }
+}
+
 // What one rank does. The first rank speaks and writes for all; every rank holds, trains and saves its own part.
 void train_rank(const TrainOptions& options, const Decided& decided, collectives::Transport* transport) {
   const config::Run& run = decided.run;
@@ -195,7 +203,8 @@ void train_rank(const TrainOptions& options, const Decided& decided, collectives
                                     .poll = [&](train::Trainer& at) { checkpoints.poll(at, saving); },
                                     .drop = [&](train::Trainer& at) { checkpoints.drop(at, saving); },
                                     .settle = [&](train::Trainer& at) { checkpoints.settle(at, saving); },
-                                    .timeline = traced ? &timeline : nullptr};
+                                    .timeline = traced ? &timeline : nullptr,
+                                    .until = options.until};
   if (!speaks) {
     trainer.run(hooks);
     if (drawn) gathered_times(trainer.session(), timeline);
@@ -255,10 +264,13 @@ void train_command(const TrainOptions& options) {
   const config::Run wanted = read_run(file_system, options.run);
   if (const std::string idle = config::idle_settings(wanted); !idle.empty() && is_first_process()) say("plimsoll: {}", idle);
   const Decided decided = decide_here(file_system, wanted, options.run.ranks > 0 ? options.run.ranks : ranks_started());
+  check_until(options.until, decided.run);
   // A bad path is told now, not after the run.
   if (!options.trace.empty()) write_trace(file_system, options.trace, nullptr, {});
   if (!options.html.empty()) io::replace_file(file_system, options.html, io::as_bytes("training goes on\n"));
-  run_ranks({.run = decided.run, .processes = options.processes, .also = {{"--fresh", options.fresh ? "given" : "not given"}}},
+  run_ranks({.run = decided.run,
+             .processes = options.processes,
+             .also = {{"--fresh", options.fresh ? "given" : "not given"}, {"--until", std::to_string(options.until)}}},
             [&](collectives::Transport* transport) { train_rank(options, decided, transport); });
 }
 

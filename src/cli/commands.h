@@ -23,8 +23,9 @@ struct TrainOptions {
   RunOptions run;
   bool processes = false;  // ranks as supervised processes instead of threads
   std::string trace;
-  std::string html;    // the page of what ran, beside the one in the run's folder
-  bool fresh = false;  // do not resume
+  std::string html;        // the page of what ran, beside the one in the run's folder
+  bool fresh = false;      // do not resume
+  std::int64_t until = 0;  // stop after this step; 0: after all
 };
 
 struct PlanOptions {

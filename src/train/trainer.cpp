@@ -183,7 +183,8 @@ void Trainer::run(const Hooks& hooks) {
   // A signal reaches ranks at different moments, and they must stop after the same step.
   const auto stop_wanted = [&] {
     const std::vector<std::int64_t> wishes = tell_all(state.session.world(), state.context.stop_wanted.load() ? 1 : 0);
-    return std::any_of(wishes.begin(), wishes.end(), [](std::int64_t wish) { return wish != 0; });
+    const bool far_enough = hooks.until > 0 && state.progress.steps_done >= hooks.until;
+    return far_enough || std::any_of(wishes.begin(), wishes.end(), [](std::int64_t wish) { return wish != 0; });
   };
   bool stopping = stop_wanted();
   while (state.progress.steps_done < run.steps && !stopping) {

@@ -49,6 +49,7 @@ class Trainer {
     std::function<void(Trainer&)> drop = {};    // (optional) before the save when the run stops: one in flight may be given up
     std::function<void(Trainer&)> settle = {};  // (optional) at the end: what runs beside training is waited for
     executor::Timeline* timeline = nullptr;     // of the second step (the first also touches fresh memory)
+    std::int64_t until = 0;                     // stop after this step, as if it were wanted then; 0: after the last
   };
 
   // Trains until run.steps are done or a stop is wanted.

@@ -72,6 +72,30 @@ TEST_F(Stop, SavesAndResumes) {
   }
 }
 
+// As if a signal had come after that step, and the second start ends as if the first had not stopped.
+TEST_F(Stop, AfterAGivenStep) {
+  const auto train = [&](std::vector<std::string> more) {
+    std::vector<std::string> all{"train", "run.json", "--set", "steps=6", "--set", "checkpoint.every=0"};
+    all.insert(all.end(), more.begin(), more.end());
+    return folder_.plimsoll(all);
+  };
+  const Ended first = train({"--until", "4"});
+  EXPECT_EQ(first.exit_code, 0) << first.err;
+  EXPECT_EQ(saved_step(), 4);
+  EXPECT_EQ(column(folder_.read("out/metrics.jsonl"), "loss").size(), 4u);
+  const Ended again = train({"--until", "4"});
+  EXPECT_EQ(again.exit_code, 0) << again.err;
+  EXPECT_EQ(saved_step(), 4);
+  const Ended second = train({});
+  EXPECT_EQ(second.exit_code, 0) << second.err;
+  EXPECT_EQ(train({"--set", "out=whole"}).exit_code, 0);
+  EXPECT_EQ(column(folder_.read("out/metrics.jsonl"), "loss"), column(folder_.read("whole/metrics.jsonl"), "loss"));
+
+  const Ended beyond = train({"--until", "7"});
+  EXPECT_EQ(beyond.exit_code, 2);
+  EXPECT_NE(beyond.err.find("--until is 7, but the run has 6 steps"), std::string::npos) << beyond.err;
+}
+
 // A save is in flight nearly all the time.
 TEST_F(Stop, DuringASaveTheLastStepIsSaved) {
   for (int trial = 0; trial < 8; ++trial) {
