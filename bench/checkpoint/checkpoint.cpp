@@ -118,8 +118,8 @@ std::function<void()> read_step(const Options& options, Memory& memory, io::File
   };
 }
 
-// What a load does but for its sums: block by block, from the page cache or from the drive. Of the same file, since the pages of one
-// that was written in larger pieces are larger, and mapped sooner.
+// What a load does but for its sums: a few blocks at a time, from the page cache or from the drive. Of the same file, since the pages of
+// one that was written in larger pieces are larger, and mapped sooner.
 std::function<void()> blocks_step(const Options& options, Memory& memory, io::FileSystem& files) {
   save_step(options, memory, files)();
   const io::Path path = io::Path(options.folder) / checkpoint::step_name(1) / checkpoint::data_name(0);
@@ -128,9 +128,10 @@ std::function<void()> blocks_step(const Options& options, Memory& memory, io::Fi
     const io::Mapping mapping = files.map(path);
     in_parallel(options.serve.threads, kTensors, [&](std::int64_t index) {
       const auto part = mapping.bytes().subspan(static_cast<std::size_t>(index * memory.each), static_cast<std::size_t>(memory.each));
-      for (std::size_t at = 0; at < part.size(); at += checkpoint::kBlockBytes) {
+      constexpr std::size_t kTogether = 2 * checkpoint::kBlockBytes;
+      for (std::size_t at = 0; at < part.size(); at += kTogether) {
         mapping.check_size();
-        mapping.copy(part.subspan(at, std::min<std::size_t>(checkpoint::kBlockBytes, part.size() - at)), memory.tensor(index).data() + at);
+        mapping.copy(part.subspan(at, std::min(kTogether, part.size() - at)), memory.tensor(index).data() + at);
       }
     });
   };

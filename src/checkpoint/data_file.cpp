@@ -17,6 +17,9 @@ constexpr std::size_t kPiece = std::size_t{128} << 10;
 // one operation each.
 constexpr std::size_t kManyBytes = std::size_t{8} << 20;
 
+// Of a mapping, by one thread, until it is let go of: more counts as the process's memory without being faster.
+constexpr std::size_t kTouchedBytes = std::size_t{2} << 20;
+
 // The moves that may touch bytes [first, end): a window over the sorted list. Ranges of a manifest that somebody made up
 // may overlap, so the window starts at the first move that reaches beyond `first`, not at the last that starts before it.
 class MoveWindow {
@@ -113,7 +116,7 @@ class BlockReader {
   // Lets go of many blocks at once: each time, all processors are told.
   void touched(std::span<const std::byte> block) {
     const bool follows = !touched_.empty() && touched_.data() + touched_.size() == block.data();
-    if (follows && touched_.size() < kManyBytes) {
+    if (follows && touched_.size() < kTouchedBytes) {
       touched_ = {touched_.data(), touched_.size() + block.size()};
     } else {
       mapping_.let_go(touched_);

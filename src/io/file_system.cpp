@@ -10,7 +10,11 @@ void Mapping::read(std::span<const std::byte> part, std::byte* to) const {
   pages_ == nullptr ? base::stream_copy(part, to) : pages_->read(part, to);
 }
 
-void Mapping::copy(std::span<const std::byte> part, std::byte* to) const { in_memory(part) ? base::stream_copy(part, to) : read(part, to); }
+void Mapping::copy(std::span<const std::byte> part, std::byte* to) const {
+  if (!in_memory(part)) return read(part, to);
+  base::stream_copy(part, to);
+  let_go(part);
+}
 
 File::File(FileSystem& file_system, const Path& path, OpenMode mode) : file_system_(&file_system), open_(file_system.open(path, mode)) {}
 

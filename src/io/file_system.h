@@ -87,7 +87,8 @@ class Mapping {
   }
   bool in_memory(std::span<const std::byte> part) const { return pages_ == nullptr || pages_->in_memory(part); }
   void read(std::span<const std::byte> part, std::byte* to) const;
-  void copy(std::span<const std::byte> part, std::byte* to) const;  // the faster of the two, for much that is not used at once
+  // The faster of the two, for much that is not used at once; what was touched is let go of.
+  void copy(std::span<const std::byte> part, std::byte* to) const;
   void let_go(std::span<const std::byte> part) const {
     if (pages_ != nullptr && !part.empty()) pages_->let_go(part);
   }
