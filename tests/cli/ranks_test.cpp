@@ -40,9 +40,9 @@ std::int64_t complaints(const Ended& ended) {
 }
 
 // What MPI leaves behind at its end is not ours: leaks are looked for with the other transports.
-Arguments mpirun(int ranks) {
-  return {"env", "LSAN_OPTIONS=detect_leaks=0", "mpirun", "--allow-run-as-root", "--oversubscribe", "-n", std::to_string(ranks)};
-}
+Arguments mpirun() { return {"env", "LSAN_OPTIONS=detect_leaks=0", "mpirun", "--allow-run-as-root", "--oversubscribe"}; }
+
+Arguments mpirun(int ranks) { return with(mpirun(), {"-n", std::to_string(ranks)}); }
 
 class TwoRanks : public testing::TestWithParam<const char*> {
  protected:
@@ -248,7 +248,7 @@ TEST(Ranks, AStoppedRankUnderMpiIsNamedAfterTheLimit) {
   if (!PLIMSOLL_BUILT_WITH_MPI) GTEST_SKIP() << "this program was built without MPI";
   const RunFolder folder;
   const Arguments command = plimsoll_command(with(with(kTrain, kForEver), {"--set", "limits.wait=2"}));
-  Child child(with({"mpirun", "--allow-run-as-root", "--oversubscribe", "-n", "2"}, command), folder.path());
+  Child child(with(mpirun(2), command), folder.path());
   ASSERT_TRUE(trains(folder));
   const std::vector<pid_t> ranks = children_of(child.pid());
   ASSERT_EQ(ranks.size(), 2u);
@@ -269,7 +269,7 @@ TEST(Ranks, DifferentSettingsUnderMpiAreNamedOnce) {
   const RunFolder folder;
   const Arguments one = with(with({"-n", "1"}, plimsoll_command(kTrain)), {"--set", "strategy.data=2"});
   const Arguments other = with(with({"-n", "1"}, plimsoll_command(kTrain)), {"--set", "strategy.data=2", "--set", "optimizer.lr=0.5"});
-  Child child(with(with(with({"mpirun", "--allow-run-as-root", "--oversubscribe"}, one), {":"}), other), folder.path());
+  Child child(with(with(with(mpirun(), one), {":"}), other), folder.path());
   const Ended ended = child.wait();
   EXPECT_EQ(ended.exit_code, 2) << ended.err;
   EXPECT_EQ(complaints(ended), 1) << ended.err;
@@ -279,7 +279,7 @@ TEST(Ranks, DifferentSettingsUnderMpiAreNamedOnce) {
 
 // Each rank with a command line of its own.
 Ended ranks_with(const RunFolder& folder, const std::vector<Arguments>& each) {
-  Arguments all{"mpirun", "--allow-run-as-root", "--oversubscribe"};
+  Arguments all = mpirun();
   for (const Arguments& arguments : each) {
     if (&arguments != &each.front()) all.emplace_back(":");
     all = with(with(all, {"-n", "1"}), plimsoll_command(arguments));
@@ -312,7 +312,7 @@ TEST(Ranks, WhatOneRankMeetsUnderMpiIsSaidOnce) {
 
 // Two ranks of one run in folders of their own, as on two machines: what they read must be the same, and where they write, one folder.
 Ended on_two_machines(const RunFolder& folder, const Arguments& arguments) {
-  Arguments all{"mpirun", "--allow-run-as-root", "--oversubscribe"};
+  Arguments all = mpirun();
   for (const char* machine : {"one", "two"}) {
     if (machine != std::string_view("one")) all.emplace_back(":");
     all = with(with(all, {"-n", "1", "-wdir", folder.path(machine).string()}), plimsoll_command(arguments));
@@ -364,7 +364,7 @@ TEST(Ranks, DifferentScheduleFilesUnderMpiAreNamedOnce) {
     each.push_back(with(with(kTrain, pipe), {"--set", "strategy.schedule=own.csv", "--set", "out=" + folder.path("out").string()}));
     for (const char* file : {"run.json", "train.txt", "valid.txt"}) std::filesystem::copy_file(folder.path(file), folder.path(name) / file);
   }
-  Arguments all{"mpirun", "--allow-run-as-root", "--oversubscribe", "-n", "1", "-wdir", folder.path("1f1b").string()};
+  Arguments all = with(mpirun(1), {"-wdir", folder.path("1f1b").string()});
   all = with(with(all, plimsoll_command(each[0])), {":", "-n", "1", "-wdir", folder.path("gpipe").string()});
   Child child(with(all, plimsoll_command(each[1])), folder.path());
   const Ended ended = child.wait();
@@ -415,7 +415,7 @@ TEST(Ranks, DifferentBuildsUnderMpiAreNamedOnce) {
   const Arguments one = with(with({"-n", "1"}, plimsoll_command(kTrain)), {"--set", "strategy.data=2"});
   Arguments other = one;
   other[2] = other_program.string();
-  Child child(with(with(with({"mpirun", "--allow-run-as-root", "--oversubscribe"}, one), {":"}), other), folder.path());
+  Child child(with(with(with(mpirun(), one), {":"}), other), folder.path());
   const Ended ended = child.wait();
   EXPECT_EQ(ended.exit_code, 2) << ended.err;
   EXPECT_EQ(complaints(ended), 1) << ended.err;
