@@ -99,7 +99,7 @@ def sanitized(arguments):
             sys.exit("gpu-test: compute-sanitizer is not installed; it comes with the CUDA toolkit")
         prefix = ["compute-sanitizer", "--tool", tool, "--error-exitcode", "9", "--print-limit", "5"]
         own = {"PLIMSOLL_TEST_KERNELS": "own"} if tool == "racecheck" else {}
-        # Many shares: attention's cases take racecheck minutes each hundred.
+        # Many shares: with all of attention's cases in a few processes racecheck takes too long.
         yield Part(f"operators under {tool}" + (", our own kernels" if own else ""), PARTS[0].program, 6 * PROCESSES, "Operators/OnDevice.Kernels*", own, prefix,
                    share_cases=True)
         yield Part(f"rows and sums under {tool}", PARTS[1].program, 8, PARTS[1].filter, {}, prefix)

@@ -163,7 +163,7 @@ std::span<std::byte> pages_of(std::span<const std::byte> part) {
   return {reinterpret_cast<std::byte*>(first), begin + part.size() - first};
 }
 
-// The system brings in pages and drops them many at a time; to look at every one of them takes a fifth of the time to copy them.
+// The system brings in pages and drops them many at a time; to look at every one of them takes about a tenth of the time to copy them.
 constexpr std::size_t kPagesLookedAt = 64;
 
 class MappedPages : public Mapping::Pages {
