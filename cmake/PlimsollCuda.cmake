@@ -17,6 +17,8 @@ if(NOT CMAKE_CUDA20_STANDARD_COMPILE_OPTION)
   set(CMAKE_CUDA20_EXTENSION_COMPILE_OPTION -std=c++20)
 endif()
 set(CMAKE_CUDA_STANDARD 20)
+# CMake writes -isystem=PATH, which ccache does not make relative: every new clone would compile all kernels again.
+set(CMAKE_INCLUDE_SYSTEM_FLAG_CUDA "-isystem ")
 # Packages name it, and as an -isystem it would hide the C library's headers from the C++ library's.
 list(APPEND CMAKE_CUDA_IMPLICIT_INCLUDE_DIRECTORIES /usr/include)
 find_package(CUDAToolkit REQUIRED)
