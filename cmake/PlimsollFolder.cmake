@@ -21,9 +21,9 @@ function(plimsoll_folder folder)
   target_link_libraries(${target} PUBLIC ${ARG_LIBRARIES})
 endfunction()
 
-# What a test needs: pure (nothing), backend (kernels), multi (several ranks), threads (threads of our own),
-# device (a GPU), slow (minutes: only in `./dev soak`). Each label has a target tests_LABEL that builds its tests.
-set(PLIMSOLL_TEST_LABELS pure backend multi threads device slow)
+# What a test needs: pure (nothing), figures (nothing; long comparisons with what others published),
+# backend (kernels), multi (several ranks), threads (threads of our own), device (a GPU), slow (minutes: only in `./dev soak`). Each label has a target tests_LABEL that builds its tests.
+set(PLIMSOLL_TEST_LABELS pure figures backend multi threads device slow)
 foreach(label ${PLIMSOLL_TEST_LABELS})
   add_custom_target(tests_${label})
 endforeach()
@@ -43,7 +43,7 @@ function(plimsoll_label_test name target)
     if(target)
       add_dependencies(tests_${label} ${target})
     endif()
-    if(NOT label STREQUAL "pure")
+    if(NOT label MATCHES "^(pure|figures)$")
       set(processors 2)
     endif()
     if(label STREQUAL "slow")
