@@ -80,6 +80,7 @@ class Contest:
     ours: Contender
     peers: list
     absent: list
+    floor: Contender | None = None  # what nobody can be faster than on this machine
 
     @property
     def fastest_peer(self):
@@ -90,12 +91,19 @@ class Contest:
         rounds = [theirs / own for own, theirs in zip(self.ours.seconds, self.fastest_peer.seconds)]
         return self.fastest_peer.best / self.ours.best, min(rounds), max(rounds)
 
+    def most(self):
+        """The ratio of one that does nothing but what the floor does."""
+        return self.fastest_peer.best / self.floor.best
 
-def hold(ours, peers, repeats):
+
+def hold(ours, peers, repeats, floor=None):
     """Starts everybody, asks `repeats` rounds of steps, and ends them. A peer that is not installed is left out."""
-    ours.start()
-    started, absent = [ours], []
+    own = [ours, floor] if floor else [ours]
+    started, absent = [], []
     try:
+        for contender in own:
+            contender.start()
+            started.append(contender)
         for peer in peers:
             try:
                 peer.start()
@@ -109,10 +117,10 @@ def hold(ours, peers, repeats):
         for contender in started:
             contender.finish()
     finally:
-        for contender in (ours, *peers):
+        for contender in (*own, *peers):
             if hasattr(contender, "process") and contender.process.poll() is None:
                 contender.stop()
-    return Contest(ours, started[1:], absent)
+    return Contest(ours, started[len(own):], absent, floor)
 
 
 def report(line=""):
@@ -163,7 +171,7 @@ def peer_script(arguments, name):
 def timing_rows(contest, rate):
     """Rows of TIMING_HEADER; rate(contender) is the text of its last column."""
     rows = []
-    for contender in (contest.ours, *contest.peers):
+    for contender in (contest.ours, *contest.peers, *([contest.floor] if contest.floor else [])):
         times = [f"{contender.best:.4f}", f"{contender.median:.4f}", f"{100 * contender.spread:.0f}%"]
         rows.append([contender.label, *times, rate(contender)])
     return rows
@@ -176,7 +184,8 @@ def ratio_text(contest):
     if not contest.peers:
         return "no peer was there"
     ratio, low, high = contest.ratio()
-    return f"{ratio:.2f}x of {contest.fastest_peer.label} ({low:.2f} to {high:.2f} over the rounds)"
+    most = f"; {contest.floor.label} take {contest.floor.best:.2f} s, {contest.most():.2f}x" if contest.floor else ""
+    return f"{ratio:.2f}x of {contest.fastest_peer.label} ({low:.2f} to {high:.2f} over the rounds){most}"
 
 
 def markdown_table(header, rows):

@@ -2,6 +2,7 @@
 //   bench_steps --model gpt2 --samples 4 --sequence 256 --precision f32 --threads 2
 //   bench_steps --plan --steps 20      # times plan_session instead of steps
 //   bench_steps --profile              # one step by kernel, as a table, and what bounds it
+//   bench_steps --floor              # the step's matrix products as multiplications in registers, with nothing around them
 //   bench_steps --bare 3.8 --data 2    # no model: two loops of 3.8 s of processor time, to see what the machine takes of such a step
 //   bench_steps --model gpt2-xl --layers 60 --width 2048 --offload optimizer=host:0.5 --offload params=host
 // bench/gpt2.py runs it side by side with bench/peers/torch_train.py; a step does the same work there.
@@ -17,10 +18,12 @@
 #include "base/random.h"
 #include "collectives/local/threads.h"
 #include "config/run.h"
+#include "cost/operator.h"
 #include "executor/core/bounds.h"
 #include "lowering/fit.h"
 #include "model/model.h"
 #include "serve.h"
+#include "steps/registers.h"
 #include "strategy/legality.h"
 #include "train/session.h"
 #include "train/setup.h"
@@ -59,6 +62,7 @@ struct Options {
   config::Device device = config::Device::cpu;
   bool any_order = false;
   bool plan = false;
+  bool floor = false;
   bool profile = false;
   double bare = 0.0;  // seconds
 };
@@ -110,6 +114,7 @@ void add_options(CLI::App& app, Options& options) {
   app.add_flag("--any-order", options.any_order, "not deterministic: kernels may add in any order");
   auto* plan = app.add_flag("--plan", options.plan, "time planning instead of steps");
   app.add_flag("--profile", options.profile, "also print one step's time by kernel and what bounds it")->excludes(plan);
+  app.add_flag("--floor", options.floor, "time the multiplications of a step alone, in f32 and in registers")->excludes(plan);
   app.add_option("--bare", options.bare, "instead of steps: so many seconds of processor time on a thread for each rank")->excludes(plan);
 }
 
@@ -402,6 +407,36 @@ void run_steps(const Options& options) {
   if (options.profile) print_profile(session.plan(), step);
 }
 
+// Of the step's matrix products, what a mask hides left out. All the rest of a step is less than a hundredth of it.
+double product_flops(const plan::Plan& plan) {
+  const auto types_of = [](const std::vector<plan::Operand>& operands) {
+    std::vector<base::TensorType> types;
+    for (const plan::Operand& operand : operands) types.push_back(operand.type);
+    return types;
+  };
+  double flops = 0.0;
+  for (const plan::Stream& stream : plan::find_program(plan.classes.at(0), "train")->streams) {
+    for (const plan::Call& call : stream.calls) {
+      for (const plan::Instruction& instruction : plan.procedures[call.procedure].instructions) {
+        const auto* compute = std::get_if<plan::Compute>(&instruction);
+        if (compute == nullptr) continue;
+        const std::vector<base::TensorType> inputs = types_of(compute->inputs);
+        const std::vector<base::TensorType> outputs = types_of(compute->outputs);
+        if (cost::counted_flops(compute->op, inputs, outputs) == 0.0) continue;
+        flops += ops::definition_of(compute->op).work(compute->op, inputs, outputs).flops;
+      }
+    }
+  }
+  return flops;
+}
+
+void run_floor(const Options& options) {
+  const double flops = product_flops(train::plan_session(session_options(options)));
+  const auto step = [&] { bench::multiply_in_registers(flops, options.serve.threads); };
+  bench::serve(options.serve, step,
+               [&](double best) { return base::Json::object({{"flops", flops}, {"flops_per_second", flops / best}}); });
+}
+
 // What others take of the machine while as many threads as there are ranks do nothing but count.
 void run_bare(const Options& options) {
   const auto count_on = [&] {
@@ -429,6 +464,7 @@ int main(int count, char** arguments) {
   add_options(app, options);
   return bench::run_program(app, count, arguments, [&] {
     if (options.bare > 0.0) return run_bare(options);
+    if (options.floor) return run_floor(options);
     options.plan ? run_plans(options) : run_steps(options);
   });
 }
