@@ -18,9 +18,6 @@ bool is_group(std::string_view path);
 // The keys and groups directly below a group ("" = the top), by their last word.
 std::vector<std::string> keys_below(std::string_view group);
 
-// The pipeline schedules by name; a path to a .csv file stands for one given order by order.
-const std::vector<std::string>& schedule_names();
-
 // Parts of the table, one function per file.
 std::vector<Field> model_fields();
 std::vector<Field> strategy_fields();

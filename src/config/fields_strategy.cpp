@@ -3,6 +3,7 @@
 
 #include "base/error.h"
 #include "config/fields.h"
+#include "strategy/schedules/table.h"
 
 namespace plimsoll::config {
 
@@ -118,6 +119,15 @@ Field stages_field() {
   return field;
 }
 
+// Those that can be run.
+std::vector<std::string> schedule_names() {
+  std::vector<std::string> names;
+  for (const strategy::schedules::Kind& kind : strategy::schedules::kinds()) {
+    if (!kind.drawn_only) names.emplace_back(kind.name);
+  }
+  return names;
+}
+
 Field schedule_field() {
   Field field{.key = "strategy.schedule", .about = "Order of the pipeline's forward and backward pieces.", .choices = schedule_names()};
   field.expects = fmt::format("{}, or the path of a .csv file", expects_choice(field.choices));
@@ -126,7 +136,7 @@ Field schedule_field() {
     if (!value.is_string()) return false;
     const std::string& name = value.as_string();
     // What can only be drawn is no choice, but whoever asks for it is told so by the strategy's legality, with what to use instead.
-    const bool known = name == "dualpipe" || std::find(schedule_names().begin(), schedule_names().end(), name) != schedule_names().end();
+    const bool known = std::ranges::any_of(strategy::schedules::kinds(), [&](const auto& kind) { return kind.name == name; });
     if (!known && (!name.ends_with(".csv") || name.find('\0') != std::string::npos)) return false;
     run.strategy.schedule = name;
     return true;
@@ -136,12 +146,6 @@ Field schedule_field() {
 }
 
 }  // namespace
-
-const std::vector<std::string>& schedule_names() {
-  static const std::vector<std::string> names{"gpipe", "1f1b",  "interleaved", "varuna",          "zb-h1",
-                                              "zb-h2", "naive", "pipedream",   "pipedream-vsync", "2bw"};
-  return names;
-}
 
 std::vector<Field> strategy_fields() {
   return {

@@ -63,7 +63,7 @@ void add_schedule_reasons(const Strategy& strategy, std::vector<std::string>& re
   if (strategy.own_degrees()) add_degree_reasons(strategy, reasons);
   if (strategy.schedule.ends_with(schedules::kCsvSuffix)) return;
   const schedules::Kind& kind = schedules::find_kind(strategy.schedule);
-  if (kind.name == "dualpipe") reasons.push_back("\"schedule\" is \"dualpipe\", which can be drawn, but not run; use \"zb-h1\"");
+  if (kind.drawn_only) reasons.push_back(fmt::format("\"schedule\" is \"{}\", which can be drawn, but not run; use \"zb-h1\"", kind.name));
   if (strategy.flush_every > 1 && !kind.takes_batches()) {
     reasons.push_back(
         fmt::format("\"flush_every\" is {}, but \"{}\" ends every step with a flush; use 1, or \"schedule\": \"zb-h2\" or \"2bw\"",

@@ -3,7 +3,6 @@
 #include <gtest/gtest.h>
 
 #include "base/error.h"
-#include "config/fields.h"
 #include "strategy/schedules/table.h"
 
 namespace plimsoll::strategy::schedules {
@@ -59,10 +58,6 @@ TEST(Legality, CountsThatCannotBe) {
   EXPECT_NE(refusal("gpipe", {.ranks = 1, .micro_batches = -2}).find("found -2 micro-batches"), std::string::npos);
   const std::int64_t huge = std::int64_t{1} << 40;
   EXPECT_NE(refusal("gpipe", {.ranks = huge, .micro_batches = huge}).find("expected at most 8388608 pieces"), std::string::npos);
-}
-
-TEST(Legality, EveryNameOfTheRunFileIsKnown) {
-  for (const std::string& name : config::schedule_names()) EXPECT_EQ(find_kind(name).name, name);
 }
 
 TEST(Legality, UnknownNamesAreBadInput) {

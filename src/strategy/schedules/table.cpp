@@ -72,6 +72,7 @@ constexpr std::array<Kind, 11> kKinds{{
     {.name = "dualpipe",
      .about = "from both ends, weights twice; drawn, not run",
      .bubble = "(p-2)/(3m+p-2)",
+     .drawn_only = true,
      .add_reasons = two_directions,
      .make = dualpipe},
     {.name = "naive", .about = "one micro-batch at a time, the others wait", .bubble = "(p-1)/p", .make = naive},

@@ -20,6 +20,7 @@ struct Kind {
   bool asynchronous = false;     // batches follow one another without a flush; weights have versions
   bool recomputes = false;       // has recomputes of its own
   bool barrier_free = false;     // flushes, but no rank waits for others to begin the next batch
+  bool drawn_only = false;       // nothing runs it
   bool takes_batches() const { return asynchronous || barrier_free; }
   // Reasons beyond those that hold for all schedules; null: none.
   void (*add_reasons)(const Shape& shape, std::vector<std::string>& reasons) = nullptr;
