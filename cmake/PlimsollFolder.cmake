@@ -96,8 +96,8 @@ function(plimsoll_bench name)
 endfunction()
 
 # plimsoll_fuzz(run_file SOURCES run_file.cpp DEPS config)
-# A source defines LLVMFuzzerTestOneInput. With PLIMSOLL_FUZZ it becomes a libFuzzer program that `./dev fuzz` runs; otherwise
-# a test that replays tests/fuzz/corpus/NAME, so that every compiler and every suite runs what was once found.
+# A source defines LLVMFuzzerTestOneInput. It becomes a test that replays tests/fuzz/corpus/NAME, so that every compiler and every suite
+# runs what was once found; with PLIMSOLL_FUZZ a libFuzzer program, which replays too, and which `./dev fuzz` runs.
 add_custom_target(fuzz_targets)
 function(plimsoll_fuzz name)
   cmake_parse_arguments(ARG "" "" "SOURCES;DEPS;LIBRARIES" ${ARGN})
@@ -113,9 +113,10 @@ function(plimsoll_fuzz name)
     set_target_properties(${target} PROPERTIES RUNTIME_OUTPUT_DIRECTORY ${CMAKE_BINARY_DIR}/targets)
     target_link_options(${target} PRIVATE -fsanitize=fuzzer)
     add_dependencies(fuzz_targets ${target})
+    add_test(NAME ${target} COMMAND ${target} -runs=0 ${corpus})
   else()
     target_sources(${target} PRIVATE ${CMAKE_SOURCE_DIR}/tests/fuzz/replay.cpp)
     add_test(NAME ${target} COMMAND ${target} ${corpus})
-    plimsoll_label_test(${target} ${target} pure)
   endif()
+  plimsoll_label_test(${target} ${target} pure)
 endfunction()
