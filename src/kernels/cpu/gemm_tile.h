@@ -184,7 +184,7 @@ void finish_tile(const Finish& to, const float* tile, std::int64_t row, std::int
   const bool has_sums = to.sums != nullptr;
   for (std::int64_t r = 0; r < rows; ++r, tile += kTileColumns) {
     T* const out = static_cast<T*>(to.out) + (row + r) * to.out_stride + column;
-    [[maybe_unused]] T* const activated = static_cast<T*>(to.activated) + (row + r) * to.out_stride + column;
+    [[maybe_unused]] T* const activated = to.activated ? static_cast<T*>(to.activated) + (row + r) * to.out_stride + column : nullptr;
     const float* const sums = has_sums ? to.sums + (row + r) * to.sums_stride + column : nullptr;
     const float* const bias = to.bias ? to.bias + column : nullptr;
     std::int64_t j = 0;
