@@ -73,7 +73,7 @@ void add_train(CLI::App& app) {
       ->add_option("--until", options->until,
                    "stop after this step and save, as at a signal; the next start goes on, with other settings of the strategy if you like")
       ->type_name("STEP")
-      ->check(CLI::PositiveNumber);
+      ->check(CLI::Range(std::int64_t{1}, std::int64_t{1} << 32));
   command->callback([options] { train_command(*options); });
 }
 

@@ -10,10 +10,11 @@
 
 namespace plimsoll::cli {
 
-// On the error stream.
+// On the error stream, behind what was shown before: in a log of both streams the error is the last line.
 template <typename... Arguments>
 void say(fmt::format_string<Arguments...> format, Arguments&&... arguments) {
   const std::string text = fmt::format(format, std::forward<Arguments>(arguments)...);
+  std::fflush(stdout);
   std::fwrite(text.data(), 1, text.size(), stderr);
 }
 

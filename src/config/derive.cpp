@@ -97,12 +97,21 @@ std::string where_first(const Run& run, std::initializer_list<std::string_view> 
   return run.name;
 }
 
+// A plan holds every call of a step.
+constexpr std::int64_t kMostMicroBatches = 32'768;
+
 void check_division(const Run& run) {
   const std::int64_t global = run.batch.global;
   const std::int64_t data = run.strategy_auto ? 1 : run.strategy.pipelines();
   const bool micro_given = run.given("batch.micro");
   const std::int64_t micro = micro_given ? run.batch.micro : 1;
   const std::int64_t unit = micro * data;
+  if (micro_given && global / unit > kMostMicroBatches) {
+    base::bad_input(
+        "{}: found batch.global = {} and batch.micro x strategy.data = {} x {} = {}, which makes {} micro-batches in a step, "
+        "expected at most {}; use a larger \"batch.micro\" or a smaller \"batch.global\"",
+        where_first(run, {"batch.global", "batch.micro", "strategy.data"}), global, micro, data, unit, global / unit, kMostMicroBatches);
+  }
   if (global % unit == 0) return;
   std::string nearest = fmt::format("{}", (global / unit + 1) * unit);
   if (global > unit) nearest = fmt::format("{} or {}", global / unit * unit, nearest);

@@ -69,6 +69,8 @@ struct Range {
 inline Range at_least(double min) { return {.min = min}; }
 inline Range above(double min) { return {.min = min, .above_min = true}; }
 inline Range count_from(double min, double ceiling) { return {.min = min, .ceiling = ceiling}; }
+// What kernels take as an f32 that is neither infinite nor lost.
+inline Range f32_from(double min) { return {.min = min, .ceiling = 1e37}; }
 inline Range between(double min, double max) { return {.min = min, .max = max}; }
 inline Range rate() { return {.min = 0.0, .max = 1.0, .below_max = true}; }
 

@@ -103,14 +103,14 @@ Field points_field() {
 std::vector<Field> optimizer_fields() {
   return {
       choice_field("optimizer.type", PLIMSOLL_AT(optimizer.kind), "The update rule."),
-      number_field("optimizer.lr", PLIMSOLL_AT(lr), at_least(0.0), "Peak learning rate."),
+      number_field("optimizer.lr", PLIMSOLL_AT(lr), f32_from(0.0), "Peak learning rate."),
       betas_field(),
-      number_field("optimizer.eps", PLIMSOLL_AT(optimizer.eps), above(0.0), "Added to Adam's denominator."),
-      number_field("optimizer.weight_decay", PLIMSOLL_AT(optimizer.weight_decay), at_least(0.0),
+      number_field("optimizer.eps", PLIMSOLL_AT(optimizer.eps), f32_from(1e-37), "Added to Adam's denominator."),
+      number_field("optimizer.weight_decay", PLIMSOLL_AT(optimizer.weight_decay), f32_from(0.0),
                    "Decay of parameters of two or more dimensions: decoupled for adamw, added to the gradient for the others.")
           .derived_from("0.1 for adamw, else 0"),
       number_field("optimizer.momentum", PLIMSOLL_AT(optimizer.momentum), rate(), "Decay rate of momentum's average."),
-      number_field("optimizer.clip", PLIMSOLL_AT(optimizer.clip), at_least(0.0),
+      number_field("optimizer.clip", PLIMSOLL_AT(optimizer.clip), f32_from(0.0),
                    "Largest global norm of the gradient; 0 turns clipping off."),
       choice_field("optimizer.master", PLIMSOLL_AT(optimizer.master),
                    "What updates of bf16 weights work on: f32 copies; `split`, the same bits with the upper halves in the weights "
@@ -147,7 +147,9 @@ std::vector<Field> optimizer_fields() {
 
 Field freeze_field() {
   Field field{.key = "freeze",
-              .about = "Names of parameters, or patterns with `*`, that are not trained: no gradient, no optimizer state.",
+              .about =
+                  "Names of parameters, or patterns with `*`, that are not trained: no gradient, no optimizer state, and in 16 bits no f32 "
+                  "copy, so that they come out rounded.",
               .expects = "an array of patterns, such as [\"*.embed*\"]"};
   field.read = [](const base::Json& value, Run& run) {
     if (!value.is_array()) return false;

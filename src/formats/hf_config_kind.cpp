@@ -31,7 +31,7 @@ const HfKind* find_kind(std::string_view type) {
 
 bool describes(const HfKind& kind, const model::Model& model) {
   if (kind.family != model.family) return false;
-  if (model.family != Family::llama) return true;
+  if (model.family != Family::llama) return model.head_dim * model.heads == model.width;
   // transformers refuses a Llama whose width its heads do not divide, whatever head_dim says; a Mistral is the same model there.
   if (kind.type == "llama" && model.width % model.heads != 0) return false;
   return kind.qkv_bias == model.qkv_bias && kind.qk_norm == model.qk_norm && (kind.window || model.sliding_window == 0);
@@ -60,6 +60,10 @@ const HfKind& hf_kind_for(const model::Model& model, const base::Json& original)
   }
   for (const HfKind& kind : kKinds) {
     if (describes(kind, model)) return kind;
+  }
+  if (model.family != Family::llama) {
+    base::bad_input("{} heads of size {} do not make the width {}, and no Hugging Face model of this family can hold that", model.heads,
+                    model.head_dim, model.width);
   }
   base::bad_input("no Hugging Face model has q/k/v biases and norms of queries and keys together{}; of {} none can hold this one",
                   model.sliding_window > 0 ? " with a sliding window" : "", known_types());

@@ -96,12 +96,24 @@ struct Trainer::State {
     if (++not_finite < run.not_finite_limit && step.skipped) return;
     const std::string past =
         step.skipped ? fmt::format("the {} steps up to it changed nothing", not_finite) : "its update has spoilt the weights";
-    const std::string kept = saved == 0 ? "nothing was saved" : fmt::format("the run can go on from the checkpoint of step {}", saved);
+    throw base::Error(base::ErrorKind::other,
+                      fmt::format("step {}: found a loss of {} and a gradient norm of {}, expected finite ones{}; {}, and {}; {}",
+                                  step.step, step.loss, step.grad_norm, culprit, past, what_is_kept(saved), kRemedy));
+  }
+
+  // What may be spoilt is not worth the place of an older checkpoint, at the end of a run as little as on the way.
+  void require_finite_end(std::int64_t saved) const {
+    if (not_finite == 0) return;
     throw base::Error(
         base::ErrorKind::other,
-        fmt::format("step {}: found a loss of {} and a gradient norm of {}, expected finite ones{}; {}, and {}; try a smaller "
-                    "\"optimizer.lr\", \"optimizer.clip\", or f32",
-                    step.step, step.loss, step.grad_norm, culprit, past, kept));
+        fmt::format("the run ended with {} step{} up to step {} whose loss or gradient norm is not finite; what they left is not "
+                    "saved, and {}; {}",
+                    not_finite, not_finite == 1 ? "" : "s", progress.steps_done, what_is_kept(saved), kRemedy));
+  }
+
+  static constexpr std::string_view kRemedy = "try a smaller \"optimizer.lr\", \"optimizer.clip\", or f32";
+  static std::string what_is_kept(std::int64_t saved) {
+    return saved == 0 ? "nothing was saved" : fmt::format("the run can go on from the checkpoint of step {}", saved);
   }
 
   // The last step before a run would stop is looked into: the ones before it have changed nothing, so it does what they did.
@@ -208,6 +220,7 @@ void Trainer::run(const Hooks& hooks) {
       saved = done.step;
     }
   }
+  state.require_finite_end(saved);
   if (state.progress.steps_done > saved) {
     if (stopping && hooks.drop) hooks.drop(*this);
     hooks.save(*this);

@@ -173,6 +173,10 @@ TEST(ReadRun, ValuesOfTheWrongKindOrRange) {
   EXPECT_EQ(error_of(R"({"steps": 1.5})"), "run.json:1:11: found 1.5 for \"steps\", expected an integer >= 0");
   EXPECT_EQ(error_of(R"({"steps": 1e15})"), "run.json:1:11: found 1000000000000000.0 for \"steps\", expected at most 1000000000000");
   EXPECT_EQ(run_of(R"({"steps": 5e3})").steps, 5000);
+  EXPECT_EQ(error_of(R"({"optimizer": {"lr": 1e39}})"), "run.json:1:22: found 1e+39 for \"optimizer.lr\", expected at most 1e+37");
+  EXPECT_EQ(error_of(R"({"optimizer": {"eps": 1e-46}})"), "run.json:1:23: found 1e-46 for \"optimizer.eps\", expected a number >= 1e-37");
+  EXPECT_NE(error_of(R"({"batch": {"global": 1000000, "micro": 2}})").find("makes 500000 micro-batches in a step, expected at most 32768"),
+            std::string::npos);
   EXPECT_EQ(error_of(R"({"optimizer": {"lr": -1}})"), "run.json:1:22: found -1 for \"optimizer.lr\", expected a number >= 0");
   EXPECT_EQ(error_of(R"({"optimizer": {"betas": [0.9]}})"),
             "run.json:1:25: found an array of 1 for \"optimizer.betas\", expected two numbers >= 0 and < 1, such as [0.9, 0.95]");

@@ -119,6 +119,22 @@ TEST_F(TrainerTest, StopsWhereNothingIsFiniteAnyMore) {
   }
 }
 
+// A run that ends, or is told to, before there were too many of them neither saves what may be spoilt nor calls it done.
+TEST_F(TrainerTest, EndsWithoutASaveWhereNothingIsFiniteAnyMore) {
+  for (const auto& [steps, until] : {std::pair{4, 0}, {40, 4}}) {
+    Trainer trainer(run({"optimizer.lr=1e30", "optimizer.clip=1", fmt::format("steps={}", steps), "checkpoint.every=0"}), context());
+    int saves = 0;
+    try {
+      trainer.run({.save = [&](Trainer&) { ++saves; }, .until = until});
+      FAIL() << "expected an error";
+    } catch (const base::Error& error) {
+      EXPECT_EQ(error.kind(), base::ErrorKind::other);
+      EXPECT_NE(std::string(error.what()).find("3 steps up to step 4 whose loss"), std::string::npos) << error.what();
+    }
+    EXPECT_EQ(saves, 0);
+  }
+}
+
 // Where numbers that are not finite come up is told by all ranks alike, after as many steps as the run says.
 TEST_F(TrainerTest, NamesWhatIsNotFinite) {
   struct Spoilt {
