@@ -1,5 +1,7 @@
 #include "cli/completion.h"
 
+#include <algorithm>
+
 #include <fmt/format.h>
 
 namespace plimsoll::cli {
@@ -20,14 +22,37 @@ std::string option_names(const CLI::App& command) {
   return names;
 }
 
+// The words an option takes, where they are few: their check writes them into its type as {a,b}.
+std::string choices_of(const CLI::Option& option) {
+  const std::string type = option.get_type_name();
+  const std::size_t open = type.find('{');
+  const std::size_t close = type.find('}', open);
+  if (open == std::string::npos || close == std::string::npos) return "";
+  std::string words = type.substr(open + 1, close - open - 1);
+  std::replace(words.begin(), words.end(), ',', ' ');
+  return words;
+}
+
 std::string bash_script(const CLI::App& app) {
   std::string cases;
+  std::string choices;
   for (const CLI::App* command : app.get_subcommands({})) {
-    cases += fmt::format("    {}) words=\"{}\" ;;\n", command->get_name(), option_names(*command));
+    const std::string& name = command->get_name();
+    cases += fmt::format("    {}) words=\"{}\" ;;\n", name, option_names(*command));
+    for (const CLI::Option* option : command->get_options()) {
+      const std::string words = choices_of(*option);
+      if (words.empty()) continue;
+      // What stands behind the command itself is its first argument.
+      const std::string before = option->get_positional() ? name : "--" + option->get_lnames().front();
+      choices += fmt::format("    \"{} {}\") COMPREPLY=($(compgen -W \"{}\" -- \"$current\")); return ;;\n", name, before, words);
+    }
   }
   return fmt::format(
       "_plimsoll() {{\n"
       "  local current=\"${{COMP_WORDS[COMP_CWORD]}}\" words\n"
+      "  case \"${{COMP_WORDS[1]}} ${{COMP_WORDS[COMP_CWORD-1]}}\" in\n"
+      "{}"
+      "  esac\n"
       "  if [ \"$COMP_CWORD\" -eq 1 ]; then\n"
       "    COMPREPLY=($(compgen -W \"{} --help --version\" -- \"$current\"))\n"
       "    return\n"
@@ -42,7 +67,7 @@ std::string bash_script(const CLI::App& app) {
       "  esac\n"
       "}}\n"
       "complete -o filenames -F _plimsoll plimsoll\n",
-      command_names(app), cases);
+      choices, command_names(app), cases);
 }
 
 // Between single quotes fish takes all but these two as they are.
@@ -61,9 +86,12 @@ std::string fish_script(const CLI::App& app) {
     const std::string& name = command->get_name();
     text += fmt::format("complete -c plimsoll -n __fish_use_subcommand -a {} -d {}\n", name, fish_quoted(command->get_description()));
     for (const CLI::Option* option : command->get_options()) {
+      const std::string words = choices_of(*option);
+      const std::string takes = words.empty() ? "" : fmt::format(" -x -a {}", fish_quoted(words));
+      const std::string place = fmt::format("complete -c plimsoll -n '__fish_seen_subcommand_from {}'", name);
+      if (option->get_positional() && !words.empty()) text += fmt::format("{}{}\n", place, takes);
       for (const std::string& long_name : option->get_lnames()) {
-        text += fmt::format("complete -c plimsoll -n '__fish_seen_subcommand_from {}' -l {} -d {}\n", name, long_name,
-                            fish_quoted(option->get_description()));
+        text += fmt::format("{} -l {}{} -d {}\n", place, long_name, takes, fish_quoted(option->get_description()));
       }
     }
   }

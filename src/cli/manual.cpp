@@ -27,11 +27,24 @@ void add_option(const CLI::Option& option, std::string& page) {
                       escaped(defaults));
 }
 
+// "\\fIfrom\\fR \\fIto\\fR ", as the usage line of --help has them.
+std::string arguments_of(const CLI::App& command) {
+  std::string text;
+  for (const CLI::Option* option : command.get_options()) {
+    if (!option->get_positional()) continue;
+    const std::string name =
+        fmt::format("\\fI{}\\fR{}", escaped(option->get_name(true)), option->get_items_expected_max() > 1 ? "..." : "");
+    text += option->get_required() ? name + " " : fmt::format("[{}] ", name);
+  }
+  return text;
+}
+
 }  // namespace
 
 std::string manual_page(const CLI::App& app) {
   std::string page = fmt::format(".TH PLIMSOLL 1\n.SH NAME\nplimsoll \\- train neural networks on the machine at hand\n.SH SYNOPSIS\n");
-  for (const CLI::App* command : app.get_subcommands({})) page += fmt::format(".B plimsoll {}\n[options]\n.br\n", command->get_name());
+  for (const CLI::App* command : app.get_subcommands({}))
+    page += fmt::format(".B plimsoll {}\n{}[options]\n.br\n", command->get_name(), arguments_of(*command));
   page += fmt::format(".SH DESCRIPTION\n{}\n", escaped(app.get_description()));
   for (const CLI::App* command : app.get_subcommands({})) {
     page += fmt::format(".SH PLIMSOLL {}\n{}\n", CLI::detail::to_lower(command->get_name()), escaped(command->get_description()));

@@ -167,12 +167,17 @@ TEST_F(Words, Completion) {
   const Ended option =
       bash("source completion.bash; COMP_WORDS=(plimsoll train run.json --tr) COMP_CWORD=3; _plimsoll; echo ${COMPREPLY[*]}");
   EXPECT_EQ(option.out, "--trace\n") << option.err;
+  const Ended choice =
+      bash("source completion.bash; COMP_WORDS=(plimsoll export a b --dtype f) COMP_CWORD=5; _plimsoll; echo ${COMPREPLY[*]}");
+  EXPECT_EQ(choice.out, "f32 fp16\n") << choice.err;
+  const Ended argument = bash("source completion.bash; COMP_WORDS=(plimsoll completion '') COMP_CWORD=2; _plimsoll; echo ${COMPREPLY[*]}");
+  EXPECT_EQ(argument.out, "bash zsh fish\n") << argument.err;
 }
 
 TEST_F(Words, Manual) {
   const std::string page = output({"manual"});
   expect_parts(page, kCommands);
-  expect_parts(page, {".SH EXIT STATUS", "NO_COLOR"});
+  expect_parts(page, {".SH EXIT STATUS", "NO_COLOR", ".B plimsoll export\n\\fIfrom\\fR \\fIto\\fR [options]"});
   if (find_program("groff").empty()) GTEST_SKIP() << "needs groff to set the page";
   folder_.write("plimsoll.1", page);
   const Ended set = Child({"groff", "-man", "-Tascii", "-P-cbou", "-ww", "plimsoll.1"}, folder_.path()).wait();

@@ -180,6 +180,9 @@ TEST(HfConfig, ModelsOfOurOwnComeBackTheSame) {
   EXPECT_EQ(model_from_hf_config(config), wide);
   odd.qkv_bias = true;
   EXPECT_THROW(hf_config_from_model(odd, {}, FileDType::f32), base::Error);
+  Model narrow = *model::preset("gpt2");
+  narrow.head_dim = 60;  // which a GPT-2 of transformers cannot say
+  EXPECT_THROW(hf_config_from_model(narrow, {}, FileDType::f32), base::Error);
 }
 
 TEST(HfConfig, AFolderWithoutOneIsNamed) {
