@@ -22,7 +22,8 @@ function(plimsoll_folder folder)
 endfunction()
 
 # What a test needs: pure (nothing), figures (nothing; long comparisons with what others published),
-# backend (kernels), multi (several ranks), threads (threads of our own), device (a GPU), slow (minutes: only in `./dev soak`). Each label has a target tests_LABEL that builds its tests.
+# backend (kernels), multi (several ranks), threads (threads of our own), device (a GPU), slow (minutes: only in `./dev soak`).
+# Each label has a target tests_LABEL that builds its tests.
 set(PLIMSOLL_TEST_LABELS pure figures backend multi threads device slow)
 foreach(label ${PLIMSOLL_TEST_LABELS})
   add_custom_target(tests_${label})

@@ -407,7 +407,7 @@ void run_steps(const Options& options) {
   if (options.profile) print_profile(session.plan(), step);
 }
 
-// Of the step's matrix products, what a mask hides left out. All the rest of a step is less than a hundredth of it.
+// Of the step's matrix products, what a mask hides left out.
 double product_flops(const plan::Plan& plan) {
   const auto types_of = [](const std::vector<plan::Operand>& operands) {
     std::vector<base::TensorType> types;

@@ -185,6 +185,21 @@ std::vector<observe::StepDone> Trainer::round(executor::Timeline* timeline) {
   return round;
 }
 
+namespace {
+
+// The checkpoint that an error names must be whole: what is written beside training is waited for before the error goes on.
+template <typename Check>
+void settled(Trainer& trainer, const Trainer::Hooks& hooks, Check check) {
+  try {
+    check();
+  } catch (const base::Error&) {
+    if (hooks.settle) hooks.settle(trainer);
+    throw;
+  }
+}
+
+}  // namespace
+
 void Trainer::run(const Hooks& hooks) {
   State& state = *state_;
   const config::Run& run = state.run;
@@ -210,7 +225,9 @@ void Trainer::run(const Hooks& hooks) {
     const bool evaluates = state.evaluator && run.eval.every > 0 && (last || done.step % run.eval.every == 0);
     if (evaluates) done.evaluation = state.evaluator->run(state.session, state.context.clock);
     for (const observe::StepDone& step : steps) state.context.observer.on(step);
-    for (const observe::StepDone& step : steps) state.require_finite(step, saved);
+    settled(*this, hooks, [&] {
+      for (const observe::StepDone& step : steps) state.require_finite(step, saved);
+    });
     stopping = stop_wanted();
     if (stopping) break;
     if (hooks.poll) hooks.poll(*this);
@@ -220,7 +237,7 @@ void Trainer::run(const Hooks& hooks) {
       saved = done.step;
     }
   }
-  state.require_finite_end(saved);
+  settled(*this, hooks, [&] { state.require_finite_end(saved); });
   if (state.progress.steps_done > saved) {
     if (stopping && hooks.drop) hooks.drop(*this);
     hooks.save(*this);

@@ -124,14 +124,16 @@ TEST_F(TrainerTest, EndsWithoutASaveWhereNothingIsFiniteAnyMore) {
   for (const auto& [steps, until] : {std::pair{4, 0}, {40, 4}}) {
     Trainer trainer(run({"optimizer.lr=1e30", "optimizer.clip=1", fmt::format("steps={}", steps), "checkpoint.every=0"}), context());
     int saves = 0;
+    int settled = 0;
     try {
-      trainer.run({.save = [&](Trainer&) { ++saves; }, .until = until});
+      trainer.run({.save = [&](Trainer&) { ++saves; }, .settle = [&](Trainer&) { ++settled; }, .until = until});
       FAIL() << "expected an error";
     } catch (const base::Error& error) {
       EXPECT_EQ(error.kind(), base::ErrorKind::other);
       EXPECT_NE(std::string(error.what()).find("3 steps up to step 4 whose loss"), std::string::npos) << error.what();
     }
     EXPECT_EQ(saves, 0);
+    EXPECT_EQ(settled, 1);
   }
 }
 
