@@ -5,6 +5,7 @@
 #include <cstring>
 #include <string_view>
 
+#include "base/processor.h"
 #include "observe/crc32c.h"
 
 #if defined(__x86_64__)
@@ -142,7 +143,8 @@ __attribute__((target("sse4.2,pclmul,avx512f,vpclmulqdq"))) std::uint32_t wide_s
 }
 
 bool sums_wide(std::span<const std::byte> data) {
-  static const bool wide = __builtin_cpu_supports("avx512f") && __builtin_cpu_supports("vpclmulqdq") && __builtin_cpu_supports("pclmul");
+  static const bool wide =
+      base::processor().isa >= base::Isa::avx512 && __builtin_cpu_supports("vpclmulqdq") && __builtin_cpu_supports("pclmul");
   return wide && data.size() >= 2 * kWide;
 }
 

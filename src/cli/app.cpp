@@ -6,6 +6,7 @@
 
 #include <fmt/format.h>
 
+#include "base/processor.h"
 #include "base/text.h"
 #include "cli/commands.h"
 #include "cli/completion.h"
@@ -265,12 +266,20 @@ std::string failure_text(const CLI::App* app, const CLI::Error& error) {
   return fmt::format("plimsoll: {}; see plimsoll --help\n", unknown ? unknown_command(*app, left.front()) : std::string(error.what()));
 }
 
+std::string version_text(bool verbose) {
+  std::string text = fmt::format("plimsoll {}", PLIMSOLL_VERSION);
+  if (verbose) text += fmt::format("\nprocessor: {}", base::to_string(base::processor()));
+  return text;
+}
+
 }  // namespace
 
 std::unique_ptr<CLI::App> make_app() {
   auto app = std::make_unique<CLI::App>(
       "Plimsoll works out how a model can be trained on the machine at hand, proves that it fits, and trains it.", "plimsoll");
-  app->set_version_flag("--version", fmt::format("plimsoll {}", PLIMSOLL_VERSION));
+  auto verbose = std::make_shared<bool>(false);
+  CLI::Option* details = app->add_flag("--verbose", *verbose, "with --version: also the processor and the instruction set in use");
+  details->needs(app->set_version_flag("--version", [verbose] { return version_text(*verbose); }));
   app->require_subcommand(1);
   app->failure_message(failure_text);
   app->get_formatter()->column_width(34);

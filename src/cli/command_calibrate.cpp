@@ -5,6 +5,7 @@
 #include <fmt/format.h>
 
 #include "base/json.h"
+#include "base/processor.h"
 #include "cli/commands.h"
 #include "cli/say.h"
 #include "cluster/file.h"
@@ -84,6 +85,7 @@ void calibrate_command(const CalibrateOptions& options) {
   fmt::print("{}, {} of memory\n", cluster.device.name, base::to_string(cluster.device.memory));
   for (const auto& [dtype, rate] : cluster.device.rates)
     fmt::print("  {:<12} {:.4g} GFLOP/s at best in matrix products\n", base::name_of(dtype), rate / 1e9);
+  if (!gpu) fmt::print("  {:<12} {}\n", "instructions", base::to_string(base::processor()));
   print_cores(calibration);
   fmt::print("  {:<12} {:.3g} GB/s\n", "memory", cluster.device.bandwidth / 1e9);
   for (const cluster::Link& link : cluster.links)

@@ -9,6 +9,7 @@
 
 #include "base/error.h"
 #include "base/json.h"
+#include "base/processor.h"
 #include "cli/commands.h"
 #include "cli/common.h"
 #include "cli/plan_search.h"
@@ -160,6 +161,7 @@ void train_rank(const TrainOptions& options, const Decided& decided, collectives
                                          .capacity = capacity.device,
                                          .reserve = capacity.reserve,
                                          .host_reserve = capacity.host_reserve}));
+    show("processor: {}\n", base::to_string(base::processor()));
     io::make_directories(file_system, run.out);
     lock = io::FolderLock::take(run.out);
     if (!lock)

@@ -8,6 +8,7 @@
 #include <unistd.h>
 
 #include "base/error.h"
+#include "base/processor.h"
 #include "cli/app.h"
 #include "cli/ranks.h"
 #include "cli/say.h"
@@ -38,6 +39,7 @@ int main(int count, char** arguments) {
   std::signal(SIGXFSZ, SIG_IGN);  // a limit on file sizes is then an error of the write, which is told
   plimsoll::io::end_on_lost_page();
   try {
+    plimsoll::base::processor();  // examined while this is the only thread
     const auto app = plimsoll::cli::make_app();
     try {
       app->parse(count, arguments);

@@ -1,6 +1,7 @@
 #include "collectives/half.h"
 
 #include "base/dtype.h"
+#include "base/processor.h"
 
 #if defined(__x86_64__)
 #include <immintrin.h>
@@ -13,7 +14,7 @@ namespace {
 #if defined(__x86_64__)
 constexpr std::int64_t kLanes = 8;
 
-bool by_instruction() { return __builtin_cpu_supports("avx") && __builtin_cpu_supports("f16c"); }
+bool by_instruction() { return base::processor().isa >= base::Isa::avx2; }
 
 // Whole groups of lanes; how many elements that were.
 __attribute__((target("avx,f16c"))) std::int64_t widen_lanes(const std::uint16_t* from, std::int64_t count, float* to) {

@@ -8,6 +8,8 @@
 #include <dnnl.hpp>
 
 #include "base/error.h"
+#include "base/processor.h"
+#include "kernels/cpu/isa.h"
 
 namespace plimsoll::kernels::cpu {
 
@@ -37,13 +39,28 @@ dnnl::memory::desc matrix(std::int64_t rows, std::int64_t columns, DType dtype, 
   return {{rows, columns}, onednn_type(dtype), strides};
 }
 
-bool multiplies_bf16() {
-  const auto isa = static_cast<unsigned>(dnnl::get_effective_cpu_isa());
-  const auto wanted = static_cast<unsigned>(dnnl::cpu_isa::avx512_core_bf16);
-  return (isa & wanted) == wanted;
+bool multiplies_bf16() { return base::processor().isa >= base::Isa::avx512_bf16; }
+
+dnnl::cpu_isa onednn_isa(base::Isa isa) {
+  switch (isa) {
+    case base::Isa::other: return dnnl::cpu_isa::all;
+    case base::Isa::sse: return dnnl::cpu_isa::sse41;
+    case base::Isa::avx2: return dnnl::cpu_isa::avx2;
+    case base::Isa::avx512: return dnnl::cpu_isa::avx512_core;
+    case base::Isa::avx512_bf16: return dnnl::cpu_isa::avx512_core_bf16;
+    case base::Isa::amx: return dnnl::cpu_isa::avx512_core_amx;
+  }
+  return dnnl::cpu_isa::avx2;
 }
 
 }  // namespace
+
+// oneDNN looks at flags alone, and takes no other limit once a primitive exists.
+void settle_onednn_isa() {
+  const auto wanted = onednn_isa(base::processor().isa);
+  const dnnl::status status = dnnl::set_max_cpu_isa(wanted);
+  PLIMSOLL_CHECK(status == dnnl::status::success, "oneDNN was in use before its instruction set was settled");
+}
 
 struct OnednnMatmul::State {
   OnednnGemm gemm;

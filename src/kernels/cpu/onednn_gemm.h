@@ -31,8 +31,8 @@ class OnednnMatmul {
   OnednnMatmul(const OnednnGemm& gemm, int threads);
 
   std::int64_t workspace() const;
-  // Why it should not be used: oneDNN's effective instruction set (which the environment can lower) has no bf16, or it
-  // has no fast form for these sizes. nullopt: use it.
+  // Why it should not be used: the instruction set in use (base/processor.h) has no bf16, or oneDNN has no fast form for
+  // these sizes. nullopt: use it.
   std::optional<std::string> refusal() const;
   // Compiles it; required before run.
   void prepare();

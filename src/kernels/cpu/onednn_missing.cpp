@@ -1,8 +1,11 @@
 // Takes the place of onednn_gemm.cpp in builds without oneDNN: always refuses, so the next kernel of the table is taken.
 #include "base/error.h"
+#include "kernels/cpu/isa.h"
 #include "kernels/cpu/onednn_gemm.h"
 
 namespace plimsoll::kernels::cpu {
+
+void settle_onednn_isa() {}
 
 struct OnednnMatmul::State {};
 

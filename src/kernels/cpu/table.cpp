@@ -1,5 +1,6 @@
 #include "kernels/cpu/table.h"
 
+#include "kernels/cpu/isa.h"
 #include "ops/kernel_table.h"
 
 namespace plimsoll::kernels::cpu {
@@ -7,6 +8,7 @@ namespace plimsoll::kernels::cpu {
 namespace {
 
 const ops::KernelTable<Kernel>& table() {
+  settle_isa();
   static const ops::KernelTable<Kernel> once(
       "CPU", {linear_kernels, loss_kernels, norm_kernels, elementwise_kernels, dropout_kernels, embedding_kernels, rope_kernels,
               attention_kernels, cached_attention_kernels, optimizer_kernels, scalar_kernels, reference_kernels});
