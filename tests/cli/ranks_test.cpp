@@ -152,24 +152,30 @@ TEST_P(AKilledRank, IsNamedAndTheRunGoesOn) {
   const RunFolder golden;
   const auto start = std::chrono::steady_clock::now();
   ASSERT_EQ(golden.plimsoll(train).exit_code, 0);
-  const double whole = std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count();
+  double whole = std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count();
   const std::string expected = results_of(golden, "00000030");
 
   const char* const wanted = std::getenv("PLIMSOLL_KILL_SEED");
   const std::uint32_t seed = wanted != nullptr ? static_cast<std::uint32_t>(std::stoul(wanted)) : std::random_device()();
   std::mt19937 random(seed);
+  const int wanted_kills = GetParam().trials / 2;
   int kills = 0;
-  for (int trial = 0; trial < GetParam().trials; ++trial) {
+  // On a busy machine some kills come too late: such trials do not count, up to a point.
+  for (int trial = 0; trial < GetParam().trials || (kills < wanted_kills && trial < 4 * GetParam().trials); ++trial) {
     SCOPED_TRACE("trial " + std::to_string(trial) + " of PLIMSOLL_KILL_SEED=" + std::to_string(seed));
     const RunFolder folder;
     for (int attempt = 0; attempt < 3; ++attempt) {
+      const auto started = std::chrono::steady_clock::now();
       Child child(plimsoll_command(train), folder.path());
       std::this_thread::sleep_for(std::chrono::duration<double>(std::uniform_real_distribution<double>(0.0, whole)(random)));
       const std::vector<pid_t> ranks = children_of(child.pid());
       if (ranks.size() == GetParam().ranks) kill(ranks[random() % ranks.size()], SIGKILL);
       const auto killed_at = std::chrono::steady_clock::now();
       const Ended ended = child.wait();
-      if (ended.exit_code == 0) break;
+      if (ended.exit_code == 0) {
+        whole = std::min(whole, std::chrono::duration<double>(std::chrono::steady_clock::now() - started).count());
+        break;
+      }
       ++kills;
       EXPECT_EQ(ended.exit_code, 4) << ended.err;
       EXPECT_NE(ended.err.find("rank "), std::string::npos) << ended.err;
@@ -180,7 +186,7 @@ TEST_P(AKilledRank, IsNamedAndTheRunGoesOn) {
     EXPECT_TRUE(results_of(folder, "00000030") == expected);
     if (HasFailure()) return;
   }
-  EXPECT_GE(kills, GetParam().trials / 2);
+  EXPECT_GE(kills, wanted_kills);
 }
 
 // A run without flushes saves at those that it makes; data ranks of one stage take micro-batches in turn.
