@@ -462,6 +462,7 @@ void plan_search(io::FileSystem& file_system, const config::Run& given, const Pl
   const config::Run run = options.cluster.empty() ? without_reserve(given) : given;
   cluster::Cluster cluster = train::open_cluster(file_system, name, run, options.run.ranks);
   const std::int64_t ranks = options.run.ranks > 0 ? options.run.ranks : cluster.devices();
+  cluster = cluster::placed(cluster, ranks);
   if (options.largest) return say_largest(run, cluster, ranks, options.run.json);
   if (options.smallest) return say_smallest(run, cluster, options.run.json);
   const Outcome outcome = search_for(run, std::move(cluster), ranks, options);

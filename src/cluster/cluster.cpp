@@ -13,6 +13,10 @@ namespace {
 constexpr std::int64_t kMostNodes = 10'000'000;
 constexpr std::int64_t kMostDevices = 100'000;  // of a node
 
+// What ranks of one processor reach when they exchange through its memory, where nobody has measured it.
+constexpr double kMemoryLink = 4e9;
+constexpr double kMemoryLatency = 20e-6;
+
 bool positive(double rate) { return std::isfinite(rate) && rate > 0.0; }
 bool not_negative(double rate) { return std::isfinite(rate) && rate >= 0.0; }
 
@@ -137,6 +141,18 @@ void require_possible(const Cluster& cluster) {
   const std::vector<std::string> problems = problems_of(cluster);
   if (problems.empty()) return;
   base::bad_input("{}: the cluster \"{}\" cannot exist:\n  {}", cluster.origin, cluster.name, fmt::join(problems, "\n  "));
+}
+
+Cluster placed(const Cluster& cluster, std::int64_t ranks) {
+  Cluster placed = cluster;
+  if (cluster.device.cores == 0) return placed;
+  placed.devices_per_node = std::max(cluster.devices_per_node, (ranks + cluster.nodes - 1) / cluster.nodes);
+  if (placed.find(Reach::inside) == nullptr)
+    placed.links.push_back({.name = "memory",
+                            .reach = Reach::inside,
+                            .bandwidth = std::min(kMemoryLink, cluster.device.bandwidth / 2.0),
+                            .latency = kMemoryLatency});
+  return placed;
 }
 
 double bandwidth_for(const Cluster& cluster, const Link& link, std::int64_t users) {

@@ -119,6 +119,10 @@ std::vector<std::string> problems_of(const Cluster& cluster);
 // bad_input with all problems and the cluster's origin.
 void require_possible(const Cluster& cluster);
 
+// The cluster as `ranks` are started on it. A processor runs as many ranks as it is given, so they are dealt out to the nodes evenly, and
+// those of one node reach each other through its memory where no link says how fast. Devices of one rank each stay as they are.
+Cluster placed(const Cluster& cluster, std::int64_t ranks);
+
 // What one of `users` devices of a node that use the link at once reaches on it in one direction, links that it goes over included.
 double bandwidth_for(const Cluster& cluster, const Link& link, std::int64_t users);
 

@@ -33,17 +33,8 @@ bool adds(CollectiveKind kind) {
   return kind == CollectiveKind::all_reduce || kind == CollectiveKind::reduce_scatter || kind == CollectiveKind::reduce;
 }
 
-// What a member of n sends, as a multiple of the tensor's bytes.
-double sent_share(CollectiveKind kind, double n) {
-  switch (kind) {
-    case CollectiveKind::all_reduce: return 2.0 * (n - 1.0) / n;
-    case CollectiveKind::reduce_scatter:
-    case CollectiveKind::all_gather: return (n - 1.0) / n;
-    case CollectiveKind::reduce:
-    case CollectiveKind::broadcast: return 1.0;
-  }
-  return 0.0;
-}
+// What a member of n sends in the mean, as a multiple of the tensor's bytes: the same by rings and by trees.
+double sent_share(CollectiveKind kind, double n) { return (kind == CollectiveKind::all_reduce ? 2.0 : 1.0) * (n - 1.0) / n; }
 
 Transfer over_wire(CollectiveKind kind, double bytes, std::int64_t members, const Wire& wire) {
   const auto n = static_cast<double>(members);
@@ -58,50 +49,48 @@ Transfer over_wire(CollectiveKind kind, double bytes, std::int64_t members, cons
   return kind == CollectiveKind::all_reduce && tree.seconds < ring.seconds ? tree : ring;
 }
 
-// One ring or tree through all members, neighbours in a node next to each other.
+// One ring or tree through all members, neighbours in a node next to each other. A ring has as many ways between nodes as there are
+// nodes, each with its share of the bytes; a tree has one fewer, each with all of them.
 Transfer flat(const Cluster& cluster, CollectiveKind kind, double bytes, const Group& group) {
-  const bool inside_only = group.nodes() == 1;
-  Wire wire = wire_of(cluster, inside_only ? Reach::inside : Reach::across, group.users_per_node);
-  const auto local = static_cast<double>(group.per_node);
-  if (!inside_only && group.per_node > 1)
-    wire.bandwidth = std::min(wire.bandwidth * local, wire_of(cluster, Reach::inside, group.users_per_node).bandwidth);
+  const bool leaves = group.nodes > 1;
+  const bool has_neighbours = group.members > group.nodes;
+  Wire wire = wire_of(cluster, leaves ? Reach::across : Reach::inside, leaves ? group.leaving : group.users_inside);
+  if (leaves) wire.bandwidth *= static_cast<double>(group.per_node);
+  if (leaves && has_neighbours)
+    wire.bandwidth = std::min(wire.bandwidth, wire_of(cluster, Reach::inside, group.users_inside).bandwidth);
   Transfer transfer = over_wire(kind, bytes, group.members, wire);
-  const double sent = sent_share(kind, static_cast<double>(group.members)) * bytes;
-  transfer.across = inside_only ? 0.0 : sent / local;
+  const auto n = static_cast<double>(group.members);
+  const auto nodes = static_cast<double>(group.nodes);
+  const double sent = sent_share(kind, n) * bytes;
+  if (leaves) transfer.across = transfer.form == Form::ring ? sent * nodes / n : sent * (nodes - 1.0) / (n - 1.0);
   transfer.inside = sent - transfer.across;
   return transfer;
 }
 
 Transfer hierarchical(const Cluster& cluster, CollectiveKind kind, double bytes, const Group& group) {
-  const Wire near = wire_of(cluster, Reach::inside, group.users_per_node);
-  const Wire far = wire_of(cluster, Reach::across, group.users_per_node);
+  const Wire near = wire_of(cluster, Reach::inside, group.users_inside);
+  const Wire far = wire_of(cluster, Reach::across, group.leaving);
   const double part = bytes / static_cast<double>(group.per_node);
-  const Transfer outer = over_wire(kind, part, group.nodes(), far);
+  const Transfer outer = over_wire(kind, part, group.nodes, far);
   const double stages = kind == CollectiveKind::reduce_scatter || kind == CollectiveKind::all_gather ? 1.0 : 2.0;
   const Transfer inner = over_wire(CollectiveKind::all_gather, bytes, group.per_node, near);
   return {.seconds = outer.seconds + stages * inner.seconds,
           .form = Form::hierarchical,
           .latency = outer.latency + stages * inner.latency,
           .inside = stages * sent_share(CollectiveKind::all_gather, static_cast<double>(group.per_node)) * bytes,
-          .across = sent_share(kind, static_cast<double>(group.nodes())) * part};
+          .across = sent_share(kind, static_cast<double>(group.nodes)) * part};
 }
 
 }  // namespace
 
-Group group_of(const Cluster& cluster, std::int64_t members, std::int64_t stride, std::int64_t ranks) {
-  const std::int64_t devices = cluster.devices_per_node;
-  const std::int64_t local = std::clamp<std::int64_t>(devices / std::max<std::int64_t>(stride, 1), 1, members);
-  return {.members = members, .per_node = local, .users_per_node = std::min(devices, ranks)};
-}
-
 Transfer collective(const Cluster& cluster, CollectiveKind kind, double bytes, const Group& group) {
   if (group.members <= 1) return {};
   Transfer best = flat(cluster, kind, bytes, group);
-  if (group.nodes() > 1 && group.per_node > 1) {
+  if (group.nodes > 1 && group.even && group.per_node > 1) {
     const Transfer nested = hierarchical(cluster, kind, bytes, group);
     if (nested.seconds < best.seconds) best = nested;
   }
-  const Link* link = cluster.find(group.nodes() > 1 ? Reach::across : Reach::inside);
+  const Link* link = cluster.find(group.nodes > 1 ? Reach::across : Reach::inside);
   if (adds(kind) && link->sum_rate > 0.0) {
     const auto n = static_cast<double>(group.members);
     best.seconds += bytes * (n - 1.0) / n / link->sum_rate;
@@ -109,14 +98,22 @@ Transfer collective(const Cluster& cluster, CollectiveKind kind, double bytes, c
   return best;
 }
 
-Transfer message(const Cluster& cluster, double bytes, std::int64_t distance, std::int64_t users_per_node) {
-  const bool far = distance >= cluster.devices_per_node;
-  const Wire wire = wire_of(cluster, far ? Reach::across : Reach::inside, users_per_node);
+Transfer slowest_collective(const Cluster& cluster, CollectiveKind kind, double bytes, std::span<const Group> groups) {
+  Transfer slowest;
+  for (const Group& group : groups) {
+    const Transfer transfer = collective(cluster, kind, bytes, group);
+    if (transfer.seconds >= slowest.seconds) slowest = transfer;
+  }
+  return slowest;
+}
+
+Transfer message(const Cluster& cluster, double bytes, bool leaves, std::int64_t users_per_node) {
+  const Wire wire = wire_of(cluster, leaves ? Reach::across : Reach::inside, users_per_node);
   return {.seconds = wire.latency + bytes / wire.bandwidth,
           .form = Form::direct,
           .latency = wire.latency,
-          .inside = far ? 0.0 : bytes,
-          .across = far ? bytes : 0.0};
+          .inside = leaves ? 0.0 : bytes,
+          .across = leaves ? bytes : 0.0};
 }
 
 Transfer copy(const Cluster& cluster, ops::Tier from, ops::Tier to, double bytes, std::int64_t users_per_node) {

@@ -13,29 +13,18 @@
 //                   member, all-gather in the node
 //   message         a + S / b
 //
-// A ring over nodes has g neighbours' links to the next node. The cheapest form counts, as communication libraries choose it.
+// A ring over nodes has g neighbours' links to the next node; where nodes have different numbers of its members, the node that carries
+// least of it counts. The cheapest form counts, as communication libraries choose it.
 #pragma once
 
 #include <cstdint>
 #include <string_view>
 
 #include "cluster/cluster.h"
+#include "cost/layout.h"
 #include "ops/attributes.h"
 
 namespace plimsoll::cost {
-
-// Ranks that meet, as they lie on the nodes: rank r is on node r / devices_per_node.
-struct Group {
-  std::int64_t members = 1;
-  std::int64_t per_node = 1;        // of them, on one node
-  std::int64_t users_per_node = 1;  // ranks of a node that do the same at the same time, these included
-
-  std::int64_t nodes() const { return (members + per_node - 1) / per_node; }
-  bool operator==(const Group&) const = default;
-};
-
-// `members` ranks, each `stride` after the one before, among `ranks` that all do the same.
-Group group_of(const cluster::Cluster& cluster, std::int64_t members, std::int64_t stride, std::int64_t ranks);
 
 enum class Form : std::uint8_t { none, ring, tree, hierarchical, direct };
 
@@ -43,7 +32,7 @@ struct Transfer {
   double seconds = 0.0;
   Form form = Form::none;
   double latency = 0.0;  // of the seconds, what does not depend on the bytes
-  // Bytes that one member sends over each kind of link.
+  // Bytes that one member sends over each kind of link; of a collective, the mean of all members.
   double inside = 0.0;
   double across = 0.0;
   double host = 0.0;
@@ -52,9 +41,11 @@ struct Transfer {
 
 // `bytes` are those of the whole tensor: what a reduce-scatter takes, what an all-gather gives.
 Transfer collective(const cluster::Cluster& cluster, ops::CollectiveKind kind, double bytes, const Group& group);
+// Of several groups that do so at the same time, the slowest.
+Transfer slowest_collective(const cluster::Cluster& cluster, ops::CollectiveKind kind, double bytes, std::span<const Group> groups);
 
-// From a rank to one `distance` ranks away, while all `users_per_node` ranks of the node do so.
-Transfer message(const cluster::Cluster& cluster, double bytes, std::int64_t distance, std::int64_t users_per_node);
+// From a rank to another one, on the same node or (`leaves`) on another, while `users_per_node` ranks of the node do so.
+Transfer message(const cluster::Cluster& cluster, double bytes, bool leaves, std::int64_t users_per_node);
 
 // Between tiers of a node, while `users_per_node` of its ranks do so.
 Transfer copy(const cluster::Cluster& cluster, ops::Tier from, ops::Tier to, double bytes, std::int64_t users_per_node);

@@ -46,7 +46,8 @@ Passes run_passes(const Sheet& sheet, std::string_view name, const schedules::Sh
     passes.makespan = passes.ends[0];
     return passes;
   }
-  schedules::Costs costs{.stages = {}, .message = sheet.message()};
+  schedules::Costs costs{.stages = {}};
+  for (const Wires::Hop& hop : sheet.hops()) costs.hops.push_back({.seconds = hop.seconds, .far = hop.far});
   for (const StagePrice& stage : sheet.stages()) {
     // Schedules with recomputes of their own have them as pieces; in others they are part of the backward pass.
     const bool apart = schedules::find_kind(name).recomputes;
@@ -93,7 +94,7 @@ std::string Estimator::reason_against(const Choice& choice) {
     return fmt::format("{} heads cannot be dealt out to {} tensor ranks", problem_.heads, strategy.tensor);
   if (strategy.pipe * strategy.chunks > problem_.layers)
     return fmt::format("{} stages for {} layers", strategy.pipe * strategy.chunks, problem_.layers);
-  const std::vector<std::string> reasons = strategy::reasons_against(strategy);
+  const std::vector<std::string> reasons = strategy::reasons_against(strategy, choice.micro_batches(problem_));
   if (!reasons.empty()) return reasons[0];
   if (const std::string& reason = prices_.of(choice).reason; !reason.empty()) return reason;
   if (strategy.pipe == 1) return "";

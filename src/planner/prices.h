@@ -71,8 +71,14 @@ using PriceOf = std::function<Prices(const PriceKey&)>;
 // What moves between ranks outside of the tensor axis. Neighbours on an axis are `stride` ranks apart.
 struct Wires {
   enum class Kind : std::uint8_t { all_reduce, reduce_scatter, all_gather };
-  std::function<double(Kind kind, std::int64_t bytes, std::int64_t members, std::int64_t stride)> collective;  // bytes of the whole
-  std::function<double(std::int64_t bytes, std::int64_t stride)> message;
+  // By the slowest of all groups; bytes of the whole.
+  std::function<double(Kind kind, std::int64_t bytes, std::int64_t members, std::int64_t stride)> collective;
+  // Along a pipeline of `places`, from one to the next (behind the last comes the first); the wires of a far one leave the node.
+  struct Hop {
+    double seconds = 0.0;
+    bool far = false;
+  };
+  std::function<Hop(std::int64_t bytes, std::int64_t stride, std::int64_t places, std::int64_t place)> message;
   double slowed = 0.0;  // of the seconds of a collective that computing hides, those that computing takes longer
   // Between the device and a slower tier, while all ranks of the node do so.
   std::function<double(std::int64_t bytes, Tier tier)> copy;

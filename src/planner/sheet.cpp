@@ -12,7 +12,8 @@ Sheet::Sheet(const Problem& problem, const Choice& choice, PriceTable& prices, b
   wait_for_what_moves();
   add_ranks();
   if (fitted_stages() && fits) keep_what_fits();
-  message_ = strategy_.pipe > 1 ? problem.wires.message(prices_.layer.output, strategy_.data * strategy_.tensor) : 0.0;
+  for (std::int64_t place = 0; strategy_.pipe > 1 && place < strategy_.pipe; ++place)
+    hops_.push_back(problem.wires.message(prices_.layer.output, strategy_.data * strategy_.tensor, strategy_.pipe, place));
 }
 
 namespace {
@@ -336,6 +337,19 @@ std::int64_t Sheet::least_live(std::int64_t rank) const {
   return 1;
 }
 
+double Sheet::least_messages(std::size_t rank) const {
+  if (hops_.empty()) return 0.0;
+  const Wires::Hop& next = hops_[rank];
+  const Wires::Hop& before = hops_[(rank + hops_.size() - 1) % hops_.size()];
+  double near = 0.0;
+  double far = 0.0;
+  for (std::size_t stage = rank; stage < stages_.size(); stage += ranks_.size()) {
+    if (stage + 1 < stages_.size()) (next.far ? far : near) += next.seconds;
+    if (stage > 0) (before.far ? far : near) += before.seconds;
+  }
+  return as_double(micro_batches_) * std::max(near, far);
+}
+
 // No rank ends before it has waited for its first input and done its work; where a backward pass is one piece, the stages before
 // still have to do theirs after its last one.
 template <typename Exposed>
@@ -348,8 +362,9 @@ double Sheet::least_end(const Exposed& exposed) const {
     const double own = before + as_double(micro_batches_) * ranks_[rank].work;
     most = std::max(most, own + exposed(rank));
     if (whole_backward) most = std::max(most, own + after);
-    before += stages_[rank].forward + message_;
-    after += stages_[rank].backward() + message_;
+    most = std::max(most, least_messages(rank));
+    before += stages_[rank].forward + (hops_.empty() ? 0.0 : hops_[rank].seconds);
+    after += stages_[rank].backward() + (hops_.empty() ? 0.0 : hops_[rank].seconds);
   }
   return most;
 }

@@ -38,7 +38,8 @@ class Sheet {
 
   const std::vector<StagePrice>& stages() const { return stages_; }
   const std::vector<RankPrice>& ranks() const { return ranks_; }
-  double message() const { return message_; }  // from a stage to the next
+  // From each rank of the pipe axis to the next, and from the last to the first.
+  const std::vector<Wires::Hop>& hops() const { return hops_; }
 
   // Seconds of a rank's gradients on the wires that its last backward pass does not hide.
   double exposed_reduction(const RankPrice& rank) const;
@@ -70,6 +71,8 @@ class Sheet {
   std::int64_t waiting_gradients() const;
   std::int64_t gradient_window(const RankPrice& rank) const;
   std::int64_t least_live(std::int64_t rank) const;
+  // Seconds that a rank's wires are busy with its messages: the longer of near and far ones.
+  double least_messages(std::size_t rank) const;
   void add_ranks();
   double collective(Wires::Kind kind, std::int64_t bytes) const;
   double by_blocks(Wires::Kind kind, std::int64_t bytes, std::int64_t layers) const;
@@ -86,7 +89,7 @@ class Sheet {
   const Prices& prices_;
   std::vector<StagePrice> stages_;
   std::vector<RankPrice> ranks_;
-  double message_ = 0.0;
+  std::vector<Wires::Hop> hops_;
 };
 
 }  // namespace plimsoll::planner

@@ -5,6 +5,8 @@
 
 #include <fmt/format.h>
 
+#include "strategy/legality.h"
+
 namespace plimsoll::planner {
 
 namespace {
@@ -177,9 +179,8 @@ Choice Space::farthest(const Problem& problem, const Choice& choice) const {
 
 void Space::visit_tiers(const Problem& problem, const Choice& choice, const See& see) const {
   const Strategy& strategy = choice.strategy;
-  const bool in_shards = strategy.zero >= 2 && !strategy.keep_grads;
-  const bool sums_leave = choice.micro_batches(problem) == 1 || strategy.data == 1 || in_shards;
-  const bool weights_leave = !strategy.keep_params && (strategy.data == 1 || strategy.zero == 0 || strategy.zero == 3);
+  const bool sums_leave = strategy::gradients_may_leave(strategy, choice.micro_batches(problem));
+  const bool weights_leave = !strategy.keep_params && strategy::weights_may_leave(strategy);
   Choice other = choice;
   strategy::Offload& offload = other.strategy.offload;
   for (const Tier states : optimizer) {

@@ -88,7 +88,19 @@ void add_schedule_reasons(const Strategy& strategy, std::vector<std::string>& re
   }
 }
 
-void add_tier_reasons(const Strategy& strategy, std::vector<std::string>& reasons) {
+std::string why_gradients_stay(const Strategy& strategy, std::int64_t micro_batches) {
+  if (strategy.zero >= 2 && !strategy.keep_grads)
+    return fmt::format(
+        "\"offload.gradients\" moves gradients out after every micro-batch, but groups of {} data ranks (\"zero_group\") are summed after the "
+        "last of {}; use \"zero_group\": 0, or one micro-batch",
+        strategy.zero_group, micro_batches);
+  return fmt::format(
+      "\"offload.gradients\" moves gradients out after every micro-batch, but the data ranks keep them whole until the last of {}; use "
+      "\"zero\": 2 or 3 with \"keep_grads\": false, or one micro-batch",
+      micro_batches);
+}
+
+void add_tier_reasons(const Strategy& strategy, std::int64_t micro_batches, std::vector<std::string>& reasons) {
   const Offload& offload = strategy.offload;
   for (const auto& [name, share] : {std::pair<std::string_view, TierShare>{"gradients", offload.gradients}, {"params", offload.params}}) {
     if (share.anything() && share != TierShare{.host = 1.0} && share != TierShare{.disk = 1.0})
@@ -108,7 +120,9 @@ void add_tier_reasons(const Strategy& strategy, std::vector<std::string>& reason
   if (offload.gradients.anything() && !offload.optimizer.anything())
     reasons.push_back(
         fmt::format("\"offload.gradients\" moves gradients to where no update reads them; use \"offload.optimizer\": \"{}\" too", tier));
-  if (offload.params.anything() && strategy.pipelines() * strategy.turn() > 1 && (strategy.zero == 1 || strategy.zero == 2))
+  if (offload.gradients.anything() && !gradients_may_leave(strategy, micro_batches))
+    reasons.push_back(why_gradients_stay(strategy, micro_batches));
+  if (offload.params.anything() && !weights_may_leave(strategy))
     reasons.push_back(fmt::format(
         "\"offload.params\" with \"zero\": {} would gather updated weights in the host's memory; use \"zero\": 3, in which each "
         "rank has its own shard, or 0, in which each has all",
@@ -153,7 +167,16 @@ bool gathers_parts(const Strategy& strategy) {
   return is_part(strategy.offload.optimizer) && strategy.pipelines() * strategy.turn() > 1 && (strategy.zero == 1 || strategy.zero == 2);
 }
 
-std::vector<std::string> reasons_against(const Strategy& strategy) {
+bool gradients_may_leave(const Strategy& strategy, std::int64_t micro_batches) {
+  if (micro_batches == 1 || strategy.pipelines() * strategy.turn() == 1) return true;
+  return strategy.zero >= 2 && !strategy.keep_grads && (strategy.zero_group == 0 || strategy.zero_group == strategy.data);
+}
+
+bool weights_may_leave(const Strategy& strategy) {
+  return strategy.pipelines() * strategy.turn() == 1 || strategy.zero == 0 || strategy.zero == 3;
+}
+
+std::vector<std::string> reasons_against(const Strategy& strategy, std::int64_t micro_batches) {
   std::vector<std::string> reasons;
   const auto against = [&](bool holds, std::string reason) {
     if (holds) reasons.push_back(std::move(reason));
@@ -192,7 +215,7 @@ std::vector<std::string> reasons_against(const Strategy& strategy) {
           "\"split_activations\" is true, but with \"sequence_parallel\" no tensor rank has what others have; use one of them");
   against(strategy.split_activations && strategy.recompute == Recompute::optimal,
           "\"split_activations\" is true, but \"recompute\": \"optimal\" counts activations as whole; use \"full\" or \"selective\"");
-  add_tier_reasons(strategy, reasons);
+  add_tier_reasons(strategy, micro_batches, reasons);
   against(strategy.delayed_update && !strategy.offload.optimizer.anything(),
           "\"delayed_update\" is true, but updates on the device have nothing to run under; use \"offload.optimizer\": \"host\", or false");
   against(
@@ -217,8 +240,8 @@ bool synchronous(const Strategy& strategy) {
   return !schedules::find_kind(strategy.schedule).asynchronous && strategy.flush_every == 1;
 }
 
-void require_legal(const Strategy& strategy) {
-  const std::vector<std::string> reasons = reasons_against(strategy);
+void require_legal(const Strategy& strategy, std::int64_t micro_batches) {
+  const std::vector<std::string> reasons = reasons_against(strategy, micro_batches);
   if (!reasons.empty()) base::not_legal("this strategy cannot be run: {}", fmt::join(reasons, "; "));
 }
 

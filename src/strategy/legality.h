@@ -8,11 +8,17 @@
 
 namespace plimsoll::strategy {
 
-// Every reason against the strategy, each with what was found and the nearest that would do; empty: it is legal.
-std::vector<std::string> reasons_against(const Strategy& strategy);
+// Every reason against the strategy for steps of so many micro-batches, each with what was found and the nearest that would do; empty:
+// it is legal.
+std::vector<std::string> reasons_against(const Strategy& strategy, std::int64_t micro_batches);
 
 // not_legal with all reasons.
-void require_legal(const Strategy& strategy);
+void require_legal(const Strategy& strategy, std::int64_t micro_batches);
+
+// Parts of it, for who looks through many strategies. Gradients may leave the device between micro-batches: each one's are summed over
+// all data ranks before the next. Weights may live elsewhere: every rank updates all that it computes with, or its shard alone.
+bool gradients_may_leave(const Strategy& strategy, std::int64_t micro_batches);
+bool weights_may_leave(const Strategy& strategy);
 
 // "data 2 x tensor 1 x pipe 2", or the degrees of each stage.
 std::string mesh_text(const Strategy& strategy);

@@ -40,7 +40,7 @@ const executor::Backend& described_backend() {
 
 void require_devices(const config::Run& run, const cluster::Cluster& cluster) {
   const std::int64_t ranks = run.strategy.ranks();
-  if (cluster.device.cores > 0 || ranks <= cluster.devices()) return;
+  if (ranks <= cluster.devices()) return;
   base::not_legal("the strategy has {} ranks ({}), and the cluster \"{}\" has {} x {} = {} devices; use {} nodes, or a smaller strategy",
                   ranks, strategy::describe(run.strategy), cluster.name, cluster.nodes, cluster.devices_per_node, cluster.devices(),
                   (ranks + cluster.devices_per_node - 1) / cluster.devices_per_node);
@@ -67,7 +67,7 @@ void keep_limits(const strategy::Limits& limits, cluster::Cluster& cluster) {
 std::string reason_against(const plan::Plan& plan, const cluster::Cluster& cluster) {
   const plan::RankClass& fullest = plan::fullest_class(plan);
   const bool shared = cluster.device.cores > 0;
-  const std::int64_t local = shared ? plan.mesh.ranks() : std::min<std::int64_t>(plan.mesh.ranks(), cluster.devices_per_node);
+  const std::int64_t local = std::min<std::int64_t>(plan.mesh.ranks(), cluster.devices_per_node);
   const auto arena = [&](plan::Tier tier) { return fullest.arena[static_cast<std::size_t>(tier)]; };
   const Bytes device = (shared ? arena(plan::Tier::device) * local : arena(plan::Tier::device)) + cluster.device.reserve;
   const Bytes host = arena(plan::Tier::host) * local;
@@ -104,8 +104,9 @@ SessionOptions described_session(const config::Run& run, const cluster::Cluster&
   SessionOptions session = session_options(here, {.train = true, .schedule = options.schedule});
   session.name = describe(run);
   session.link = bytes_per_operation(cluster, run);
+  const std::int64_t per_node = std::min(run.strategy.ranks(), cluster.devices_per_node);
   if (cluster.device.cores > 0) {
-    if (session.threads == 0) session.threads = static_cast<int>(std::max<std::int64_t>(1, cluster.device.cores / run.strategy.ranks()));
+    if (session.threads == 0) session.threads = static_cast<int>(std::max<std::int64_t>(1, cluster.device.cores / per_node));
   } else {
     session.backend = &described_backend();
     session.threads = 1;
@@ -116,7 +117,7 @@ SessionOptions described_session(const config::Run& run, const cluster::Cluster&
     const Bytes room = cluster.device.memory - cluster.device.reserve;
     // Ranks of a processor share its memory; a limit is each rank's own.
     const bool shared = cluster.device.cores > 0 && run.limits.device.count == 0;
-    session.device_limit = shared ? Bytes{room.count / run.strategy.ranks()} : room;
+    session.device_limit = shared ? Bytes{room.count / per_node} : room;
   }
   return session;
 }
@@ -127,8 +128,7 @@ Forecast forecast(const config::Run& run, const cluster::Cluster& given, const F
   }
   if (run.precision_auto)
     base::bad_input("{}: \"precision\" is \"auto\", expected one that is decided; see `plimsoll plan --cluster {}`", run.name, given.name);
-  cluster::Cluster cluster = given;
-  if (cluster.device.cores > 0) cluster.devices_per_node = run.strategy.ranks();
+  cluster::Cluster cluster = cluster::placed(given, run.strategy.ranks());
   keep_limits(run.limits, cluster);
   require_devices(run, cluster);
   const SessionOptions session = described_session(run, cluster, options);

@@ -208,7 +208,7 @@ std::string nearest_fit(const SessionOptions& options, const Capacity& capacity)
     if (changed.strategy.recompute != Recompute::optimal) changed.strategy.recompute_memory = 0.0;
     // What the search for an order takes beside the arenas is known once it has been made.
     if (changed.strategy.recompute == Recompute::optimal && measured) continue;
-    if (changed.strategy == options.strategy || !strategy::reasons_against(changed.strategy).empty()) continue;
+    if (changed.strategy == options.strategy || !strategy::reasons_against(changed.strategy, options.micro_batches).empty()) continue;
     Capacity there = measured ? capacity_for(changed.strategy, options.strategy, capacity) : capacity;
     if (!is_short(changed.strategy, states, options.micro_batches) || !may_fit(changed.strategy, states, there)) continue;
     if (changed.strategy.offload.optimizer.anything()) changed.strategy.bucket = bucket_for(changed.strategy, states);

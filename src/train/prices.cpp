@@ -1,6 +1,7 @@
 #include "train/prices.h"
 
 #include <algorithm>
+#include <map>
 #include <memory>
 #include <set>
 #include <unordered_map>
@@ -135,8 +136,8 @@ class Pricing {
     double bytes = 0.0;
     for (const base::TensorType& type : collective->kind == ops::CollectiveKind::all_gather ? outputs : inputs)
       bytes += static_cast<double>(type.bytes());
-    return cost::collective(inputs_.cluster, collective->kind, bytes,
-                            cost::group_of(inputs_.cluster, collective->members, 1, inputs_.ranks))
+    return cost::slowest_collective(inputs_.cluster, collective->kind, bytes,
+                                    cost::groups_of(inputs_.cluster, collective->members, 1, inputs_.ranks))
         .seconds;
   }
 
@@ -294,6 +295,7 @@ struct HashOfAsked {
 planner::Wires wires_of(const cluster::Cluster& cluster, std::int64_t ranks) {
   const std::int64_t users = std::min(cluster.devices_per_node, ranks);
   const auto known = std::make_shared<std::unordered_map<Asked, double, HashOfAsked>>();
+  const auto layouts = std::make_shared<std::map<std::pair<std::int64_t, std::int64_t>, std::vector<cost::Group>>>();
   return {.collective =
               [=](planner::Wires::Kind kind, std::int64_t bytes, std::int64_t members, std::int64_t stride) {
                 const auto [found, fresh] = known->try_emplace({kind, bytes, members, stride});
@@ -301,12 +303,17 @@ planner::Wires wires_of(const cluster::Cluster& cluster, std::int64_t ranks) {
                 const auto kind_of = kind == planner::Wires::Kind::all_reduce       ? ops::CollectiveKind::all_reduce
                                      : kind == planner::Wires::Kind::reduce_scatter ? ops::CollectiveKind::reduce_scatter
                                                                                     : ops::CollectiveKind::all_gather;
-                found->second =
-                    cost::collective(cluster, kind_of, static_cast<double>(bytes), cost::group_of(cluster, members, stride, ranks)).seconds;
+                const auto [groups, unseen] = layouts->try_emplace({members, stride});
+                if (unseen) groups->second = cost::groups_of(cluster, members, stride, ranks);
+                found->second = cost::slowest_collective(cluster, kind_of, static_cast<double>(bytes), groups->second).seconds;
                 return found->second;
               },
-          .message = [=](std::int64_t bytes,
-                         std::int64_t stride) { return cost::message(cluster, static_cast<double>(bytes), stride, users).seconds; },
+          .message =
+              [=](std::int64_t bytes, std::int64_t stride, std::int64_t places, std::int64_t place) {
+                const bool far = cost::leaves_node(cluster, stride, places, place);
+                const std::int64_t sharing = far ? cost::users_across(cluster, stride, ranks) : users;
+                return planner::Wires::Hop{.seconds = cost::message(cluster, static_cast<double>(bytes), far, sharing).seconds, .far = far};
+              },
           .slowed = cluster.device.cores > 0 ? 0.0 : 1.0 - cluster.device.beside_collective(),
           .copy =
               [=](std::int64_t bytes, planner::Tier tier) {

@@ -227,7 +227,7 @@ double link_here(const config::Run& run) {
 }  // namespace
 
 SessionOptions session_options(const config::Run& run, const Programs& programs) {
-  if (!run.strategy_auto) strategy::require_legal(run.strategy);
+  if (!run.strategy_auto) strategy::require_legal(run.strategy, run.micro_batches());
   if (programs.train) require_whole_rounds(run);
   model::Training training = run.training();
   training.segmented = has_segments(run);

@@ -24,10 +24,17 @@ Cluster simple(std::int64_t devices) {
   return cluster;
 }
 
+// Of groups that all lie alike.
+Group group_of(const Cluster& cluster, std::int64_t members, std::int64_t stride, std::int64_t ranks) {
+  const std::vector<Group> groups = groups_of(cluster, members, stride, ranks);
+  EXPECT_EQ(groups.size(), 1u);
+  return groups.front();
+}
+
 TEST(Collective, IsTheRingsClosedFormInANode) {
   const Cluster cluster = simple(8);
   const Group group = group_of(cluster, 8, 1, 32);
-  EXPECT_EQ(group, (Group{.members = 8, .per_node = 8, .users_per_node = 8}));
+  EXPECT_EQ(group, (Group{.members = 8, .per_node = 8, .users_inside = 8}));
   EXPECT_DOUBLE_EQ(collective(cluster, CollectiveKind::all_reduce, kBytes, group).seconds, 2.0 * 7 / 8 * kBytes / 100e9);
   EXPECT_DOUBLE_EQ(collective(cluster, CollectiveKind::all_gather, kBytes, group).seconds, 7.0 / 8 * kBytes / 100e9);
   EXPECT_DOUBLE_EQ(collective(cluster, CollectiveKind::reduce_scatter, kBytes, group).inside, 7.0 / 8 * kBytes);
@@ -92,9 +99,9 @@ TEST(Collective, NeverCostsLessForMoreBytesOrFewerLinks) {
 
 TEST(Message, CrossesOneLink) {
   const Cluster cluster = simple(8);
-  EXPECT_DOUBLE_EQ(message(cluster, kBytes, 1, 8).seconds, kBytes / 100e9);
-  EXPECT_DOUBLE_EQ(message(cluster, kBytes, 8, 8).seconds, kBytes / 10e9);
-  EXPECT_EQ(message(cluster, kBytes, 8, 8).across, kBytes);
+  EXPECT_DOUBLE_EQ(message(cluster, kBytes, false, 8).seconds, kBytes / 100e9);
+  EXPECT_DOUBLE_EQ(message(cluster, kBytes, true, 8).seconds, kBytes / 10e9);
+  EXPECT_EQ(message(cluster, kBytes, true, 8).across, kBytes);
 }
 
 TEST(Copy, CrossesTheLinksOnItsWay) {

@@ -93,8 +93,10 @@ inline planner::Problem small_problem(const ProblemSizes& sizes) {
     const auto others = static_cast<double>(members - 1);
     return turns * others * (2e-5 + static_cast<double>(bytes) / static_cast<double>(members) / rate);
   };
-  problem.wires.message = [=](std::int64_t bytes, std::int64_t stride) {
-    return 1e-5 + static_cast<double>(bytes) / (stride >= per_node ? bandwidth / 4.0 : bandwidth);
+  problem.wires.message = [=](std::int64_t bytes, std::int64_t stride, std::int64_t places, std::int64_t place) {
+    const std::int64_t first = place * stride;
+    const bool far = place + 1 == places ? places * stride > per_node : first / per_node != (first + 2 * stride - 1) / per_node;
+    return planner::Wires::Hop{.seconds = 1e-5 + static_cast<double>(bytes) / (far ? bandwidth / 4.0 : bandwidth), .far = far};
   };
   problem.wires.copy = [=](std::int64_t bytes, planner::Tier tier) {
     return 1e-5 + static_cast<double>(bytes) / (tier == planner::Tier::disk ? 1e9 : 8e9);

@@ -351,7 +351,7 @@ TEST_F(RowsOnDisk, WhatCannotBeIsRefused) {
   const auto refused = [&](Task task, const Layout& layout) {
     return tests::refusal(
         [&] {
-          strategy::require_legal(layout.strategy);
+          strategy::require_legal(layout.strategy, layout.micro_batches);
           train::plan_session(options_for(task, layout));
         },
         base::ErrorKind::not_legal);

@@ -5,6 +5,7 @@
 #include <set>
 
 #include "base/error.h"
+#include "cost/layout.h"
 
 namespace plimsoll::executor::sim {
 
@@ -12,8 +13,8 @@ namespace {
 
 class Mustering {
  public:
-  Mustering(const Script& script, const Options& options, Flows& flows)
-      : script_(script), plan_(*script.plan), options_(options), flows_(flows) {}
+  Mustering(const Script& script, const cluster::Cluster& cluster, const Options& options, Flows& flows)
+      : script_(script), plan_(*script.plan), cluster_(cluster), options_(options), flows_(flows) {}
 
   Crew run() {
     crew_.mesh = &plan_.mesh;
@@ -55,6 +56,7 @@ class Mustering {
       const std::int32_t like = straggler.rank - (options_.tensor_folded ? plan_.mesh.place(ops::Axis::tensor, straggler.rank) : 0);
       if (places.size() == 1 && like == actor.first_rank) actor.slowness *= straggler.factor;
     }
+    if (cluster_.device.cores > 0) find_nodes(actor, places);
     actor.lanes.resize(part.lanes.size());
     actor.given.assign(part.tokens, 0);
     actor.awaited.assign(part.tokens, 0);
@@ -66,6 +68,19 @@ class Mustering {
     actor.times.first_rank = actor.first_rank;
     for (const Lane& lane : part.lanes) actor.times.lanes.push_back(lane.kind);
     crew_.actors.push_back(std::move(actor));
+  }
+
+  void find_nodes(Actor& actor, const std::vector<std::int32_t>& places) const {
+    std::map<std::int64_t, std::int64_t> count;
+    const std::int32_t beside = options_.tensor_folded ? plan_.mesh.tensor : 1;
+    for (const std::int32_t place : places) {
+      const std::int32_t first = actor.part->rank_class->ranks.front() + place * plan_.mesh.tensor;
+      for (std::int32_t rank = first; rank < first + beside; ++rank) ++count[cost::node_of(cluster_, rank)];
+    }
+    for (const auto& [node, ranks] : count) {
+      actor.nodes.push_back(node);
+      actor.on_a_node = std::max(actor.on_a_node, ranks);
+    }
   }
 
   // Actors that meet on an axis have the same key there.
@@ -104,6 +119,7 @@ class Mustering {
 
   const Script& script_;
   const plan::Plan& plan_;
+  const cluster::Cluster& cluster_;
   const Options& options_;
   Flows& flows_;
   std::vector<std::vector<std::int32_t>> data_parts_;
@@ -125,6 +141,8 @@ std::uint32_t Crew::other_end(const Actor& actor, const ops::Message& message, s
   return *found;
 }
 
-Crew crew_of(const Script& script, const Options& options, Flows& flows) { return Mustering(script, options, flows).run(); }
+Crew crew_of(const Script& script, const cluster::Cluster& cluster, const Options& options, Flows& flows) {
+  return Mustering(script, cluster, options, flows).run();
+}
 
 }  // namespace plimsoll::executor::sim

@@ -36,6 +36,8 @@ struct Actor {
   std::vector<std::uint16_t> awaited{};  // by token: lanes that wait for it
   std::array<Flows::ResourceId, kWires> wires{};
   std::array<std::uint32_t, ops::kAxes> groups{};  // whom it meets on each axis
+  std::vector<std::int64_t> nodes{};               // that it is on, where the ranks of a node share its cores
+  std::int64_t on_a_node = 1;                      // of its ranks, on the node that has most of them
   // What it does now, and since when.
   int computing = 0;
   int moving = 0;
@@ -65,6 +67,6 @@ struct Crew {
 };
 
 // bad_input when a straggler is none of the ranks. Every actor gets wires of its own in `flows`. `script` must outlive the crew.
-Crew crew_of(const Script& script, const Options& options, Flows& flows);
+Crew crew_of(const Script& script, const cluster::Cluster& cluster, const Options& options, Flows& flows);
 
 }  // namespace plimsoll::executor::sim

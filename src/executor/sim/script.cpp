@@ -6,6 +6,7 @@
 #include "base/error.h"
 #include "cost/operator.h"
 #include "cost/transfer.h"
+#include "executor/sim/meetings.h"
 
 namespace plimsoll::executor::sim {
 
@@ -28,12 +29,12 @@ Step moved(Step::Kind kind, const cost::Transfer& transfer) {
 // Prices the procedures that one class calls.
 class Pricing {
  public:
-  Pricing(const plan::Plan& plan, const plan::RankClass& rank_class, const cluster::Cluster& cluster)
+  Pricing(const plan::Plan& plan, const plan::RankClass& rank_class, const cluster::Cluster& cluster, const Meetings& meetings)
       : plan_(plan),
         class_(rank_class),
         cluster_(cluster),
-        users_(std::min<std::int64_t>(cluster.devices_per_node, plan.mesh.ranks())),
-        rank_(rank_class.ranks.front()) {}
+        meetings_(meetings),
+        users_(std::min<std::int64_t>(cluster.devices_per_node, plan.mesh.ranks())) {}
 
   Routine routine(const plan::Procedure& procedure, const plan::Call& call) const {
     Routine routine{.name = procedure.name, .steps = {}};
@@ -93,28 +94,17 @@ class Pricing {
       const base::TensorType& made = collective.outputs[index].type;
       bytes += static_cast<double>(std::max(given.bytes(), made.bytes()) - collective.op.first * base::size_of(given.dtype));
     }
-    const plan::Mesh& mesh = plan_.mesh;
-    cost::Group group = cost::group_of(cluster_, collective.op.members, mesh.stride(collective.op.axis, rank_), mesh.ranks());
-    if (!mesh.even()) group.per_node = in_fullest_node(mesh.group(collective.op.axis, rank_));  // which have no stride
-    cost::Transfer transfer = cost::collective(cluster_, collective.op.kind, bytes, group);
+    cost::Transfer transfer = meetings_.collective(class_, collective.op, bytes);
     if (cluster_.device.cores > 0) transfer.seconds += transfer.latency * static_cast<double>(collective.inputs.size() - 1);
     Step step = moved(Step::Kind::meet, transfer);
     step.axis = collective.op.axis;
     return step;
   }
 
-  std::int64_t in_fullest_node(const std::vector<std::int32_t>& ranks) const {
-    std::map<std::int64_t, std::int64_t> count;
-    std::int64_t most = 1;
-    for (const std::int32_t rank : ranks) most = std::max(most, ++count[rank / cluster_.devices_per_node]);
-    return most;
-  }
-
   Step message_step(const plan::Message& message, const plan::Call& call) const {
     const base::TensorType type{message.op.dtype, message.op.shape};
-    const std::int64_t distance = std::abs(plan_.mesh.other_end(rank_, message.op, call.micro_batch) - rank_);
     Step step = moved(message.op.receive ? Step::Kind::receive : Step::Kind::send,
-                      cost::message(cluster_, static_cast<double>(type.bytes()), distance, users_));
+                      meetings_.message(class_, message.op, call.micro_batch, static_cast<double>(type.bytes())));
     if (message.op.receive) step.bytes = {};
     step.message = message.op;
     return step;
@@ -140,9 +130,14 @@ class Pricing {
   const plan::Plan& plan_;
   const plan::RankClass& class_;
   const cluster::Cluster& cluster_;
+  const Meetings& meetings_;
   std::int64_t users_;
-  std::int32_t rank_;
 };
+
+bool has_message(const plan::Procedure& procedure) {
+  return std::any_of(procedure.instructions.begin(), procedure.instructions.end(),
+                     [](const plan::Instruction& instruction) { return std::holds_alternative<plan::Message>(instruction); });
+}
 
 constexpr std::string_view kForward = ".forward";
 constexpr std::string_view kAgain = ".recompute";
@@ -171,11 +166,13 @@ class Counting {
 
 Script priced(const plan::Plan& plan, std::string_view program_name, const cluster::Cluster& cluster) {
   Script script{.plan = &plan, .routines = {}, .parts = {}};
+  const Meetings meetings(plan, program_name, cluster);
   for (const plan::RankClass& rank_class : plan.classes) {
     const plan::Program* program = plan::find_program(rank_class, program_name);
     if (program == nullptr) base::bad_input("the plan has no program \"{}\" for {}", program_name, rank_class.name);
-    const Pricing pricing(plan, rank_class, cluster);
-    std::map<std::uint32_t, std::uint32_t> routine_of;
+    const Pricing pricing(plan, rank_class, cluster, meetings);
+    // Where places of the pipe axis have degrees of their own, where a message goes depends on its micro-batch.
+    std::map<std::pair<std::uint32_t, std::int32_t>, std::uint32_t> routine_of;
     Part part{.rank_class = &rank_class,
               .pipe = plan.mesh.place(ops::Axis::pipe, rank_class.ranks.front()),
               .tensor = plan.mesh.place(ops::Axis::tensor, rank_class.ranks.front()),
@@ -188,7 +185,9 @@ Script priced(const plan::Plan& plan, std::string_view program_name, const clust
       lane.turns.reserve(stream.calls.size());
       for (const plan::Call& call : stream.calls) {
         const plan::Procedure& procedure = plan.procedures[call.procedure];
-        const auto [found, fresh] = routine_of.try_emplace(call.procedure.index, static_cast<std::uint32_t>(script.routines.size()));
+        const std::int32_t which = plan.mesh.even() || !has_message(procedure) ? 0 : call.micro_batch;
+        const auto [found, fresh] =
+            routine_of.try_emplace({call.procedure.index, which}, static_cast<std::uint32_t>(script.routines.size()));
         if (fresh) script.routines.push_back(pricing.routine(procedure, call));
         lane.turns.push_back({.routine = found->second,
                               .micro_batch = call.micro_batch,

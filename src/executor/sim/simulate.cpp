@@ -1,12 +1,14 @@
 #include "executor/sim/simulate.h"
 
 #include <algorithm>
+#include <map>
 #include <queue>
 #include <unordered_map>
 #include <unordered_set>
 
 #include "base/error.h"
 #include "base/random.h"
+#include "cost/layout.h"
 #include "executor/sim/crew.h"
 #include "executor/sim/flows.h"
 
@@ -27,9 +29,9 @@ std::uint64_t mixed(std::uint64_t value) {
 class Clock {
  public:
   Clock(const Script& script, const cluster::Cluster& cluster, const Options& options)
-      : script_(script), plan_(*script.plan), options_(options), crew_(crew_of(script, options, flows_)) {
-    if (cluster.device.cores > 0)
-      cores_ = flows_.add_resource(static_cast<double>(cluster.device.cores) * static_cast<double>(cluster.nodes));
+      : script_(script), plan_(*script.plan), options_(options), crew_(crew_of(script, cluster, options, flows_)) {
+    for (std::int64_t node = 0; cluster.device.cores > 0 && node <= cost::node_of(cluster, plan_.mesh.ranks() - 1); ++node)
+      cores_.push_back(flows_.add_resource(static_cast<double>(cluster.device.cores)));
     shares_cores_ = cluster.device.cores > 0;
     beside_collective_ = shares_cores_ ? 1.0 : cluster.device.beside_collective();
   }
@@ -205,8 +207,8 @@ class Clock {
       events_.push({.time = now_ + seconds / (lane.computes ? pace(actor) : 1.0), .number = lane.end, .place = place});
       return false;
     }
-    const double demand = static_cast<double>(plan_.threads) * static_cast<double>(actor.ranks);
-    own({.places = {place}, .message = kNoMessage, .works = true}, flows_.start(now_, seconds, demand, {cores_}, ends()));
+    const double demand = static_cast<double>(plan_.threads) * static_cast<double>(actor.on_a_node);
+    own({.places = {place}, .message = kNoMessage, .works = true}, flows_.start(now_, seconds, demand, cores_of({place}), ends()));
     return false;
   }
 
@@ -248,6 +250,28 @@ class Clock {
 
   static constexpr std::uint64_t kNoMessage = ~std::uint64_t{0};
 
+  // The cores of all nodes that these are on.
+  std::vector<Flows::ResourceId> cores_of(const std::vector<Place>& places) const {
+    std::vector<Flows::ResourceId> resources;
+    for (const Place& place : places) {
+      for (const std::int64_t node : crew_.actors[place.actor].nodes) resources.push_back(cores_[static_cast<std::size_t>(node)]);
+    }
+    std::sort(resources.begin(), resources.end());
+    resources.erase(std::unique(resources.begin(), resources.end()), resources.end());
+    return resources;
+  }
+
+  // Ranks of these on the node that has most of them.
+  double moving_on_a_node(const std::vector<Place>& places) const {
+    std::map<std::int64_t, std::int64_t> ranks;
+    std::int64_t most = 1;
+    for (const Place& place : places) {
+      const Actor& actor = crew_.actors[place.actor];
+      for (const std::int64_t node : actor.nodes) most = std::max(most, ranks[node] += actor.on_a_node);
+    }
+    return static_cast<double>(most);
+  }
+
   void own(Owner owner, Flows::FlowId flow) {
     if (flow >= owners_.size()) owners_.resize(flow + 1);
     owners_[flow] = std::move(owner);
@@ -262,21 +286,19 @@ class Clock {
   // All members have come: the transfer holds the same wire of each.
   void begin_transfer(std::vector<Place> places, const Step& step, std::uint64_t message) {
     std::vector<Flows::ResourceId> resources;
-    double ranks = 0.0;
     const bool meets = step.kind == Step::Kind::meet;
     for (const Place& place : places) {
       if (meets) meet(place, 1);
       Actor& actor = crew_.actors[place.actor];
       account(actor);
       ++actor.moving;
-      ranks += static_cast<double>(actor.ranks);
       if (step.wire != Wire::none) resources.push_back(actor.wires[static_cast<std::size_t>(step.wire)]);
     }
-    // Where ranks are threads of a processor, moving takes a core of each.
+    // Where ranks are threads of a processor, moving takes a core of each; between processors the wires are what they wait for.
     double demand = 1.0;
-    if (shares_cores_) {
-      demand = ranks;
-      resources = {cores_};
+    if (shares_cores_ && step.wire != Wire::across) {
+      demand = moving_on_a_node(places);
+      resources = cores_of(places);
     }
     const Flows::FlowId flow = flows_.start(now_, step.seconds, demand, resources, ends());
     own({.places = std::move(places), .message = message, .meets = meets}, flow);
@@ -346,7 +368,7 @@ class Clock {
   std::unordered_map<std::uint64_t, Place> receivers_;
   std::unordered_set<std::uint64_t> arrived_;
   std::vector<Owner> owners_;  // by flow
-  Flows::ResourceId cores_ = 0;
+  std::vector<Flows::ResourceId> cores_;  // by node, where ranks share them
   bool shares_cores_ = false;
   double beside_collective_ = 1.0;  // of a device's computing, what is left
   std::priority_queue<Event, std::vector<Event>, std::greater<>> events_;

@@ -1,6 +1,7 @@
 #include "strategy/schedules/simulate.h"
 
 #include <algorithm>
+#include <array>
 #include <optional>
 
 #include "base/error.h"
@@ -16,9 +17,13 @@ constexpr double kNotYet = -1.0;
 class Runner {
  public:
   Runner(const Schedule& schedule, const Costs& costs)
-      : schedule_(schedule), costs_(costs), next_(schedule.ranks.size(), 0), clock_(schedule.ranks.size(), 0.0) {
+      : schedule_(schedule),
+        costs_(costs),
+        next_(schedule.ranks.size(), 0),
+        clock_(schedule.ranks.size(), 0.0),
+        wires_(schedule.ranks.size()) {
     const auto pairs = static_cast<std::size_t>(schedule.shape.stages() * schedule.shape.all_micro_batches());
-    for (std::vector<double>* ends : {&forward_, &recompute_, &backward_}) ends->assign(pairs, kNotYet);
+    for (std::vector<double>* ends : {&forward_, &recompute_, &backward_, &forward_there_, &backward_there_}) ends->assign(pairs, kNotYet);
     has_recompute_.assign(pairs, false);
     for (const std::vector<Item>& items : schedule.ranks) {
       timeline_.ranks.emplace_back(items.size());
@@ -65,12 +70,16 @@ class Runner {
   // Runs the rank's next item, or as many as are joined.
   bool step(std::int32_t rank);
   void finish(std::int32_t rank, const Item& item, double end);
+  // When what `rank` has made at `end` is there where `stage` needs it.
+  double arrival(std::int32_t rank, std::int32_t stage, std::int32_t micro_batch, double end);
 
   const Schedule& schedule_;
   const Costs& costs_;
   std::vector<std::size_t> next_;
   std::vector<double> clock_;
+  std::vector<std::array<double, 2>> wires_;            // of each rank, near and far: when they are free
   std::vector<double> forward_, recompute_, backward_;  // ends, by stage and micro-batch
+  std::vector<double> forward_there_, backward_there_;  // the same, at the rank of the stage after and before
   std::vector<bool> has_recompute_;
   std::vector<std::int32_t> awake_;
   Timeline timeline_;
@@ -78,28 +87,26 @@ class Runner {
 
 std::optional<Item> Runner::missing_for(const Item& item, double* ready) const {
   if (item.work == Work::update) return std::nullopt;
-  const std::int32_t rank = schedule_.rank_of(item.stage, item.micro_batch);
   std::optional<Item> missing;
   const auto needs = [&](const std::vector<double>& ends, Work work, std::int32_t stage) {
     const double end = ends[at(stage, item.micro_batch)];
     if (end == kNotYet && !missing) missing = Item{.work = work, .stage = stage, .micro_batch = item.micro_batch};
-    const bool far = schedule_.rank_of(stage, item.micro_batch) != rank;
-    if (ready != nullptr) *ready = std::max(*ready, end + (far ? costs_.message : 0.0));
+    if (ready != nullptr) *ready = std::max(*ready, end);
   };
   const bool last = item.stage + 1 == schedule_.shape.stages();
   switch (item.work) {
     case Work::forward:
-      if (item.stage > 0) needs(forward_, Work::forward, item.stage - 1);
+      if (item.stage > 0) needs(forward_there_, Work::forward, item.stage - 1);
       break;
     case Work::recompute:
       needs(forward_, Work::forward, item.stage);
-      if (costs_.recompute_on_gradient && !last) needs(backward_, Work::backward, item.stage + 1);
+      if (costs_.recompute_on_gradient && !last) needs(backward_there_, Work::backward, item.stage + 1);
       break;
     case Work::backward:
     case Work::backward_input:
       needs(forward_, Work::forward, item.stage);
       if (has_recompute_[at(item.stage, item.micro_batch)]) needs(recompute_, Work::recompute, item.stage);
-      if (!last) needs(backward_, Work::backward, item.stage + 1);
+      if (!last) needs(backward_there_, Work::backward, item.stage + 1);
       break;
     case Work::backward_weight: needs(backward_, Work::backward_input, item.stage); break;
     case Work::update: break;
@@ -130,19 +137,32 @@ bool Runner::step(std::int32_t rank) {
   return true;
 }
 
+double Runner::arrival(std::int32_t rank, std::int32_t stage, std::int32_t micro_batch, double end) {
+  if (stage < 0 || stage >= schedule_.shape.stages()) return end;
+  const std::int32_t other = schedule_.rank_of(stage, micro_batch);
+  if (other == rank) return end;
+  const Hop hop = costs_.hop(rank, other);
+  double& wire = wires_[static_cast<std::size_t>(rank)][hop.far ? 1 : 0];
+  wire = std::max(wire, end) + hop.seconds;
+  return wire;
+}
+
 void Runner::finish(std::int32_t rank, const Item& item, double end) {
   const auto wake = [&](std::int32_t stage) {
     if (stage < 0 || stage >= schedule_.shape.stages()) return;
     const std::int32_t other = schedule_.rank_of(stage, item.micro_batch);
     if (other != rank) awake_.push_back(other);
   };
+  const std::size_t here = at(item.stage, item.micro_batch);
   if (item.work == Work::forward) {
-    forward_[at(item.stage, item.micro_batch)] = end;
+    forward_[here] = end;
+    forward_there_[here] = arrival(rank, item.stage + 1, item.micro_batch, end);
     wake(item.stage + 1);
   } else if (item.work == Work::recompute) {
-    recompute_[at(item.stage, item.micro_batch)] = end;
+    recompute_[here] = end;
   } else if (is_backward(item.work)) {
-    backward_[at(item.stage, item.micro_batch)] = end;
+    backward_[here] = end;
+    backward_there_[here] = arrival(rank, item.stage - 1, item.micro_batch, end);
     wake(item.stage - 1);
   }
 }
@@ -159,6 +179,14 @@ double Costs::of(const Item& item) const {
     case Work::update: return update;
   }
   return 0.0;
+}
+
+Hop Costs::hop(std::int32_t from, std::int32_t to) const {
+  if (hops.empty()) return {.seconds = message};
+  const auto ranks = static_cast<std::int32_t>(hops.size());
+  if ((from + 1) % ranks == to) return hops[static_cast<std::size_t>(from)];
+  PLIMSOLL_CHECK((to + 1) % ranks == from, "ranks {} and {} are no neighbours in a pipeline of {}", from, to, ranks);
+  return hops[static_cast<std::size_t>(to)];
 }
 
 double Timeline::busy(std::size_t rank) const {

@@ -1,5 +1,5 @@
-// What a schedule takes and holds, on ideal ranks: each runs its order as soon as it can, messages take a fixed time and hide
-// behind work.
+// What a schedule takes and holds, on ideal ranks: each runs its order as soon as it can. Messages hide behind work; those of one rank
+// leave one after the other, so where they take longer than the work they set the pace.
 //
 //   forward(s, i)          after forward(s-1, i)
 //   recompute(s, i)        after forward(s, i)
@@ -21,14 +21,22 @@ struct StageCost {
   double recompute = 1.0;
 };
 
+// Between a rank and the next one, in either direction.
+struct Hop {
+  double seconds = 0.0;
+  bool far = false;  // over other wires than messages that are not
+};
+
 struct Costs {
   std::vector<StageCost> stages{StageCost{}};  // one for all stages, or one each
-  double message = 0.0;                        // from one rank to another
+  double message = 0.0;                        // from one rank to another, where `hops` does not say
+  std::vector<Hop> hops{};                     // by the first of the two ranks; the last is from the last rank to the first
   double update = 0.0;
   bool recompute_on_gradient = false;  // recomputes wait for the gradient from the stage after, as Varuna's drawing has it
 
   const StageCost& of(std::int32_t stage) const { return stages.size() == 1 ? stages[0] : stages[static_cast<std::size_t>(stage)]; }
   double of(const Item& item) const;
+  Hop hop(std::int32_t from, std::int32_t to) const;
 };
 
 struct Span {
