@@ -28,6 +28,12 @@ struct Simulated {
   std::vector<std::pair<std::string, double>> moved;  // bytes over each kind of link in a step, all ranks
 };
 
+// A choice whose plan was made and cannot be had: it does not fit after all, or something refused it.
+struct Refused {
+  planner::Choice choice;
+  std::string reason;
+};
+
 struct Outcome {
   const config::Run& run;
   cluster::Cluster cluster;
@@ -37,6 +43,7 @@ struct Outcome {
   std::vector<Candidate> rows;                           // the best of each division of the ranks, best first
   std::vector<std::optional<Simulated>> simulated = {};  // by row: nothing where it is only estimated
   std::vector<planner::Verdict> verdicts;
+  std::vector<Refused> refused = {};
   std::optional<NamedPlan> named = {};  // what another planner would choose
 };
 

@@ -12,11 +12,11 @@
 #include "base/error.h"
 #include "base/json.h"
 #include "cli/plan_outcome.h"
+#include "cli/plan_rows.h"
 #include "cli/say.h"
 #include "cli/strategy_json.h"
 #include "io/files.h"
 #include "observe/terminal.h"
-#include "plan/waterline.h"
 #include "train/planning.h"
 #include "train/setup.h"
 #include "train/this_machine.h"
@@ -29,233 +29,12 @@ using base::Bytes;
 using base::Json;
 
 constexpr std::int64_t kRows = 8;
-constexpr std::int64_t kVerdictPasses = 3'000;     // the same of what lies beside the best
-constexpr std::int64_t kSimulatedPasses = 12'000;  // of blocks in all steps that are simulated, for those behind the best
-constexpr std::size_t kAlways = 3;                 // rows that are, however many passes they have
-constexpr double kCloseCall = 1.1;                 // of a row's estimate, what the simulator is asked about
-constexpr std::size_t kCloseCalls = 4;             // beside each row
-constexpr double kFaster = 0.995;                  // of a row's time, what takes its place
-constexpr std::int64_t kMostBuckets = 20000;
-constexpr std::int64_t kMostPasses = 1500;  // of blocks in a step, for what is lowered more than once
+constexpr std::size_t kCloseCalls = 4;  // turns in which something beside the best may take its place
 constexpr std::int64_t kMostNodes = 1 << 20;
 constexpr std::size_t kReasonsInWords = 3;
 constexpr std::size_t kMostPlans = 16;  // that are made to see whether they fit to the byte
 constexpr double kTera = 1e12;
 constexpr double kDay = 86400.0;
-
-// The best candidate of each division of the ranks into axes.
-std::vector<Candidate> best_of_meshes(const std::vector<Candidate>& candidates) {
-  std::vector<Candidate> rows;
-  for (const Candidate& candidate : candidates) {
-    const strategy::Strategy& strategy = candidate.choice.strategy;
-    const bool known = std::any_of(rows.begin(), rows.end(), [&](const Candidate& row) {
-      return row.choice.strategy.data == strategy.data && row.choice.strategy.tensor == strategy.tensor &&
-             row.choice.strategy.pipe == strategy.pipe;
-    });
-    if (!known && rows.size() < kRows) rows.push_back(candidate);
-  }
-  return rows;
-}
-
-// Where the bytes of a plan's fullest rank are; what is of no kind of its own counts as working memory.
-void take_memory(const plan::RankClass& rank_class, planner::Memory& memory) {
-  const Bytes arena = rank_class.arena[static_cast<std::size_t>(plan::Tier::device)];
-  memory.host = rank_class.arena[static_cast<std::size_t>(plan::Tier::host)];
-  memory.disk = rank_class.arena[static_cast<std::size_t>(plan::Tier::disk)];
-  if (rank_class.buffers.empty()) {  // an outline has the sum alone
-    const double scale = static_cast<double>(arena.count) / static_cast<double>(std::max<std::int64_t>(1, memory.device().count));
-    for (Bytes* part : {&memory.weights, &memory.gradients, &memory.optimizer, &memory.activations})
-      *part = Bytes{static_cast<std::int64_t>(scale * static_cast<double>(part->count))};
-  } else {
-    const plan::Waterline line = plan::waterline(rank_class, 0, plan::Tier::device);
-    memory.weights = memory.gradients = memory.optimizer = memory.activations = {};
-    for (const auto& [kind, bytes] : plan::by_kind(rank_class, 0, plan::Tier::device, line.peak_call)) {
-      if (kind == plan::BufferKind::parameter) memory.weights += bytes;
-      if (kind == plan::BufferKind::gradient) memory.gradients += bytes;
-      if (kind == plan::BufferKind::state) memory.optimizer += bytes;
-      if (kind == plan::BufferKind::activation) memory.activations += bytes;
-    }
-  }
-  memory.working = arena - (memory.weights + memory.gradients + memory.optimizer + memory.activations);
-}
-
-// The simulator's word on one row; nullopt where its plan does not fit after all.
-std::optional<Simulated> simulate_row(const Outcome& outcome, Candidate& row) {
-  std::optional<train::Forecast> made;
-  try {
-    made = train::forecast(train::decided(outcome.run, row.choice), outcome.cluster);
-  } catch (const base::Error& error) {
-    if (error.kind() != base::ErrorKind::not_legal) throw;
-    return std::nullopt;  // what is kept could not be fitted to the memory
-  }
-  const train::Forecast& forecast = *made;
-  const plan::RankClass& fullest = plan::fullest_class(forecast.plan);
-  if (!forecast.fits() || fullest.arena[static_cast<std::size_t>(plan::Tier::device)] > outcome.problem.device) return std::nullopt;
-  row.estimate.step_seconds = forecast.step_seconds;
-  row.estimate.bubble = forecast.result.bubble_fraction();
-  take_memory(fullest, row.estimate.memory);
-  Simulated simulated{.exposed = forecast.result.exposed_fraction(), .moved = {}};
-  constexpr std::array<std::string_view, executor::sim::kLinkClasses> kLinks{"inside", "across", "host", "disk"};
-  for (std::size_t link = 0; link < kLinks.size(); ++link) simulated.moved.emplace_back(kLinks[link], forecast.result.bytes[link]);
-  return simulated;
-}
-
-// What is fitted to the memory is lowered a dozen times until it fits, and what lives elsewhere is updated bucket by bucket: of large
-// models the estimate has to do.
-bool is_quick(const Outcome& outcome, const Candidate& candidate) {
-  const planner::Choice& choice = candidate.choice;
-  const Bytes elsewhere = candidate.estimate.memory.host + candidate.estimate.memory.disk;
-  if (elsewhere.count / std::max<std::int64_t>(1, choice.strategy.bucket.count) > kMostBuckets) return false;
-  if (choice.strategy.recompute != strategy::Recompute::optimal) return true;
-  return outcome.problem.layers * choice.micro_batches(outcome.problem) * choice.strategy.tensor <= kMostPasses;
-}
-
-// Of blocks, in all lowerings that simulating the choice takes.
-std::int64_t passes_of(const Outcome& outcome, const planner::Choice& choice) {
-  const std::int64_t lowerings = choice.strategy.recompute == strategy::Recompute::optimal ? 12 : 1;
-  return lowerings * outcome.problem.layers * choice.micro_batches(outcome.problem) * choice.strategy.tensor;
-}
-
-bool same_mesh(const planner::Choice& a, const planner::Choice& b) {
-  return a.strategy.data == b.strategy.data && a.strategy.tensor == b.strategy.tensor && a.strategy.pipe == b.strategy.pipe;
-}
-
-// Rows are simulated to the instruction and put in order again, as far as that is quick. An estimate is not exact: the simulator also
-// decides between a row and what lies beside it and is estimated to take about as long.
-class Rows {
- public:
-  Rows(Outcome& outcome, planner::Estimator& estimator) : outcome_(outcome), estimator_(estimator) {
-    for (const Candidate& candidate : outcome.rows) rows_.push_back({candidate, candidate});
-  }
-
-  // Gives the best row as it was estimated.
-  Candidate simulate() {
-    for (std::size_t index = 0; index < rows_.size() && (index < kAlways || has_time());) index += simulate_at(index) ? 1 : 0;
-    sort();
-    for (std::size_t tried = 0; !rows_[0].final && tried < outcome_.rows.size(); ++tried) {
-      simulate_at(0);
-      sort();
-    }
-    for (Row& row : rows_) {
-      while (row.simulated && has_time() && improve(row)) {
-      }
-    }
-    sort();
-    outcome_.rows.clear();
-    for (const Row& row : rows_) {
-      outcome_.rows.push_back(row.shown);
-      outcome_.simulated.push_back(row.simulated);
-    }
-    return rows_[0].estimated;
-  }
-
- private:
-  struct Row {
-    Candidate shown;
-    Candidate estimated;
-    std::optional<Simulated> simulated = std::nullopt;
-    bool final = false;
-  };
-
-  // Counted rather than measured, since ranks that each plan must come to the same end.
-  bool has_time() const { return passes_ < kSimulatedPasses; }
-  std::optional<Simulated> simulated(Candidate& candidate) {
-    passes_ += passes_of(outcome_, candidate.choice);
-    return simulate_row(outcome_, candidate);
-  }
-
-  // False where the row does not fit after all and has gone.
-  bool simulate_at(std::size_t index) {
-    Row& row = rows_[index];
-    row.final = true;
-    if (!is_quick(outcome_, row.shown)) return true;
-    row.simulated = simulated(row.shown);
-    if (!row.simulated && rows_.size() > 1) {
-      rows_.erase(rows_.begin() + static_cast<std::ptrdiff_t>(index));
-      return false;
-    }
-    return true;
-  }
-
-  // True where something beside the row is faster, and the row has become that.
-  bool improve(Row& row) {
-    std::vector<Candidate> beside;
-    for (planner::Neighbour& neighbour : planner::neighbours(outcome_.problem, outcome_.space, row.shown.choice)) {
-      if (!same_mesh(neighbour.choice, row.shown.choice)) continue;
-      const planner::Estimate estimate = estimator_.evaluate(neighbour.choice);
-      if (estimate.fits() && estimate.step_seconds < kCloseCall * row.estimated.estimate.step_seconds)
-        beside.push_back({std::move(neighbour.choice), estimate});
-    }
-    std::stable_sort(beside.begin(), beside.end(),
-                     [](const Candidate& a, const Candidate& b) { return a.estimate.step_seconds < b.estimate.step_seconds; });
-    if (beside.size() > kCloseCalls) beside.resize(kCloseCalls);
-    for (const Candidate& candidate : beside) {
-      if (!has_time() || !is_quick(outcome_, candidate)) continue;
-      Row other{candidate, candidate, std::nullopt, true};
-      other.simulated = simulated(other.shown);
-      if (!other.simulated || other.shown.estimate.step_seconds >= kFaster * row.shown.estimate.step_seconds) continue;
-      row = std::move(other);
-      return true;
-    }
-    return false;
-  }
-
-  void sort() {
-    std::stable_sort(rows_.begin(), rows_.end(),
-                     [](const Row& a, const Row& b) { return a.shown.estimate.step_seconds < b.shown.estimate.step_seconds; });
-  }
-
-  Outcome& outcome_;
-  planner::Estimator& estimator_;
-  std::vector<Row> rows_;
-  std::int64_t passes_ = 0;
-};
-
-// Of what lies beside the best, the most promising are simulated too, as far as that is quick; the others stay estimated, in the measure of
-// the best.
-//
-// Gives the fastest of them as it was estimated where it beats the best after all; it is then the first row.
-std::optional<Candidate> simulate_verdicts(Outcome& outcome, const Candidate& best) {
-  std::optional<Candidate> better;
-  std::optional<Candidate> shown;
-  std::optional<Simulated> word;
-  const double seconds = outcome.rows[0].estimate.step_seconds;
-  std::vector<planner::Verdict*> order;
-  for (planner::Verdict& verdict : outcome.verdicts) order.push_back(&verdict);
-  std::stable_sort(order.begin(), order.end(), [](const planner::Verdict* a, const planner::Verdict* b) {
-    return a->candidate.estimate.step_seconds < b->candidate.estimate.step_seconds;
-  });
-  std::int64_t passes = 0;
-  for (planner::Verdict* verdict : order) {
-    Candidate& candidate = verdict->candidate;
-    if (!candidate.estimate.fits()) continue;
-    const planner::Estimate estimated = candidate.estimate;
-    candidate.estimate.step_seconds *= seconds / best.estimate.step_seconds;
-    if (!outcome.simulated[0] || !is_quick(outcome, candidate)) continue;
-    passes += passes_of(outcome, candidate.choice);
-    if (passes > kVerdictPasses) continue;
-    Candidate simulated = candidate;
-    const std::optional<Simulated> found = simulate_row(outcome, simulated);
-    if (!found) continue;
-    if (simulated.estimate.step_seconds < kFaster * (shown ? shown->estimate.step_seconds : seconds)) {
-      better = {candidate.choice, estimated};
-      shown = simulated;
-      word = found;
-    }
-    candidate = simulated;
-    verdict->simulated = true;
-    verdict->reason = planner::why_slower(estimated, best.estimate, simulated.estimate.step_seconds / seconds);
-  }
-  if (!better) return better;
-  for (std::size_t index = outcome.rows.size(); index-- > 0;) {
-    if (!same_mesh(outcome.rows[index].choice, shown->choice)) continue;
-    outcome.rows.erase(outcome.rows.begin() + static_cast<std::ptrdiff_t>(index));
-    outcome.simulated.erase(outcome.simulated.begin() + static_cast<std::ptrdiff_t>(index));
-  }
-  outcome.rows.insert(outcome.rows.begin(), *shown);
-  outcome.simulated.insert(outcome.simulated.begin(), word);
-  return better;
-}
 
 // What was only estimated is marked as rows are.
 std::string reason_text(const planner::Verdict& verdict) {
@@ -269,16 +48,15 @@ Outcome search_for(const config::Run& run, cluster::Cluster cluster, std::int64_
   planner::Estimator estimator(outcome.problem);
   const auto start = std::chrono::steady_clock::now();
   const bool shows = observe::detect_terminal(STDERR_FILENO).interactive;
-  planner::SearchOptions search{.prune = options.planner != "brute", .meshes = kRows};
+  planner::SearchOptions search{.prune = options.planner != "brute", .near_misses = true, .meshes = kRows};
   search.stop = [&] { return std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count() > options.time_limit; };
   search.progress = [&](const planner::Progress& progress) {
     if (shows) say("\r{} shapes, {} bounded, {} evaluated ", progress.shapes, progress.bounded, progress.evaluated);
   };
   outcome.found = planner::search(estimator, outcome.space, search);
   if (shows) say("\r\x1b[K");
-  if (outcome.found.candidates.empty()) train::refuse(run, outcome.cluster, outcome.problem, outcome.found);
-  outcome.rows = best_of_meshes(outcome.found.candidates);
-  std::optional<Candidate> best = Rows(outcome, estimator).simulate();
+  std::optional<Candidate> best = simulate_rows(outcome, estimator, kRows);
+  if (!best) train::refuse(run, outcome.cluster, outcome.problem, outcome.found);
   for (std::size_t tried = 0; best && tried < kCloseCalls; ++tried) {
     outcome.verdicts = planner::explain(estimator, outcome.space, *best);
     best = simulate_verdicts(outcome, *best);
@@ -345,6 +123,10 @@ Json outcome_json(const Outcome& outcome, const PlanOptions& options) {
     entry.set("simulated", Json(verdict.simulated));
     rejected.push(std::move(entry));
   }
+  Json refused = Json::array();
+  for (const Refused& each : outcome.refused) {
+    refused.push(Json::object({{"strategy", planner::describe(each.choice)}, {"settings", strategy_json(each.choice)}, {"reason", each.reason}}));
+  }
   Json json = Json::object({{"cluster", outcome.cluster.name},
                             {"origin", outcome.cluster.origin},
                             {"ranks", outcome.problem.ranks},
@@ -353,7 +135,8 @@ Json outcome_json(const Outcome& outcome, const PlanOptions& options) {
                             {"shapes", outcome.found.progress.shapes},
                             {"evaluated", outcome.found.progress.evaluated},
                             {"candidates", std::move(candidates)},
-                            {"rejected", std::move(rejected)}});
+                            {"rejected", std::move(rejected)},
+                            {"refused", std::move(refused)}});
   if (outcome.named) json.set("named", to_json(*outcome.named));
   if (const auto whole = whole_run_of(outcome, options)) json.set("whole_run", whole_run_json(*whole));
   return json;
@@ -394,6 +177,8 @@ std::string text_of(const Outcome& outcome, const PlanOptions& options) {
   for (const planner::Verdict& verdict : outcome.verdicts) widest = std::max(widest, verdict.what.size());
   for (const planner::Verdict& verdict : outcome.verdicts)
     text += fmt::format("  {:<{}}  {}\n", verdict.what, widest, reason_text(verdict));
+  if (!outcome.refused.empty()) text += "\nestimated to be as good, but their plans cannot be used:\n";
+  for (const Refused& each : outcome.refused) text += fmt::format("  {}: {}\n", planner::describe(each.choice), each.reason);
   if (outcome.named) text += text_of(*outcome.named, outcome.rows[0].estimate.step_seconds);
   if (const auto whole = whole_run_of(outcome, options)) text += whole_run_text(*whole, options);
   if (!outcome.found.complete) text += "\nthe search was cut off: there may be a better one (--time-limit)\n";

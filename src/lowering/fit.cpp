@@ -1,7 +1,11 @@
 #include "lowering/fit.h"
 
 #include <algorithm>
+#include <cmath>
+#include <functional>
 #include <map>
+#include <numeric>
+#include <optional>
 
 #include <fmt/format.h>
 
@@ -10,6 +14,7 @@
 #include "lowering/split_tensor.h"
 #include "lowering/tiers.h"
 #include "plan/waterline.h"
+#include "strategy/legality.h"
 
 namespace plimsoll::lowering {
 
@@ -19,6 +24,12 @@ using base::Bytes;
 
 // Proposals are halved down to this share of the range.
 constexpr std::int64_t kFineness = 200;
+// Micro-batches after which a step repeats itself, so that it needs no more memory: of one rank, and for each rank of a pipeline.
+constexpr std::int64_t kEnough = 4;
+constexpr std::int64_t kEnoughForARank = 3;
+// How much the memory of a step may differ from that of a shorter one for the search to be made with the shorter.
+constexpr double kAlike = 0.01;
+constexpr int kAttempts = 2;
 
 const ProgramSource* training(const LoweringInputs& inputs) {
   for (const ProgramSource& source : inputs.programs) {
@@ -67,12 +78,16 @@ struct Limit {
 
 struct Candidate {
   plan::Plan plan;
-  double again = 0.0;  // the price of what it makes again
+  RecomputeOrder order;
+  std::string note{};
 };
 
-Candidate candidate(const graph::Graph& graph, const RecomputeChoice& choice, const LowerWith& lower_with) {
-  const RecomputeOrder order = order_of_recompute(graph, choice);
-  return {lower_with(order), order.again};
+using LowerOrder = std::function<plan::Plan(const RecomputeOrder&)>;
+
+Candidate candidate(const graph::Graph& graph, const RecomputeChoice& choice, const LowerOrder& lower_with) {
+  RecomputeOrder order = order_of_recompute(graph, choice);
+  plan::Plan plan = lower_with(order);
+  return {std::move(plan), std::move(order)};
 }
 
 // The fastest order whose plan keeps the limit. Places of a pipeline have memory, and micro-batches under way, of their own: each is
@@ -80,7 +95,7 @@ Candidate candidate(const graph::Graph& graph, const RecomputeChoice& choice, co
 class Search {
  public:
   Search(const graph::Graph& graph, const Pipe& pipe, RecomputeChoice choice, const Limit& limit, const std::vector<Need>& kept,
-         const LowerWith& lower_with)
+         const LowerOrder& lower_with)
       : graph_(graph), pipe_(pipe), choice_(std::move(choice)), limit_(limit), lower_with_(lower_with) {
     const std::vector<MemoryRange> ranges = memory_ranges(graph, choice_);
     between_.resize(static_cast<std::size_t>(pipe.places));
@@ -144,7 +159,7 @@ class Search {
   const Pipe& pipe_;
   RecomputeChoice choice_;  // but for the memory
   const Limit& limit_;
-  const LowerWith& lower_with_;
+  const LowerOrder& lower_with_;
   std::vector<Between> between_;  // by place
 };
 
@@ -182,11 +197,11 @@ std::vector<std::int32_t> under_way(const RankGraphs& graphs, const ProgramSourc
 
 // The chain counts bytes somewhat differently than a plan lays them out. Where there is little room, what every block does alike may fit
 // though it would not by that count.
-Candidate uniform(const graph::Graph& graph, RecomputeChoice choice, const LowerWith& lower_with) {
+Candidate uniform(const graph::Graph& graph, RecomputeChoice choice, const LowerOrder& lower_with) {
   choice.kind = strategy::Recompute::full;
   choice.every = 1;
   Candidate full = candidate(graph, choice, lower_with);
-  full.plan.notes.push_back("recompute optimal: nothing that fits makes less again than \"full\"");
+  full.note = "recompute optimal: nothing that fits makes less again than \"full\"";
   return full;
 }
 
@@ -194,7 +209,7 @@ Candidate uniform(const graph::Graph& graph, RecomputeChoice choice, const Lower
 bool is_better(const Candidate& other, const Candidate& best, const Limit& limit) {
   const bool holds = limit.holds(best.plan);
   if (holds != limit.holds(other.plan)) return !holds;
-  if (holds) return other.again < best.again;
+  if (holds) return other.order.again < best.order.again;
   const auto most = [&](const plan::Plan& plan) {
     return limit.activations.empty() ? plan::fullest_class(plan).arena[static_cast<std::size_t>(plan::Tier::device)]
                                      : lowering::most_activations(plan);
@@ -202,30 +217,16 @@ bool is_better(const Candidate& other, const Candidate& best, const Limit& limit
   return most(other.plan) < most(best.plan);
 }
 
-plan::Plan fit_optimal(const LoweringInputs& inputs, const graph::Graph& graph, const Pipe& pipe, RecomputeChoice choice,
-                       const LowerWith& lower_with) {
-  choice.link = inputs.strategy.offload.activations.anything() ? inputs.link : 0.0;
-  RecomputeOrder everything;
-  if (choice.link > 0.0) everything.leaving.emplace();
-  plan::Plan kept = lower_with(everything);
-  Limit limit{.arena = inputs.device_limit, .activations = {}};
-  if (inputs.strategy.recompute_memory > 0.0) {
-    for (const Need& need : needs_of(kept)) {
-      const double share = inputs.strategy.recompute_memory * static_cast<double>(need.activations.count);
-      limit.activations.push_back(Bytes{std::max<std::int64_t>(1, static_cast<std::int64_t>(share))});
-    }
-  }
-  if (limit.holds(kept)) {
-    kept.notes.push_back("recompute optimal: everything fits, so nothing is made again");
-    return kept;
-  }
+// The best order that was found; its plan need not keep the limit.
+Candidate best_order(const graph::Graph& graph, const Pipe& pipe, RecomputeChoice choice, const Limit& limit, const std::vector<Need>& kept,
+                     const LowerOrder& lower_with) {
   // Weight gradients fill the arena towards the end of the step, when activations have gone: an order that counts them can keep
   // more. Where only activations are limited, or that order exceeds the arena after all, they are left out of the count.
   Candidate best;
-  if (!choice.accumulates && limit.activations.empty()) best = Search(graph, pipe, choice, limit, needs_of(kept), lower_with).run();
+  if (!choice.accumulates && limit.activations.empty()) best = Search(graph, pipe, choice, limit, kept, lower_with).run();
   if (best.plan.classes.empty() || !limit.holds(best.plan)) {
     choice.accumulates = true;
-    Candidate leaner = Search(graph, pipe, choice, limit, needs_of(kept), lower_with).run();
+    Candidate leaner = Search(graph, pipe, choice, limit, kept, lower_with).run();
     const auto arena = [](const plan::Plan& plan) { return plan::fullest_class(plan).arena[static_cast<std::size_t>(plan::Tier::device)]; };
     if (best.plan.classes.empty() || limit.holds(leaner.plan) || arena(leaner.plan) < arena(best.plan)) best = std::move(leaner);
   }
@@ -233,8 +234,83 @@ plan::Plan fit_optimal(const LoweringInputs& inputs, const graph::Graph& graph, 
     Candidate other = uniform(graph, choice, lower_with);
     if (is_better(other, best, limit)) best = std::move(other);
   }
+  return best;
+}
+
+plan::Plan noted(plan::Plan plan, const std::string& note) {
+  if (!note.empty()) plan.notes.push_back(note);
+  return plan;
+}
+
+// The same step with no more micro-batches than it takes to need as much memory; nullopt where it has no more, or what needs how much
+// depends on their number.
+std::optional<LoweringInputs> shortened(const LoweringInputs& inputs) {
+  const strategy::Strategy& strategy = inputs.strategy;
+  if (inputs.schedule || !strategy::synchronous(strategy)) return std::nullopt;
+  const std::int64_t round = std::lcm(strategy.pipe, strategy.turn());
+  const std::int64_t enough = strategy.pipe == 1 ? std::max(kEnough, round) : std::max(kEnoughForARank * strategy.pipe, round);
+  const auto fewer = static_cast<std::int32_t>((enough + round - 1) / round * round);
+  const ProgramSource* train = training(inputs);
+  if (train->micro_batches <= fewer) return std::nullopt;
+  LoweringInputs shorter{.model = inputs.model,
+                         .programs = {},
+                         .strategy = inputs.strategy,
+                         .choose = inputs.choose,
+                         .threads = inputs.threads,
+                         .link = inputs.link,
+                         .host_beside = inputs.host_beside,
+                         .device_limit = inputs.device_limit,
+                         .host_limit = inputs.host_limit,
+                         .rows = inputs.rows};
+  for (const ProgramSource& source : inputs.programs) {
+    const bool steps = source.micro_batches == train->micro_batches;
+    shorter.programs.push_back({source.name, source.graph, steps ? fewer : source.micro_batches, source.waiting_update_only});
+  }
+  return shorter;
+}
+
+bool alike(const std::vector<Need>& one, const std::vector<Need>& other) {
+  const auto near = [](Bytes a, Bytes b) {
+    return std::abs(static_cast<double>(a.count - b.count)) <= kAlike * static_cast<double>(std::max(a.count, b.count));
+  };
+  return std::equal(one.begin(), one.end(), other.begin(), other.end(),
+                    [&](const Need& a, const Need& b) { return near(a.arena, b.arena) && near(a.activations, b.activations); });
+}
+
+plan::Plan fit_optimal(const LoweringInputs& inputs, const graph::Graph& graph, const Pipe& pipe, RecomputeChoice choice,
+                       const LowerWith& lower_with) {
+  choice.link = inputs.strategy.offload.activations.anything() ? inputs.link : 0.0;
+  RecomputeOrder everything;
+  if (choice.link > 0.0) everything.leaving.emplace();
+  plan::Plan kept = lower_with(inputs, everything);
+  Limit limit{.arena = inputs.device_limit, .activations = {}};
+  if (inputs.strategy.recompute_memory > 0.0) {
+    for (const Need& need : needs_of(kept)) {
+      const double share = inputs.strategy.recompute_memory * static_cast<double>(need.activations.count);
+      limit.activations.push_back(Bytes{std::max<std::int64_t>(1, static_cast<std::int64_t>(share))});
+    }
+  }
+  if (limit.holds(kept)) return noted(std::move(kept), "recompute optimal: everything fits, so nothing is made again");
+  const std::vector<Need> needs = needs_of(kept);
+  kept = {};  // a plan of thousands of micro-batches is large
+  const auto lower_by = [&](const LoweringInputs& tried) {
+    return [&](const RecomputeOrder& order) { return lower_with(tried, order); };
+  };
+  if (const std::optional<LoweringInputs> shorter = shortened(inputs); shorter && alike(needs_of(lower_with(*shorter, everything)), needs)) {
+    // The longer step may need a little more after all: then the search has that much less.
+    Limit tighter = limit;
+    for (int attempt = 0; attempt < kAttempts; ++attempt) {
+      const Candidate found = best_order(graph, pipe, choice, tighter, needs, lower_by(*shorter));
+      plan::Plan plan = lower_with(inputs, found.order);
+      if (limit.holds(plan)) return noted(std::move(plan), found.note);
+      if (limit.arena.count == 0 || !tighter.holds(found.plan)) break;
+      const Bytes excess = plan::fullest_class(plan).arena[static_cast<std::size_t>(plan::Tier::device)] - limit.arena;
+      tighter.arena = tighter.arena - excess - Bytes{limit.arena.count / 1000};
+    }
+  }
+  Candidate best = best_order(graph, pipe, choice, limit, needs, lower_by(inputs));
   if (!limit.holds(best.plan)) refuse(best.plan, limit);
-  return std::move(best.plan);
+  return noted(std::move(best.plan), best.note);
 }
 
 }  // namespace
@@ -262,7 +338,7 @@ plan::Plan fit_update(const LoweringInputs& inputs, std::int64_t folded,
 
 plan::Plan fit_recompute(const LoweringInputs& inputs, const LowerWith& lower_with) {
   const ProgramSource* source = training(inputs);
-  if (source == nullptr || inputs.strategy.recompute == strategy::Recompute::none) return lower_with({});
+  if (source == nullptr || inputs.strategy.recompute == strategy::Recompute::none) return lower_with(inputs, {});
   // The first place of the tensor axis has the largest part.
   const graph::Graph slice = split_over_tensor(source->graph, {.members = inputs.strategy.tensor, .place = 0}, inputs.strategy);
   const RecomputeOrder everything_kept;
@@ -273,7 +349,7 @@ plan::Plan fit_recompute(const LoweringInputs& inputs, const LowerWith& lower_wi
                                .stage_of_block = graphs.pipe().stage_of_block,
                                .under_way = under_way(graphs, *source)};
   if (choice.kind == strategy::Recompute::optimal) return fit_optimal(inputs, slice, graphs.pipe(), choice, lower_with);
-  return lower_with(order_of_recompute(slice, choice));
+  return lower_with(inputs, order_of_recompute(slice, choice));
 }
 
 }  // namespace plimsoll::lowering

@@ -9,7 +9,8 @@
 
 namespace plimsoll::lowering {
 
-using LowerWith = std::function<plan::Plan(const RecomputeOrder&)>;
+// The plan of the inputs, or of the same with fewer micro-batches, with an order of what is made again.
+using LowerWith = std::function<plan::Plan(const LoweringInputs&, const RecomputeOrder&)>;
 
 // not_legal, with the least that was found, when the limit cannot be kept.
 plan::Plan fit_recompute(const LoweringInputs& inputs, const LowerWith& lower_with);

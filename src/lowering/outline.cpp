@@ -398,7 +398,7 @@ class Outlining {
 plan::Plan outline(const LoweringInputs& inputs) {
   return with_rows_apart(inputs, [](const LoweringInputs& apart) {
     return fit_update(apart, apart.strategy.tensor, [](const LoweringInputs& fitted) {
-      return fit_recompute(fitted, [&](const RecomputeOrder& again) { return Outlining(fitted, again).run(); });
+      return fit_recompute(fitted, [](const LoweringInputs& tried, const RecomputeOrder& again) { return Outlining(tried, again).run(); });
     });
   });
 }

@@ -52,8 +52,10 @@ class Search {
         best = std::min(best, evaluate(next));
       }
     }
-    std::stable_sort(found_.candidates.begin(), found_.candidates.end(),
-                     [](const Candidate& a, const Candidate& b) { return a.estimate.step_seconds < b.estimate.step_seconds; });
+    for (std::vector<Candidate>* list : {&found_.candidates, &found_.near}) {
+      std::stable_sort(list->begin(), list->end(),
+                       [](const Candidate& a, const Candidate& b) { return a.estimate.step_seconds < b.estimate.step_seconds; });
+    }
     report(best);
     return std::move(found_);
   }
@@ -72,7 +74,11 @@ class Search {
     return *last;
   }
 
-  bool too_large(Bytes device) const { return options_.prune && device > problem_.device; }
+  bool too_large(Bytes device) const { return options_.prune && !nearly_fits(device); }
+  bool nearly_fits(Bytes device) const {
+    const double room = options_.near_misses ? 1.0 + kNearMiss : 1.0;
+    return static_cast<double>(device.count) <= room * static_cast<double>(problem_.device.count);
+  }
 
   void remember_least(const Choice& choice, Bytes device) {
     if (found_.least_device.count != 0 && device >= found_.least_device) return;
@@ -135,6 +141,9 @@ class Search {
     if (!estimate.fits()) {
       if (estimate.memory.device() > problem_.device) remember_least(choice, estimate.memory.device());
       const bool of_device = estimate.memory.device() > problem_.device;
+      // What is fitted to the memory and exceeds it has nothing left that could be made again.
+      const bool near = of_device && estimate.step_seconds > 0.0 && nearly_fits(estimate.memory.device());
+      if (near && choice.strategy.recompute != strategy::Recompute::optimal) found_.near.push_back({choice, estimate});
       if (!of_device && estimate.step_seconds > 0.0 && found_.elsewhere.empty())
         found_.elsewhere = fmt::format("{} {}", describe(choice), estimate.reason);
       if (found_.illegal.empty()) found_.illegal = estimate.reason;

@@ -27,13 +27,18 @@ struct SearchOptions {
   bool prune = true;                                    // false: every choice of the space is evaluated
   std::int64_t most_pieces = std::int64_t{60'000'000};  // of schedules that are run, so that a search ends at the same place everywhere
   bool first_that_fits = false;                         // whether anything fits is all that is asked
+  bool near_misses = false;                             // also look at what exceeds the device by a little
   std::int64_t meshes = 1;                              // go on behind the best until so many divisions of the ranks have a candidate
   std::function<bool()> stop = {};                      // asked between evaluations: the caller has no time left
   std::function<void(const Progress&)> progress = {};
 };
 
+// Estimates of memory are this much too high at times: who can say more closely looks at what exceeds a device by no more.
+inline constexpr double kNearMiss = 0.15;
+
 struct Found {
   std::vector<Candidate> candidates;  // those that were evaluated and fit, best first
+  std::vector<Candidate> near;        // those that exceed the device by `kNearMiss` at most, fastest first; each with its reason
   Progress progress;
   bool complete = true;    // the first is proven to be the best of the space
   Bytes least_device;      // the least that any choice needs, where none fits

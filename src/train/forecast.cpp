@@ -20,6 +20,7 @@ using executor::sim::RankTimes;
 
 // Calls of all classes up to which a whole plan is made: a second or so.
 constexpr std::int64_t kCallsOfAPlan = 60'000;
+constexpr std::int64_t kClassesOfAPlan = 64;
 
 // Devices that cannot be run on: every operator has a kernel, which takes no workspace.
 class DescribedBackend final : public executor::Backend {
@@ -44,13 +45,6 @@ void require_devices(const config::Run& run, const cluster::Cluster& cluster) {
   base::not_legal("the strategy has {} ranks ({}), and the cluster \"{}\" has {} x {} = {} devices; use {} nodes, or a smaller strategy",
                   ranks, strategy::describe(run.strategy), cluster.name, cluster.nodes, cluster.devices_per_node, cluster.devices(),
                   (ranks + cluster.devices_per_node - 1) / cluster.devices_per_node);
-}
-
-bool wants_outline(const config::Run& run, const ForecastOptions& options) {
-  if (options.outline) return *options.outline;
-  const strategy::Strategy& strategy = run.strategy;
-  const std::int64_t calls = 3 * (run.model.layers + 2) * run.micro_batches() * strategy.tensor;
-  return !strategy.own_degrees() && (calls > kCallsOfAPlan || strategy.pipe * strategy.tensor > 64);
 }
 
 // A run's own limits count where they are tighter.
@@ -85,6 +79,12 @@ std::string reason_against(const plan::Plan& plan, const cluster::Cluster& clust
 
 }  // namespace
 
+bool is_outlined(const config::Run& run) {
+  const strategy::Strategy& strategy = run.strategy;
+  const std::int64_t calls = 3 * (run.model.layers + 2) * run.micro_batches() * strategy.tensor;
+  return !strategy.own_degrees() && (calls > kCallsOfAPlan || strategy.pipe * strategy.tensor > kClassesOfAPlan);
+}
+
 std::vector<executor::Surrounding> simulated_around(const plan::Plan& plan, const cluster::Cluster& cluster,
                                                     executor::sim::LinkBytes& bytes) {
   std::vector<executor::Surrounding> around;
@@ -100,7 +100,7 @@ std::vector<executor::Surrounding> simulated_around(const plan::Plan& plan, cons
 SessionOptions described_session(const config::Run& run, const cluster::Cluster& cluster, const ForecastOptions& options) {
   config::Run here = run;
   here.device = config::Device::cpu;  // what can be planned does not depend on what this machine has
-  here.limits.device = here.strategy.recompute == strategy::Recompute::optimal ? cluster.device.memory : Bytes{};
+  here.limits.device = {};              // nor on how much memory it has
   SessionOptions session = session_options(here, {.train = true, .schedule = options.schedule});
   session.name = describe(run);
   session.link = bytes_per_operation(cluster, run);
@@ -113,7 +113,7 @@ SessionOptions described_session(const config::Run& run, const cluster::Cluster&
   }
   const std::int64_t nodes = (run.strategy.ranks() + cluster.devices_per_node - 1) / cluster.devices_per_node;
   session.host_limit = cluster.host.memory * nodes;
-  if (session.device_limit.count > 0) {
+  if (run.strategy.recompute == strategy::Recompute::optimal) {
     const Bytes room = cluster.device.memory - cluster.device.reserve;
     // Ranks of a processor share its memory; a limit is each rank's own.
     const bool shared = cluster.device.cores > 0 && run.limits.device.count == 0;
@@ -133,7 +133,7 @@ Forecast forecast(const config::Run& run, const cluster::Cluster& given, const F
   require_devices(run, cluster);
   const SessionOptions session = described_session(run, cluster, options);
   Forecast forecast;
-  forecast.outlined = wants_outline(run, options);
+  forecast.outlined = options.outline.value_or(is_outlined(run));
   forecast.plan = forecast.outlined ? outline_session(session) : plan_session(session);
   forecast.result = executor::sim::simulate(forecast.plan, cluster,
                                             {.jitter = options.jitter,

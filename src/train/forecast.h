@@ -42,6 +42,9 @@ struct Forecast {
 // not_legal when the cluster has fewer devices than the strategy has ranks, or a strategy cannot be run.
 Forecast forecast(const config::Run& run, const cluster::Cluster& cluster, const ForecastOptions& options = {});
 
+// Whether an outline of the run is simulated: where its whole plan would take long to make.
+bool is_outlined(const config::Run& run);
+
 // What stands around the plan's step, and the bytes that it moves.
 std::vector<executor::Surrounding> simulated_around(const plan::Plan& plan, const cluster::Cluster& cluster,
                                                     executor::sim::LinkBytes& bytes);
