@@ -2,12 +2,14 @@
 
 #include <algorithm>
 #include <cmath>
+#include <optional>
 
 #include <fmt/format.h>
 
 #include "base/error.h"
 #include "base/text.h"
 #include "config/deepspeed_keys.h"
+#include "config/deepspeed_values.h"
 #include "config/fields.h"
 
 namespace plimsoll::config {
@@ -16,61 +18,6 @@ namespace {
 
 using base::Json;
 using base::JsonMember;
-
-bool is_auto(const Json& value) { return value.is_null() || (value.is_string() && value.as_string() == "auto"); }
-
-bool fits(const Json& value, Takes takes) {
-  switch (takes) {
-    case Takes::flag: return value.is_bool();
-    // A fraction comes of somebody's arithmetic (0.9 x hidden^2); a negative amount of a mistake.
-    case Takes::count: return value.is_integer() && value.as_double() >= 0.0;
-    case Takes::number: return value.is_number();
-    case Takes::text: return value.is_string();
-    case Takes::list: return value.is_array();
-    case Takes::anything: return true;
-  }
-  return false;
-}
-
-std::string_view name_of(Takes takes) {
-  switch (takes) {
-    case Takes::flag: return "true or false";
-    case Takes::count: return "an integer >= 0";
-    case Takes::number: return "a number";
-    case Takes::text: return "a text";
-    case Takes::list: return "an array";
-    case Takes::anything: return "anything";
-  }
-  return "?";
-}
-
-// A block is switched on by a member "enabled" at any depth. Depth is bounded by the parser.
-bool enabled(const Json& value) {
-  if (!value.is_object()) return value.is_bool() && value.as_bool();
-  for (const JsonMember& member : value.as_object()) {
-    if (member.key == "enabled" ? member.value.is_bool() && member.value.as_bool() : member.value.is_object() && enabled(member.value))
-      return true;
-  }
-  return false;
-}
-
-bool same(const Json& value, const Json& usual) {
-  if (value.is_number() && usual.is_number()) return value.as_double() == usual.as_double();
-  return value == usual;
-}
-
-bool is_usual(const Json& value, const DeepSpeedKey& key) {
-  if (!key.usual.empty()) {
-    const Json usual = base::parse_json(key.usual, "usual");
-    if (!usual.is_object()) return same(value, usual);
-    for (const JsonMember& member : usual.as_object()) {
-      const Json* found = value.find(member.key);
-      if (found == nullptr || !(*found == member.value)) return false;
-    }
-    return true;
-  }
-  return value.is_object() && !enabled(value);
-}
 
 }  // namespace
 
@@ -105,10 +52,12 @@ void DeepSpeedTranslation::take(const Json& value, const std::string& path, cons
     outcome.outcome = "left to the run file";
     left_open_.insert(path);
   } else {
-    if (!fits(value, key.takes)) fail_value(value, written, fmt::format("{} or \"auto\"", name_of(key.takes)));
+    std::optional<Json> other = converted(value, key.takes);
+    const Json& meant = other ? converted_.emplace_back(other->placed_as(value)) : value;
+    if (!fits(meant, key.takes)) fail_value(value, written, fmt::format("{} or \"auto\"", name_of(key.takes)));
     if (values_.contains(path)) base::bad_input("{}: found the key \"{}\" twice, under two spellings; expected one", value.where(), path);
-    values_[path] = &value;
-    const bool usual = is_usual(value, key);
+    values_[path] = &meant;
+    const bool usual = is_usual(meant, key);
     if (key.effect == Effect::refused && !usual) {
       base::bad_input("{}: found {} for \"{}\", which would change what is trained and does not exist here; {}", value.where(),
                       value.describe(), written, key.text);

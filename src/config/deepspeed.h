@@ -5,6 +5,7 @@
 // gives as well must agree; --set wins. "auto" leaves a key to the run file, as DeepSpeed leaves it to its caller.
 #pragma once
 
+#include <deque>
 #include <map>
 #include <set>
 #include <string>
@@ -63,6 +64,7 @@ class DeepSpeedTranslation {
 
   Run& run_;
   std::map<std::string, const base::Json*, std::less<>> values_;
+  std::deque<base::Json> converted_;              // values that were written as another type
   std::set<std::string, std::less<>> left_open_;  // given as "auto"
 };
 

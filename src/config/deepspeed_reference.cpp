@@ -11,8 +11,8 @@ namespace {
 constexpr std::string_view kIntroduction = R"(# DeepSpeed's JSON
 
 `plimsoll train RUN.json --deepspeed ds_config.json` takes settings from a DeepSpeed configuration as it is; so do `plan`, `explain`, `eval`
-and `generate`. Its keys may also stand in the run file itself, at the top or under `"deepspeed"`. Comments, trailing commas, `5e8` for an
-integer and `"auto"` (left to the run file) are fine.
+and `generate`. Its keys may also stand in the run file itself, at the top or under `"deepspeed"`. As in DeepSpeed, the file may be HJSON
+(comments, no quotes, no commas), a flag may be `1` or `"true"`, a number `"8"`, an integer `5e8`, and `"auto"` leaves a key to the run file.
 
 - What the DeepSpeed file and the run file both say must agree; `--set` overrules both. Where a block of DeepSpeed stands, its own defaults
   hold for what the block leaves out (Adam's second beta is 0.999, a warmup is logarithmic).

@@ -129,7 +129,7 @@ class Reader {
 Json deepspeed_document(Json& run_file, const NamedText& beside) {
   Json document = take_deepspeed_keys(run_file);
   if (beside.name.empty()) return document;
-  const Json file = base::parse_json(beside.text, beside.name, {.max_bytes = kMostBytes});
+  const Json file = base::parse_json(beside.text, beside.name, {.hjson = true, .max_bytes = kMostBytes});  // as DeepSpeed reads it
   if (!file.is_object()) base::bad_input("{}: found {}, expected an object with the keys of DeepSpeed", file.where(), file.describe());
   for (const JsonMember& member : file.as_object()) {
     if (const Json* other = document.find(member.key)) {

@@ -65,6 +65,51 @@ TEST(DeepSpeed, KeysBecomeSettings) {
   EXPECT_EQ(deepspeed_warning(run), "");
 }
 
+// DeepSpeed reads its file as HJSON.
+TEST(DeepSpeed, QuotesCommasAndBracesAreOptional) {
+  const std::string_view text = R"(
+    train_batch_size: 32  # in all
+    optimizer: {
+      type: AdamW
+      params: {lr: 2e-5, betas: [0.8, 0.999]}
+    }
+    zero_optimization: {
+      stage: 3
+      offload_optimizer: {
+        device: nvme
+        nvme_path: /scratch
+      }
+    })";
+  const config::Run run = run_of(text);
+  EXPECT_EQ(run.batch.global, 32);
+  EXPECT_EQ(run.lr, 2e-5);
+  EXPECT_EQ(run.limits.disk_path, "/scratch");
+  EXPECT_EQ(run.origin("limits.disk_path").text, "ds.json:11:20 zero_optimization.offload_optimizer.nvme_path");
+  EXPECT_NE(message_of([&] { parse_run("steps: 5", "run.json"); }), "no error");  // a run file is JSON
+}
+
+// As pydantic does.
+TEST(DeepSpeed, ValuesAreConverted) {
+  for (std::string_view yes : {"true", "1", "1.0", R"("true")", R"("True")", R"("1")", R"("on")"}) {
+    EXPECT_EQ(run_of(fmt::format(R"({{"bf16": {{"enabled": {}}}}})", yes)).precision, model::Precision::bf16) << yes;
+    EXPECT_TRUE(says(error_of(fmt::format(R"({{"curriculum_learning": {{"enabled": {}}}}})", yes)), "leave the block out")) << yes;
+  }
+  for (std::string_view no : {"false", "0", R"("false")", R"("0")", R"("no")"}) {
+    EXPECT_EQ(run_of(fmt::format(R"({{"bf16": {{"enabled": {}}}}})", no)).precision, model::Precision::f32) << no;
+    EXPECT_EQ(deepspeed_warning(run_of(fmt::format(R"({{"dump_state": {}}})", no))), "") << no;
+  }
+  const config::Run run = run_of(R"({"train_batch_size": "8", "gradient_clipping": "0.5", "zero_optimization": {"stage": "2"}})",
+                                 R"({"strategy": {"data": 2}})");
+  EXPECT_EQ(run.batch.global, 8);
+  EXPECT_EQ(run.optimizer.clip, 0.5);
+  EXPECT_EQ(run.strategy.zero, 2);
+  EXPECT_EQ(run.origin("strategy.zero").text, "ds.json:1:86 zero_optimization.stage");
+  EXPECT_EQ(error_of(R"({"train_batch_size": "eight"})"),
+            "ds.json:1:22: found \"eight\" for \"train_batch_size\", expected an integer >= 0 or \"auto\"");
+  EXPECT_NE(error_of(R"({"train_batch_size": "inf"})"), "no error");
+  EXPECT_NE(message_of([] { parse_run(R"({"steps": "8"})", "run.json"); }), "no error");  // of a run file they are not
+}
+
 TEST(DeepSpeed, ItsDefaultsHoldWhereItsBlocksStand) {
   const config::Run run =
       run_of(R"({"optimizer": {"type": "AdamW"}, "scheduler": {"type": "WarmupCosineLR", "params": {"total_num_steps": 500}}})");
@@ -191,7 +236,7 @@ TEST(DeepSpeed, DiskSettingsMayStandBelowZero) {
 TEST(DeepSpeed, WrongKeysAndValuesPointAtThemselves) {
   EXPECT_EQ(error_of("{\n \"zero_optimization\": {\"stag\": 2}}"),
             "ds.json:2:32: found the unknown key \"zero_optimization.stag\", did you mean \"stage\"?");
-  EXPECT_EQ(error_of(R"({"fp16": {"enabled": 1}})"), "ds.json:1:22: found 1 for \"fp16.enabled\", expected true or false or \"auto\"");
+  EXPECT_EQ(error_of(R"({"fp16": {"enabled": 2}})"), "ds.json:1:22: found 2 for \"fp16.enabled\", expected true or false or \"auto\"");
   EXPECT_EQ(error_of(R"({"zero_optimization": {"stage": 4}})"),
             "ds.json:1:33: found 4 for \"zero_optimization.stage\", expected 0, 1, 2 or 3");
   EXPECT_EQ(error_of(R"({"gradient_clipping": -1})"), "ds.json:1:23: found -1 for \"gradient_clipping\", expected a number >= 0");
