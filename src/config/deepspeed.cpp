@@ -21,27 +21,30 @@ using base::JsonMember;
 
 }  // namespace
 
-DeepSpeedTranslation::DeepSpeedTranslation(const Json& document, Run& run) : run_(run) {
+DeepSpeedTranslation::DeepSpeedTranslation(const Json& document, Run& run, Problems& problems) : run_(run), problems_(problems) {
   refuse_foreign_types(document);
   walk(document, "");
 }
 
 void DeepSpeedTranslation::walk(const Json& object, const std::string& group) {
-  for (const JsonMember& member : object.as_object()) {
-    const std::string written = group.empty() ? member.key : fmt::format("{}.{}", group, member.key);
-    const std::string path = canonical_deepspeed_path(written);
-    if (find_deepspeed_key(path) != nullptr) {
-      take(member.value, path, written);
-    } else if (path == "zero_optimization" && member.value.is_bool()) {
-      values_[path] = &member.value;
-      run_.deepspeed.keys.push_back({written, member.value.describe(), member.value.where(), "strategy.zero", false});
-    } else if (is_deepspeed_group(path)) {
-      if (is_auto(member.value)) continue;
-      if (!member.value.is_object()) fail_value(member.value, written, "an object");
-      walk(member.value, path);
-    } else {
-      unknown(member, group, written);
-    }
+  for (const JsonMember& member : object.as_object()) problems_.attempt([&] { visit(member, group); });
+}
+
+void DeepSpeedTranslation::visit(const JsonMember& member, const std::string& group) {
+  const std::string written = group.empty() ? member.key : fmt::format("{}.{}", group, member.key);
+  const std::string path = canonical_deepspeed_path(written);
+  if (foreign_.contains(path)) return;
+  if (find_deepspeed_key(path) != nullptr) {
+    take(member.value, path, written);
+  } else if (path == "zero_optimization" && member.value.is_bool()) {
+    values_[path] = &member.value;
+    run_.deepspeed.keys.push_back({written, member.value.describe(), member.value.where(), "strategy.zero", false});
+  } else if (is_deepspeed_group(path)) {
+    if (is_auto(member.value)) return;
+    if (!member.value.is_object()) fail_value(member.value, written, "an object");
+    walk(member.value, path);
+  } else {
+    unknown(member, group, written);
   }
 }
 
@@ -68,6 +71,9 @@ void DeepSpeedTranslation::take(const Json& value, const std::string& path, cons
 }
 
 void DeepSpeedTranslation::unknown(const JsonMember& member, const std::string& group, const std::string& key) {
+  constexpr std::size_t kMostKeys = 2000;  // each is looked for among the known ones, and its place in the text
+  if (run_.deepspeed.keys.size() >= kMostKeys)
+    base::bad_input("{}: found more than {} keys, expected a configuration of DeepSpeed", member.value.where(), kMostKeys);
   const std::string quoted = base::quote_json(key);  // a key may hold line ends
   const std::string written = quoted.substr(1, quoted.size() - 2);
   const std::vector<std::string> words = deepspeed_words_below(group);
@@ -118,13 +124,16 @@ void DeepSpeedTranslation::read(std::string_view setting, const Json& value, con
 }
 
 void DeepSpeedTranslation::assign(std::string_view setting, const Json& value, std::string_view path) {
-  const Json& found = *given(path);
-  const OriginKind kind = run_.origin(setting).kind;
   if (setting.starts_with("strategy.") && run_.strategy_auto) {
     return note(path, "the planner chooses the strategy, since \"strategy\" is \"auto\"", true);
   }
-  if (kind == OriginKind::set) return note(path, fmt::format("{} of {}", setting, run_.origin(setting).text), false);
-  if (kind == OriginKind::file) {
+  if (run_.origin(setting).kind == OriginKind::set) return note(path, fmt::format("{} of {}", setting, run_.origin(setting).text), false);
+  problems_.attempt([&] { agree_or_read(setting, value, path); });
+}
+
+void DeepSpeedTranslation::agree_or_read(std::string_view setting, const Json& value, std::string_view path) {
+  const Json& found = *given(path);
+  if (run_.origin(setting).kind == OriginKind::file) {
     const Field& field = *find_field(setting);
     const Json there = field.write(run_);
     Run other;
@@ -289,15 +298,16 @@ void DeepSpeedTranslation::degrees() {
 }
 
 void DeepSpeedTranslation::translate() {
-  precision();
-  loss_scale();
-  optimizer();
-  scheduler();
+  const auto part = [&](void (DeepSpeedTranslation::*translate_part)()) { problems_.attempt([&] { (this->*translate_part)(); }); };
+  part(&DeepSpeedTranslation::precision);
+  part(&DeepSpeedTranslation::loss_scale);
+  part(&DeepSpeedTranslation::optimizer);
+  part(&DeepSpeedTranslation::scheduler);
   if (const Json* clip = given("gradient_clipping")) assign("optimizer.clip", *clip, "gradient_clipping");
-  degrees();
-  batch();  // may say how many data ranks there are
-  zero();
-  activations();
+  part(&DeepSpeedTranslation::degrees);
+  part(&DeepSpeedTranslation::batch);  // may say how many data ranks there are
+  part(&DeepSpeedTranslation::zero);
+  part(&DeepSpeedTranslation::activations);
 }
 
 Json take_deepspeed_keys(Json& document) {

@@ -12,6 +12,7 @@
 #include <string_view>
 
 #include "base/json.h"
+#include "config/problems.h"
 #include "config/run.h"
 
 namespace plimsoll::config {
@@ -20,14 +21,16 @@ namespace plimsoll::config {
 // deepspeed.cpp (precision, strategy), deepspeed_optimizer.cpp, deepspeed_batch.cpp.
 class DeepSpeedTranslation {
  public:
-  // Checks every key of the document; bad_input for what DeepSpeed refuses as well, and for what cannot be trained here.
-  DeepSpeedTranslation(const base::Json& document, Run& run);
+  // Checks every key of the document. Problems are what DeepSpeed refuses as well, and what cannot be trained here.
+  DeepSpeedTranslation(const base::Json& document, Run& run, Problems& problems);
+  // Of keys without a problem.
   void translate();
 
  private:
-  // Before the keys are looked at: those of a rule that does not exist here would be called unknown.
-  void refuse_foreign_types(const base::Json& document) const;
+  // Before the keys are looked at: those of a rule that does not exist here would be called unknown, so they are passed over.
+  void refuse_foreign_types(const base::Json& document);
   void walk(const base::Json& object, const std::string& group);
+  void visit(const base::JsonMember& member, const std::string& group);
   void take(const base::Json& value, const std::string& path, const std::string& written);
   void unknown(const base::JsonMember& member, const std::string& group, const std::string& key);
 
@@ -36,10 +39,11 @@ class DeepSpeedTranslation {
   double number(std::string_view path, double otherwise) const;
   std::int64_t count(std::string_view path, std::int64_t otherwise) const;
 
-  // Puts a value into a setting. `path` is the key it came from.
+  // Puts a value into a setting, or notes why it cannot. `path` is the key it came from.
   void assign(std::string_view setting, const base::Json& value, std::string_view path);
   // DeepSpeed's own default, for a setting that nobody gave; none when `path` is "auto".
   void assume(std::string_view setting, const base::Json& value, std::string_view path);
+  void agree_or_read(std::string_view setting, const base::Json& value, std::string_view path);
   void derive(std::string_view setting, const base::Json& value, std::string_view why);
   void read(std::string_view setting, const base::Json& value, const base::Json& found, std::string_view path);
   // What else there is to say about a key; `differs`: name it in the warning.
@@ -63,6 +67,8 @@ class DeepSpeedTranslation {
   void batch();
 
   Run& run_;
+  Problems& problems_;
+  std::set<std::string, std::less<>> foreign_;  // blocks of a type that does not exist here
   std::map<std::string, const base::Json*, std::less<>> values_;
   std::deque<base::Json> converted_;              // values that were written as another type
   std::set<std::string, std::less<>> left_open_;  // given as "auto"

@@ -40,19 +40,20 @@ const Json* type_in(const Json& document, std::string_view block) {
 
 }  // namespace
 
-void DeepSpeedTranslation::refuse_foreign_types(const Json& document) const {
+void DeepSpeedTranslation::refuse_foreign_types(const Json& document) {
+  const auto refuse = [&](std::string_view block, const Json& type, std::string_view expected) {
+    foreign_.insert(std::string(block));
+    problems_.attempt([&] {
+      base::bad_input("{}: found {} for \"{}.type\", which does not exist here; expected {}", type.where(), type.describe(), block,
+                      expected);
+    });
+  };
   const Json* rule = type_in(document, "optimizer");
-  if (const std::string name = rule == nullptr ? "adam" : lower(rule->as_string()); !is_adam(name) && name != "sgd") {
-    base::bad_input(
-        "{}: found {} for \"optimizer.type\", an update rule that does not exist here; expected Adam, AdamW, OneBitAdam, "
-        "ZeroOneAdam or SGD",
-        rule->where(), rule->describe());
-  }
+  if (const std::string name = rule == nullptr ? "adam" : lower(rule->as_string()); !is_adam(name) && name != "sgd")
+    refuse("optimizer", *rule, "an update rule that does: Adam, AdamW, OneBitAdam, ZeroOneAdam or SGD");
   const Json* schedule = type_in(document, "scheduler");
-  if (schedule != nullptr && !is_scheduler(lower(schedule->as_string()))) {
-    base::bad_input("{}: found {} for \"scheduler.type\", expected WarmupLR, WarmupDecayLR, WarmupCosineLR, OneCycle or LRRangeTest",
-                    schedule->where(), schedule->describe());
-  }
+  if (schedule != nullptr && !is_scheduler(lower(schedule->as_string())))
+    refuse("scheduler", *schedule, "WarmupLR, WarmupDecayLR, WarmupCosineLR, OneCycle or LRRangeTest");
 }
 
 void DeepSpeedTranslation::optimizer_params(bool adam) {

@@ -7,6 +7,7 @@
 #include "base/error.h"
 #include "base/text.h"
 #include "config/fields.h"
+#include "config/problems.h"
 
 namespace plimsoll::config {
 
@@ -79,7 +80,9 @@ void apply_override(Json& document, std::string_view argument) {
 }  // namespace
 
 void apply_overrides(Json& document, const std::vector<std::string>& overrides) {
-  for (const std::string& argument : overrides) apply_override(document, argument);
+  Problems problems;
+  for (const std::string& argument : overrides) problems.attempt([&] { apply_override(document, argument); });
+  problems.raise();
 }
 
 std::string known_keys_hint(std::string_view group, std::string_view key) {

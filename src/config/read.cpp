@@ -14,6 +14,7 @@
 #include "config/derive.h"
 #include "config/fields.h"
 #include "config/overrides.h"
+#include "config/problems.h"
 
 namespace plimsoll::config {
 
@@ -83,23 +84,25 @@ void start_model(const Json* model, Run& run) {
 
 class Reader {
  public:
-  explicit Reader(Run& run) : run_(run) {}
+  Reader(Run& run, Problems& problems) : run_(run), problems_(problems) {}
 
   void read_group(const Json& object, const std::string& group) {
-    for (const JsonMember& member : object.as_object()) {
-      const std::string key = group.empty() ? member.key : fmt::format("{}.{}", group, member.key);
-      if (const Field* field = find_field(key)) {
-        read_one(*field, member.value);
-      } else if (is_group(key)) {
-        read_subgroup(key, member.value);
-      } else {
-        base::bad_input("{}: found the unknown key {}, {}", object.where_key(member), base::quote_json(key),
-                        known_keys_hint(group, member.key));
-      }
-    }
+    for (const JsonMember& member : object.as_object()) problems_.attempt([&] { read_member(object, member, group); });
   }
 
  private:
+  void read_member(const Json& object, const JsonMember& member, const std::string& group) {
+    const std::string key = group.empty() ? member.key : fmt::format("{}.{}", group, member.key);
+    if (const Field* field = find_field(key)) {
+      read_one(*field, member.value);
+    } else if (is_group(key)) {
+      read_subgroup(key, member.value);
+    } else {
+      base::bad_input("{}: found the unknown key {}, {}", object.where_key(member), base::quote_json(key),
+                      known_keys_hint(group, member.key));
+    }
+  }
+
   void read_one(const Field& field, const Json& value) {
     const bool beside_path = field.key.starts_with("model.") && !run_.model_path.empty();
     if (beside_path && !allowed_beside_path(field.key)) {
@@ -123,6 +126,7 @@ class Reader {
   }
 
   Run& run_;
+  Problems& problems_;
 };
 
 // The keys inside the run file and those of the file beside it are one document; neither may repeat the other.
@@ -155,8 +159,15 @@ Run parse_run(std::string_view text, std::string_view name, const std::vector<st
   if (model != nullptr && model->is_object()) {
     if (const Json* path = model->find("path")) read_field(*find_field("model.path"), *path, run);
   }
-  Reader(run).read_group(document, "");
-  if (deepspeed_keys.size() > 0) DeepSpeedTranslation(deepspeed_keys, run).translate();
+  Problems problems;
+  Reader(run, problems).read_group(document, "");
+  if (deepspeed_keys.size() > 0) {
+    const std::size_t of_the_run_file = problems.size();
+    DeepSpeedTranslation translation(deepspeed_keys, run, problems);
+    // What is built of several keys is not looked at while one of them is wrong.
+    if (problems.size() == of_the_run_file) translation.translate();
+  }
+  problems.raise();
   derive(run);
   check(run);
   return run;

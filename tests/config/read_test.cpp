@@ -194,6 +194,17 @@ TEST(ReadRun, ValuesOfTheWrongKindOrRange) {
   EXPECT_EQ(error_of("{\"steps\": 1\n\"seed\": 2}"), "run.json:2:1: found '\"', expected ',' or '}'");
 }
 
+TEST(ReadRun, AllErrorsAreShownAtOnce) {
+  EXPECT_EQ(error_of("{\"steps\": -1,\n\"batch\": {\"global\": 0, \"micro\": \"x\"}}"),
+            "found 3 mistakes:\n"
+            "  run.json:1:11: found -1 for \"steps\", expected an integer >= 0\n"
+            "  run.json:2:21: found 0 for \"batch.global\", expected an integer >= 1\n"
+            "  run.json:2:33: found \"x\" for \"batch.micro\", expected an integer >= 1");
+  const std::string rules = error_of(R"({"batch": {"sequence": 2048}, "loss_scale": {"initial": 0.5}, "data": {"document_end": 60000}})");
+  for (std::string_view part : {"3 mistakes", "model.context", "loss_scale.min", "document_end"})
+    EXPECT_NE(rules.find(part), std::string::npos) << rules;
+}
+
 TEST(ReadRun, StrategyForms) {
   EXPECT_TRUE(run_of(R"({"strategy": "auto"})").strategy_auto);
   EXPECT_EQ(error_of(R"({"strategy": "best"})"), "run.json:1:14: found \"best\" for \"strategy\", expected \"auto\" or an object");
