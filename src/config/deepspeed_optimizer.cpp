@@ -80,10 +80,12 @@ void DeepSpeedTranslation::optimizer() {
   }
   const std::string name = lower(type->as_string());
   if (is_adam(name)) {
-    // DeepSpeed's "Adam" decays weights apart from the gradient unless adam_w_mode says otherwise.
-    const bool decoupled = name == "adamw" || (!is_one_bit(name) && flag("optimizer.params.adam_w_mode", true));
+    // DeepSpeed's Adams decay weights apart from the gradient, unless adam_w_mode, which these two have not, says otherwise.
+    const bool decoupled = name == "adamw" || is_one_bit(name) || flag("optimizer.params.adam_w_mode", true);
     assign("optimizer.type", decoupled ? "adamw" : "adam", "optimizer.type");
-    if (is_one_bit(name)) note("optimizer.type", "adam, whose gradients are sent whole instead of as single bits", true);
+    if (is_one_bit(name))
+      note("optimizer.type", "adamw: gradients are sent whole instead of as single bits, and its averages are corrected for their start",
+           true);
     return optimizer_params(true);
   }
   const bool momentum = number("optimizer.params.momentum", 0.0) > 0.0;

@@ -309,6 +309,17 @@ TEST(DeepSpeed, OlderSpellings) {
             model::OptimizerKind::momentum);
 }
 
+// As in DeepSpeed's onebit/adam.py and onebit/zoadam.py: the decay is added to the update, behind the averages.
+TEST(DeepSpeed, OneBitAdamsDecayApartFromTheGradient) {
+  for (std::string_view type : {"OneBitAdam", "ZeroOneAdam"}) {
+    const config::Run run =
+        run_of(fmt::format(R"({{"optimizer": {{"type": "{}", "params": {{"weight_decay": 0.01, "freeze_step": 9}}}}}})", type));
+    EXPECT_EQ(run.optimizer.kind, model::OptimizerKind::adamw) << type;
+    EXPECT_EQ(run.optimizer.weight_decay, 0.01);
+    EXPECT_TRUE(says(deepspeed_warning(run), "adamw: gradients are sent whole instead of as single bits")) << deepspeed_warning(run);
+  }
+}
+
 // Two keys for one setting: the one that does not count says so.
 TEST(DeepSpeed, WhereTwoKeysDifferTheOneThatIsNotUsedIsNamed) {
   const auto disks = [](std::string_view params_device, std::string_view params_path) {
