@@ -280,12 +280,26 @@ void DeepSpeedTranslation::activations() {
   constexpr std::string_view kBlocks = "activation_checkpointing.number_checkpoints";
   if (checkpoints != nullptr && !some) note(kBlocks, "none: nothing is computed again", false);
   const bool to_host = flag("activation_checkpointing.cpu_checkpointing");
-  const bool split = flag("activation_checkpointing.partition_activations");
+  constexpr std::string_view kSplit = "activation_checkpointing.partition_activations";
+  const bool split = flag(kSplit);
   if (to_host) assign("strategy.offload.activations", "host", "activation_checkpointing.cpu_checkpointing");
   if (some) assign("strategy.recompute", "full", kBlocks);
   if (some) note(kBlocks, "strategy.recompute: a checkpoint at every block", false);
   if (!some && to_host) derive("strategy.recompute", "full", "derived: activation_checkpointing.cpu_checkpointing");
-  if (!some && !to_host && split) assign("strategy.recompute", "full", "activation_checkpointing.partition_activations");
+  if (split && !some && !to_host) assign("strategy.recompute", "full", kSplit);
+  if (split) split_activations(kSplit);
+}
+
+// Between the ranks that have the same of them.
+void DeepSpeedTranslation::split_activations(std::string_view path) {
+  const strategy::Strategy& strategy = run_.strategy;
+  if (!run_.strategy_auto && std::max(strategy.tensor, strategy.widest_tensor()) == 1) {
+    return note(path, "strategy.recompute; the one tensor rank keeps its activations whole, as in DeepSpeed", false);
+  }
+  if (strategy.sequence_parallel) {
+    return note(path, "strategy.recompute; with strategy.sequence_parallel each tensor rank keeps only its own rows anyway", false);
+  }
+  assign("strategy.split_activations", true, path);
 }
 
 void DeepSpeedTranslation::degrees() {

@@ -55,6 +55,7 @@ class DeepSpeedTranslation {
   void offload(std::string_view block, std::string_view setting, std::string_view old_flag);
   void one_disk();
   void activations();
+  void split_activations(std::string_view path);
   void degrees();
   void optimizer();
   void optimizer_params(bool adam);

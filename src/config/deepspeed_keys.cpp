@@ -194,7 +194,8 @@ constexpr DeepSpeedKey kKeys[] = {
     {"aio.overlap_events", Takes::flag, "true", Effect::missing, kOwnDisk},
     {"aio.use_gds", Takes::flag, "false", Effect::missing, kOwnDisk},
 
-    {"activation_checkpointing.partition_activations", Takes::flag, "", Effect::mapped, "strategy.recompute"},
+    {"activation_checkpointing.partition_activations", Takes::flag, "", Effect::mapped,
+     "strategy.recompute and, with several tensor ranks, strategy.split_activations"},
     {"activation_checkpointing.cpu_checkpointing", Takes::flag, "", Effect::mapped, "strategy.recompute and strategy.offload.activations"},
     {"activation_checkpointing.number_checkpoints", Takes::anything, "", Effect::mapped, "strategy.recompute"},
     {"activation_checkpointing.contiguous_memory_optimization", Takes::flag, "", Effect::harmless, kArena},

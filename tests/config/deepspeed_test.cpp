@@ -6,6 +6,7 @@
 #include "config/config.h"
 #include "config/deepspeed_keys.h"
 #include "config/message.h"
+#include "strategy/legality.h"
 
 namespace plimsoll::config {
 namespace {
@@ -318,6 +319,26 @@ TEST(DeepSpeed, OneBitAdamsDecayApartFromTheGradient) {
     EXPECT_EQ(run.optimizer.weight_decay, 0.01);
     EXPECT_TRUE(says(deepspeed_warning(run), "adamw: gradients are sent whole instead of as single bits")) << deepspeed_warning(run);
   }
+}
+
+TEST(DeepSpeed, PartitionedActivationsAreSplitBetweenTensorRanks) {
+  const std::string_view keys = R"({"activation_checkpointing": {"partition_activations": true}})";
+  const config::Run run = run_of(keys, R"({"strategy": {"tensor": 2}})");
+  EXPECT_TRUE(run.strategy.split_activations);
+  EXPECT_EQ(run.strategy.recompute, strategy::Recompute::full);
+  EXPECT_EQ(strategy::reasons_against(run.strategy), std::vector<std::string>{});
+  const config::Run alone = run_of(keys);
+  EXPECT_FALSE(alone.strategy.split_activations);
+  EXPECT_EQ(alone.strategy.recompute, strategy::Recompute::full);
+  EXPECT_TRUE(says(explain(alone), "the one tensor rank keeps its activations whole"));
+  const config::Run rows = run_of(keys, R"({"strategy": {"tensor": 2, "sequence_parallel": true}})");
+  EXPECT_EQ(strategy::reasons_against(rows.strategy), std::vector<std::string>{});
+  EXPECT_TRUE(run_of(R"({"activation_checkpointing": {"partition_activations": true, "cpu_checkpointing": true, "number_checkpoints": 2}})",
+                     R"({"strategy": {"tensor": 2}})")
+                  .strategy.split_activations);
+  EXPECT_FALSE(run_of(R"({"activation_checkpointing": {"partition_activations": false}})", R"({"strategy": {"tensor": 2}})")
+                   .strategy.split_activations);
+  EXPECT_TRUE(says(deepspeed_warning(run_of(keys, R"({"strategy": "auto"})")), "the planner chooses"));
 }
 
 // Two keys for one setting: the one that does not count says so.
