@@ -245,8 +245,9 @@ void DeepSpeedTranslation::one_disk() {
 void DeepSpeedTranslation::zero() {
   const Json* bare = given("zero_optimization");  // an old form: true means stage 1
   const std::string_view path = bare != nullptr ? "zero_optimization" : "zero_optimization.stage";
+  std::int64_t stage = 0;
   if (const Json* found = given(path)) {
-    const std::int64_t stage = bare != nullptr ? (bare->as_bool() ? 1 : 0) : found->as_integer();
+    stage = bare != nullptr ? (bare->as_bool() ? 1 : 0) : found->as_integer();
     if (stage > 3) fail_value(*found, path, "0, 1, 2 or 3");
     const bool alone = !run_.strategy_auto && run_.strategy.data == 1;
     if (alone && stage > 0 && !run_.given("strategy.zero")) {
@@ -255,6 +256,7 @@ void DeepSpeedTranslation::zero() {
       assign("strategy.zero", stage, path);
     }
   }
+  if (run_.given("strategy.zero")) stage = run_.strategy.zero;
   if (const Json* bucket = given("zero_optimization.reduce_bucket_size")) {
     if (!between(0.0, 1e15).contains(bucket->as_double()))
       fail_value(*bucket, "zero_optimization.reduce_bucket_size", "a count of elements");
@@ -270,8 +272,41 @@ void DeepSpeedTranslation::zero() {
     assign("strategy.prefetch", 0, "zero_optimization.stage3_prefetch_bucket_size");
   }
   offload("offload_optimizer", "strategy.offload.optimizer", "zero_optimization.cpu_offload");
-  offload("offload_param", "strategy.offload.params", "zero_optimization.cpu_offload_param");
-  one_disk();
+  offload_weights(stage);
+}
+
+// Ignored below stage 3, as in DeepSpeed.
+void DeepSpeedTranslation::offload_weights(std::int64_t stage) {
+  constexpr std::string_view kDevice = "zero_optimization.offload_param.device", kOldFlag = "zero_optimization.cpu_offload_param";
+  if (stage == 3) {
+    offload("offload_param", "strategy.offload.params", kOldFlag);
+    one_disk();
+    return keep_state_with_weights(given(kDevice) != nullptr ? kDevice : kOldFlag);
+  }
+  const std::string why = fmt::format("not used, as in DeepSpeed: weights leave the device with stage 3 alone, and the stage is {}", stage);
+  const Json* device = given(kDevice);
+  note(kDevice, why, device != nullptr && device->as_string() != "none");
+  note(kOldFlag, why, flag(kOldFlag));
+  note("zero_optimization.offload_param.nvme_path", why, false);
+}
+
+// DeepSpeed updates on the device weights that live elsewhere. Here whoever updates them has them at hand, so all of the state goes with
+// them (strategy/legality.cpp).
+void DeepSpeedTranslation::keep_state_with_weights(std::string_view path) {
+  const strategy::TierShare& weights = run_.strategy.offload.params;
+  const strategy::TierShare& state = run_.strategy.offload.optimizer;
+  const OriginKind kind = run_.origin("strategy.offload.optimizer").kind;
+  if (given(path) == nullptr || !weights.anything() || kind == OriginKind::file || kind == OriginKind::set) return;
+  const bool disk = weights.disk > 0.0 || state.disk > 0.0;
+  if (state == (disk ? strategy::TierShare{.disk = 1.0} : strategy::TierShare{.host = 1.0})) return;
+  const std::string_view tier = disk ? "disk" : "host";
+  find_field("strategy.offload.optimizer")->read(tier, run_);
+  run_.origins["strategy.offload.optimizer"] = {.kind = OriginKind::deepspeed, .text = fmt::format("derived: {}", path)};
+  note(path,
+       fmt::format("strategy.offload.params; the state that updates weights cannot be nearer than they are, so strategy.offload.optimizer "
+                   "is \"{}\" for all of it and the host updates",
+                   tier),
+       true);
 }
 
 void DeepSpeedTranslation::activations() {

@@ -19,7 +19,7 @@ and `generate`. Its keys may also stand in the run file itself, at the top or un
 - `train_batch_size = train_micro_batch_size_per_gpu x gradient_accumulation_steps x data ranks` is solved for what is missing, and printed
   with its numbers; a remainder or a contradiction is an error. The number of data ranks is `strategy.data`; where only the three others
   are given, it follows from them.
-- Keys that do something else here are listed in a warning, with what happens instead. Keys that would train something else (another
+- Keys without effect, or with another one, are listed in a warning with what happens instead. Keys that would train something else (another
   update rule, sparse attention, compression, curricula) are refused while they are switched on. Unknown keys are errors inside
   `zero_optimization`, `fp16`, `bf16`, `optimizer.params` and `scheduler.params`, as in DeepSpeed, and part of the warning elsewhere.
 - `plimsoll explain RUN.json --deepspeed ds_config.json` lists every setting with the place it came from, and every key of the DeepSpeed file

@@ -116,7 +116,7 @@ std::string deepspeed_warning(const Run& run) {
   for (const DeepSpeedOutcome& key : run.deepspeed.keys) {
     if (key.differs) lines += fmt::format("  {} = {} ({}): {}\n", key.key, key.value, key.where, key.outcome);
   }
-  return lines.empty() ? "" : "warning: these keys do not do here what they do in DeepSpeed:\n" + lines;
+  return lines.empty() ? "" : "warning: these keys have no effect, or another one than in DeepSpeed:\n" + lines;
 }
 
 Json explain_json(const Run& run) {

@@ -37,7 +37,7 @@ TEST(DeepSpeed, KeysBecomeSettings) {
     "gradient_clipping": 0.5,
     "fp16": {"enabled": true, "initial_scale_power": 12, "loss_scale_window": 500, "hysteresis": 3, "min_loss_scale": 2},
     "zero_optimization": {"stage": 3, "reduce_bucket_size": 5e8, "stage3_prefetch_bucket_size": 0,
-      "offload_optimizer": {"device": "cpu", "ratio": 0.25}, "offload_param": {"device": "nvme", "nvme_path": "/scratch"}},
+      "offload_optimizer": {"device": "nvme", "nvme_path": "/scratch"}, "offload_param": {"device": "cpu"}},
     "activation_checkpointing": {"number_checkpoints": 4},
     "tensor_parallel": {"autotp_size": 2}, /* and so is this */
   })");
@@ -55,8 +55,8 @@ TEST(DeepSpeed, KeysBecomeSettings) {
   EXPECT_EQ(run.strategy.zero, 3);
   EXPECT_EQ(run.strategy.bucket.count, 1'000'000'000);  // two bytes an element
   EXPECT_EQ(run.strategy.prefetch, 0);
-  EXPECT_EQ(run.strategy.offload.optimizer, (strategy::TierShare{.host = 0.25}));
-  EXPECT_EQ(run.strategy.offload.params, (strategy::TierShare{.disk = 1.0}));
+  EXPECT_EQ(run.strategy.offload.optimizer, (strategy::TierShare{.disk = 1.0}));
+  EXPECT_EQ(run.strategy.offload.params, (strategy::TierShare{.host = 1.0}));
   EXPECT_EQ(run.limits.disk_path, "/scratch");
   EXPECT_EQ(run.strategy.recompute, strategy::Recompute::full);
   EXPECT_EQ(run.strategy.tensor, 2);
@@ -339,6 +339,56 @@ TEST(DeepSpeed, PartitionedActivationsAreSplitBetweenTensorRanks) {
   EXPECT_FALSE(run_of(R"({"activation_checkpointing": {"partition_activations": false}})", R"({"strategy": {"tensor": 2}})")
                    .strategy.split_activations);
   EXPECT_TRUE(says(deepspeed_warning(run_of(keys, R"({"strategy": "auto"})")), "the planner chooses"));
+}
+
+TEST(DeepSpeed, WeightsLeaveTheDeviceWithStage3Alone) {
+  const auto with = [](std::string_view stage, std::string_view more, std::string_view file = R"({"strategy": {"data": 2}})") {
+    return run_of(fmt::format(R"({{"zero_optimization": {{"stage": {}, {}}}}})", stage, more), file);
+  };
+  const std::string_view cpu = R"("offload_param": {"device": "cpu"}, "offload_optimizer": {"device": "cpu"})";
+  for (std::string_view stage : {"0", "1", "2"}) {
+    const config::Run run = with(stage, cpu);
+    EXPECT_EQ(run.strategy.offload.params, strategy::TierShare{}) << stage;
+    EXPECT_EQ(run.strategy.offload.optimizer, (strategy::TierShare{.host = 1.0})) << stage;
+    EXPECT_TRUE(says(deepspeed_warning(run), "weights leave the device with stage 3 alone")) << deepspeed_warning(run);
+    EXPECT_EQ(strategy::reasons_against(run.strategy), std::vector<std::string>{}) << stage;
+  }
+  EXPECT_EQ(deepspeed_warning(with("2", R"("offload_param": {"device": "none", "nvme_path": "/a"})")), "");
+  EXPECT_EQ(with("2", R"("offload_param": {"device": "nvme", "nvme_path": "/a"})").limits.disk_path, strategy::Limits{}.disk_path);
+  EXPECT_TRUE(says(deepspeed_warning(with("1", R"("cpu_offload_param": true)")), "stage 3 alone"));
+  EXPECT_EQ(with("3", cpu).strategy.offload.params, (strategy::TierShare{.host = 1.0}));
+  EXPECT_EQ(deepspeed_warning(with("3", cpu)), "");
+  EXPECT_EQ(with("3", cpu, "{}").strategy.offload.params, (strategy::TierShare{.host = 1.0}));  // one rank, all of them
+  EXPECT_EQ(with("\"auto\"", cpu, R"({"strategy": {"data": 2, "zero": 3}})").strategy.offload.params, (strategy::TierShare{.host = 1.0}));
+}
+
+// Legal in DeepSpeed, where the device updates weights that live elsewhere.
+TEST(DeepSpeed, StateIsAsFarAwayAsTheWeightsItUpdates) {
+  const auto with = [](std::string_view more, std::string_view file = R"({"strategy": {"data": 2}})") {
+    return run_of(fmt::format(R"({{"zero_optimization": {{"stage": 3, {}}}}})", more), file);
+  };
+  struct Case {
+    std::string_view keys;
+    strategy::TierShare state;
+  };
+  for (const Case& c :
+       {Case{R"("offload_param": {"device": "cpu"})", {.host = 1.0}}, Case{R"("cpu_offload_param": true)", {.host = 1.0}},
+        Case{R"("offload_param": {"device": "cpu"}, "offload_optimizer": {"device": "none"})", {.host = 1.0}},
+        Case{R"("offload_param": {"device": "nvme"}, "offload_optimizer": {"device": "cpu"})", {.disk = 1.0}},
+        Case{R"("offload_param": {"device": "cpu"}, "offload_optimizer": {"device": "cpu", "ratio": 0.3})", {.host = 1.0}},
+        Case{R"("offload_param": {"device": "cpu"}, "offload_optimizer": {"device": "nvme", "ratio": 0.3})", {.disk = 1.0}}}) {
+    const config::Run run = with(c.keys);
+    EXPECT_EQ(run.strategy.offload.optimizer, c.state) << c.keys;
+    EXPECT_EQ(strategy::reasons_against(run.strategy), std::vector<std::string>{}) << c.keys;
+    EXPECT_TRUE(says(deepspeed_warning(run), "cannot be nearer than they are")) << deepspeed_warning(run);
+    EXPECT_EQ(parse_run(base::write_json(to_json(run)), "resolved.json"), run);
+  }
+  EXPECT_EQ(with(R"("offload_optimizer": {"device": "cpu", "ratio": 0.25})").strategy.offload.optimizer,
+            (strategy::TierShare{.host = 0.25}));
+  // What the run file says is not changed; the plan refuses it with its reason.
+  const config::Run own = with(R"("offload_param": {"device": "cpu"})", R"({"strategy": {"data": 2, "offload": {"optimizer": "none"}}})");
+  EXPECT_EQ(own.strategy.offload.optimizer, strategy::TierShare{});
+  EXPECT_EQ(strategy::reasons_against(own.strategy).size(), 1u);
 }
 
 // Two keys for one setting: the one that does not count says so.
