@@ -77,7 +77,8 @@ void DeepSpeedTranslation::unknown(const JsonMember& member, const std::string& 
   const std::string quoted = base::quote_json(key);  // a key may hold line ends
   const std::string written = quoted.substr(1, quoted.size() - 2);
   const std::vector<std::string> words = deepspeed_words_below(group);
-  const std::string_view meant = base::nearest_name(member.key, std::vector<std::string_view>(words.begin(), words.end()));
+  std::string meant = deepspeed_path_of_word(member.key);  // the right word in the wrong place
+  if (meant.empty()) meant = base::nearest_name(member.key, std::vector<std::string_view>(words.begin(), words.end()));
   const std::string hint = meant.empty() ? "" : fmt::format("did you mean \"{}\"?", meant);
   if (is_strict_deepspeed_group(group)) {
     base::bad_input("{}: found the unknown key \"{}\", {}", member.value.where(), written,
@@ -273,6 +274,19 @@ void DeepSpeedTranslation::zero() {
   }
   offload("offload_optimizer", "strategy.offload.optimizer", "zero_optimization.cpu_offload");
   offload_weights(stage);
+  shard_groups(stage);
+}
+
+// MiCS. DeepSpeed's groups are neighbours as well.
+void DeepSpeedTranslation::shard_groups(std::int64_t stage) {
+  constexpr std::string_view kPath = "zero_optimization.mics_shard_size";
+  const Json* size = given(kPath);
+  if (size == nullptr) return;
+  if (!size->is_integer()) fail_value(*size, kPath, "an integer");
+  if (size->as_integer() <= 0) return note(kPath, "all data ranks are one group", false);
+  if (stage != 3) return note(kPath, fmt::format("not used, as in DeepSpeed: it belongs to stage 3, and the stage is {}", stage), true);
+  if (!run_.strategy_auto && run_.strategy.data == 1) return note(kPath, "one data rank is one group; `strategy.data` gives more", true);
+  assign("strategy.zero_group", *size, kPath);
 }
 
 // Ignored below stage 3, as in DeepSpeed.

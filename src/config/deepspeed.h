@@ -55,6 +55,7 @@ class DeepSpeedTranslation {
   void offload(std::string_view block, std::string_view setting, std::string_view old_flag);
   void offload_weights(std::int64_t stage);
   void keep_state_with_weights(std::string_view path);
+  void shard_groups(std::int64_t stage);
   void one_disk();
   void activations();
   void split_activations(std::string_view path);

@@ -111,6 +111,7 @@ constexpr DeepSpeedKey kKeys[] = {
     {"amp.enabled", Takes::flag, "", Effect::mapped, "precision"},
     {"amp.opt_level", Takes::text, "", Effect::harmless, "weights are fp16 with f32 masters"},
     {"amp.loss_scale", Takes::anything, "", Effect::missing, "loss_scale of the run file applies"},
+    {"fp8.enabled", Takes::flag, "false", Effect::missing, "DeepSpeed has no such block; `\"precision\": \"fp8\"` of the run file is that"},
     {"data_types.grad_accum_dtype", Takes::text, "\"fp32\"", Effect::missing, "gradients are added up in f32"},
     {"data_types.param_dtype", Takes::text, "null", Effect::missing, "`precision` says the type of weights"},
     {"data_types.buffer_dtype", Takes::text, "null", Effect::missing, "`precision` says the type of buffers"},
@@ -146,13 +147,17 @@ constexpr DeepSpeedKey kKeys[] = {
     {"zero_optimization.stage3_module_granularity_threshold", Takes::number, "0", Effect::missing, kGathers},
     {"zero_optimization.stage3_use_all_reduce_for_fetch_params", Takes::flag, "false", Effect::missing, kGathers},
     {"zero_optimization.stage3_allgather_sequential", Takes::flag, "false", Effect::missing, kGathers},
-    {"zero_optimization.zero_hpz_partition_size", Takes::count, "1", Effect::missing, "weights are shared out over all data ranks once"},
+    {"zero_optimization.zero_hpz_partition_size", Takes::count, "1", Effect::missing,
+     "weights have no second shards inside a machine; `strategy.zero_group` keeps their gathers there as well, but shares out gradients "
+     "and "
+     "optimizer state there too, which takes more memory"},
     {"zero_optimization.zero_quantized_weights", Takes::flag, "false", Effect::missing, "weights are gathered exactly"},
     {"zero_optimization.zero_quantized_nontrainable_weights", Takes::flag, "false", Effect::missing, "weights are gathered exactly"},
     {"zero_optimization.zero_quantized_gradients", Takes::flag, "false", Effect::missing, "gradients are reduced exactly"},
     {"zero_optimization.zeropp_loco_param", Takes::anything, "null", Effect::missing, "gradients are reduced exactly"},
-    {"zero_optimization.mics_shard_size", Takes::number, "-1", Effect::missing, "state is shared out over all data ranks"},
-    {"zero_optimization.mics_hierarchical_params_gather", Takes::flag, "false", Effect::missing, "state is shared out over all data ranks"},
+    {"zero_optimization.mics_shard_size", Takes::number, "", Effect::mapped,
+     "strategy.zero_group with stage 3: weights, gradients and optimizer state are shared out between so many neighbouring data ranks"},
+    {"zero_optimization.mics_hierarchical_params_gather", Takes::flag, "false", Effect::missing, "a group gathers its weights in one go"},
     {"zero_optimization.memory_efficient_linear", Takes::flag, "", Effect::harmless, "products keep nothing twice"},
     {"zero_optimization.pipeline_loading_checkpoint", Takes::flag, "", Effect::harmless, "ranks read only what is theirs"},
     {"zero_optimization.override_module_apply", Takes::flag, "", Effect::harmless, "there are no modules to override"},
@@ -185,6 +190,7 @@ constexpr DeepSpeedKey kKeys[] = {
     {"zero_optimization.cpu_offload_param", Takes::flag, "", Effect::mapped,
      "strategy.offload.params with stage 3 (a deprecated key: use offload_param)"},
     {"zero_optimization.cpu_offload_use_pin_memory", Takes::flag, "", Effect::harmless, "the host tier is pinned where a GPU reads it"},
+    {"allgather_size", Takes::number, "5e8", Effect::missing, kGathers},  // of `"zero_optimization": true`
     {"zero_allow_untested_optimizer", Takes::flag, "", Effect::harmless, "every optimizer here works with every stage"},
     {"zero_force_ds_cpu_optimizer", Takes::flag, "", Effect::harmless, "there is one optimizer for every device"},
 
@@ -232,6 +238,7 @@ constexpr DeepSpeedKey kKeys[] = {
     {"flops_profiler", Takes::anything, "", Effect::missing, "`plimsoll train --trace` times every call"},
     {"comms_logger", Takes::anything, "", Effect::missing, "`plimsoll train --trace` shows every collective"},
     {"wall_clock_breakdown", Takes::flag, "false", Effect::missing, "`plimsoll train --trace` times every call"},
+    {"timers", Takes::anything, "", Effect::harmless, "every step is timed; no device is stopped for it"},
     {"memory_breakdown", Takes::flag, "false", Effect::missing, "the waterline is printed before the first step"},
     {"steps_per_print", Takes::anything, "", Effect::harmless, "progress is shown as time passes, every step is in metrics.jsonl"},
     {"dump_state", Takes::flag, "false", Effect::missing, "`plimsoll explain` shows every setting"},
@@ -316,8 +323,24 @@ std::vector<std::string> deepspeed_words_below(std::string_view group) {
   return words;
 }
 
+std::string deepspeed_path_of_word(std::string_view word) {
+  std::string found;
+  for (const DeepSpeedKey& key : kKeys) {
+    for (std::size_t start = 0; start != std::string_view::npos;) {
+      const std::size_t end = key.path.find('.', start);
+      if (key.path.substr(start, end - start) == word) {
+        const std::string_view path = key.path.substr(0, end);
+        if (!found.empty() && found != path) return "";
+        found = path;
+      }
+      start = end == std::string_view::npos ? end : end + 1;
+    }
+  }
+  return found;
+}
+
 bool is_deepspeed_top_key(std::string_view key) {
-  if (key == "optimizer" || key == "checkpoint") return false;
+  if (key == "optimizer" || key == "checkpoint" || key == "fp8") return false;
   const std::string canonical = canonical_deepspeed_path(key);
   return find_deepspeed_key(canonical) != nullptr || is_deepspeed_group(canonical);
 }

@@ -155,7 +155,8 @@ TEST(DeepSpeed, TheBatchTripleIsSolved) {
         Case{R"({"train_batch_size": 24, "gradient_accumulation_steps": 4})", 2, 24, 3},
         Case{R"({"train_micro_batch_size_per_gpu": 3, "gradient_accumulation_steps": 4})", 2, 24, 3},
         Case{R"({"train_batch_size": 24, "train_micro_batch_size_per_gpu": 3, "gradient_accumulation_steps": 4})", 2, 24, 3},
-        Case{R"({"gradient_accumulation_steps": 4})", 2, 8, 1}}) {
+        Case{R"({"gradient_accumulation_steps": 4})", 2, 8, 1}, Case{R"({"gradient_accumulation_steps": 3})", 1, 6, 2},
+        Case{R"({"gradient_accumulation_steps": 16, "train_batch_size": "auto", "train_micro_batch_size_per_gpu": "auto"})", 2, 32, 1}}) {
     const config::Run run = run_of(c.keys, fmt::format(R"({{"strategy": {{"data": {}}}}})", c.data));
     EXPECT_EQ(run.batch.global, c.global) << c.keys;
     EXPECT_EQ(run.batch.micro, c.micro) << c.keys;
@@ -389,6 +390,41 @@ TEST(DeepSpeed, StateIsAsFarAwayAsTheWeightsItUpdates) {
   const config::Run own = with(R"("offload_param": {"device": "cpu"})", R"({"strategy": {"data": 2, "offload": {"optimizer": "none"}}})");
   EXPECT_EQ(own.strategy.offload.optimizer, strategy::TierShare{});
   EXPECT_EQ(strategy::reasons_against(own.strategy).size(), 1u);
+}
+
+TEST(DeepSpeed, MicsGroupsAreZeroGroups) {
+  const auto with = [](std::string_view stage, std::string_view size, std::string_view file = R"({"strategy": {"data": 8}})") {
+    return run_of(fmt::format(R"({{"zero_optimization": {{"stage": {}, "mics_shard_size": {}}}}})", stage, size), file);
+  };
+  EXPECT_EQ(with("3", "4").strategy.zero_group, 4);
+  EXPECT_EQ(strategy::reasons_against(with("3", "4").strategy), std::vector<std::string>{});
+  EXPECT_EQ(strategy::reasons_against(with("3", "8").strategy), std::vector<std::string>{});
+  EXPECT_EQ(deepspeed_warning(with("3", "4")), "");
+  EXPECT_EQ(with("3", "-1").strategy.zero_group, 0);
+  EXPECT_EQ(deepspeed_warning(with("3", "-1")), "");
+  EXPECT_EQ(with("2", "4").strategy.zero_group, 0);
+  EXPECT_TRUE(says(deepspeed_warning(with("2", "4")), "it belongs to stage 3"));
+  EXPECT_TRUE(says(deepspeed_warning(with("3", "4", "{}")), "one data rank is one group"));
+  EXPECT_NE(message_of([&] { with("3", "2.5"); }), "no error");
+  // Other tensors are shared out otherwise there, so it is not set.
+  const config::Run hpz = run_of(R"({"zero_optimization": {"stage": 3, "zero_hpz_partition_size": 4}})", R"({"strategy": {"data": 8}})");
+  EXPECT_EQ(hpz.strategy.zero_group, 0);
+  EXPECT_TRUE(says(deepspeed_warning(hpz), "`strategy.zero_group`")) << deepspeed_warning(hpz);
+}
+
+TEST(DeepSpeed, WordsInTheWrongPlaceAndWordsOfOthers) {
+  const std::string warning =
+      deepspeed_warning(run_of(R"({"offload_optimizer": {"device": "cpu"}, "lr": 1, "enabled": true, "fp8": {"enabled": true},
+    "timers": {"throughput": {"enabled": true}}, "allgather_size": 2e8})"));
+  EXPECT_TRUE(says(warning, "did you mean \"zero_optimization.offload_optimizer\"?")) << warning;
+  EXPECT_TRUE(says(warning, "did you mean \"optimizer.params.lr\"?")) << warning;
+  EXPECT_TRUE(says(warning, "\n  enabled = true (ds.json:1:62): DeepSpeed knows no such key, so it is passed over\n")) << warning;
+  EXPECT_TRUE(says(warning, "`\"precision\": \"fp8\"` of the run file")) << warning;
+  EXPECT_TRUE(says(warning, "allgather_size = 200000000.0 (ds.json:2:68): weights are gathered block by block")) << warning;
+  EXPECT_FALSE(says(warning, "timers")) << warning;
+  EXPECT_EQ(error_of(R"({"zero_optimization": {"train_batch_size": 2}})"),
+            "ds.json:1:44: found the unknown key \"zero_optimization.train_batch_size\", did you mean \"train_batch_size\"?");
+  EXPECT_EQ(parse_run(R"({"fp8": {"history": 16}, "precision": "fp8"})", "run.json").amax_history, 16);  // the run file's own
 }
 
 // Two keys for one setting: the one that does not count says so.
