@@ -7,6 +7,7 @@
 #include "base/error.h"
 #include "base/text.h"
 #include "config/fields.h"
+#include "config/other_names.h"
 #include "config/problems.h"
 
 namespace plimsoll::config {
@@ -86,6 +87,8 @@ void apply_overrides(Json& document, const std::vector<std::string>& overrides) 
 }
 
 std::string known_keys_hint(std::string_view group, std::string_view key) {
+  if (const OtherName* other = find_other_name(key))
+    return fmt::format("expected \"{}\"{}", other->key, other->remark.empty() ? "" : fmt::format(" ({})", other->remark));
   const std::string parent = is_group(group) ? std::string(group) : std::string();
   const std::vector<std::string> siblings = keys_below(parent);
   std::string meant;
