@@ -41,7 +41,8 @@ void DeepSpeedTranslation::visit(const JsonMember& member, const std::string& gr
     run_.deepspeed.keys.push_back({written, member.value.describe(), member.value.where(), "strategy.zero", false});
   } else if (is_deepspeed_group(path)) {
     if (is_auto(member.value)) return;
-    if (!member.value.is_object()) fail_value(member.value, written, "an object");
+    const bool switched = find_deepspeed_key(path + ".enabled") != nullptr;
+    if (!member.value.is_object()) fail_value(member.value, written, switched ? "an object such as {\"enabled\": true}" : "an object");
     walk(member.value, path);
   } else {
     unknown(member, group, written);

@@ -148,15 +148,13 @@ constexpr DeepSpeedKey kKeys[] = {
     {"zero_optimization.stage3_use_all_reduce_for_fetch_params", Takes::flag, "false", Effect::missing, kGathers},
     {"zero_optimization.stage3_allgather_sequential", Takes::flag, "false", Effect::missing, kGathers},
     {"zero_optimization.zero_hpz_partition_size", Takes::count, "1", Effect::missing,
-     "weights have no second shards inside a machine; `strategy.zero_group` keeps their gathers there as well, but shares out gradients "
-     "and "
-     "optimizer state there too, which takes more memory"},
+     "weights get no second shards inside a machine; `strategy.zero_group` gathers them inside a group too, but keeps gradients and "
+     "optimizer state there as well, which takes more memory"},
     {"zero_optimization.zero_quantized_weights", Takes::flag, "false", Effect::missing, "weights are gathered exactly"},
     {"zero_optimization.zero_quantized_nontrainable_weights", Takes::flag, "false", Effect::missing, "weights are gathered exactly"},
     {"zero_optimization.zero_quantized_gradients", Takes::flag, "false", Effect::missing, "gradients are reduced exactly"},
     {"zero_optimization.zeropp_loco_param", Takes::anything, "null", Effect::missing, "gradients are reduced exactly"},
-    {"zero_optimization.mics_shard_size", Takes::number, "", Effect::mapped,
-     "strategy.zero_group with stage 3: weights, gradients and optimizer state are shared out between so many neighbouring data ranks"},
+    {"zero_optimization.mics_shard_size", Takes::number, "", Effect::mapped, "strategy.zero_group, with stage 3"},
     {"zero_optimization.mics_hierarchical_params_gather", Takes::flag, "false", Effect::missing, "a group gathers its weights in one go"},
     {"zero_optimization.memory_efficient_linear", Takes::flag, "", Effect::harmless, "products keep nothing twice"},
     {"zero_optimization.pipeline_loading_checkpoint", Takes::flag, "", Effect::harmless, "ranks read only what is theirs"},

@@ -256,6 +256,7 @@ TEST(DeepSpeed, WrongKeysAndValuesPointAtThemselves) {
                    "leave the block out"));
   EXPECT_TRUE(says(error_of(R"({"train_batch_size": 8, "train_batch_size": 8})"), "train_batch_size"));
   EXPECT_TRUE(says(error_of("[]"), "expected an object"));
+  EXPECT_EQ(error_of("{}", R"({"bf16": true})"), "run.json:1:10: found true for \"bf16\", expected an object such as {\"enabled\": true}");
   EXPECT_EQ(
       error_of(
           R"({"curriculum_learning": {"enabled": false}, "progressive_layer_drop": {"enabled": false}, "sparse_attention": {"mode": "dense"}})"),
