@@ -72,6 +72,7 @@ void DeepSpeedTranslation::take(const Json& value, const std::string& path, cons
 }
 
 void DeepSpeedTranslation::unknown(const JsonMember& member, const std::string& group, const std::string& key) {
+  constexpr std::size_t kMostWords = 12;   // in a message
   constexpr std::size_t kMostKeys = 2000;  // each is looked for among the known ones, and its place in the text
   if (run_.deepspeed.keys.size() >= kMostKeys)
     base::bad_input("{}: found more than {} keys, expected a configuration of DeepSpeed", member.value.where(), kMostKeys);
@@ -83,7 +84,9 @@ void DeepSpeedTranslation::unknown(const JsonMember& member, const std::string& 
   const std::string hint = meant.empty() ? "" : fmt::format("did you mean \"{}\"?", meant);
   if (is_strict_deepspeed_group(group)) {
     base::bad_input("{}: found the unknown key \"{}\", {}", member.value.where(), written,
-                    hint.empty() ? fmt::format("expected one of {}", fmt::join(words, ", ")) : hint);
+                    !hint.empty()               ? hint
+                    : words.size() > kMostWords ? fmt::format("expected one that docs/deepspeed.md lists below \"{}\"", group)
+                                                : fmt::format("expected one of {}", fmt::join(words, ", ")));
   }
   run_.deepspeed.keys.push_back({written, member.value.describe(), member.value.where(),
                                  fmt::format("DeepSpeed knows no such key, so it is passed over{}{}", hint.empty() ? "" : "; ", hint),
@@ -362,14 +365,16 @@ void DeepSpeedTranslation::degrees() {
 }
 
 void DeepSpeedTranslation::translate() {
+  // Relations between keys are not looked at while one of them is missing for being wrong.
+  const bool sound = problems_.size() == 0;
   const auto part = [&](void (DeepSpeedTranslation::*translate_part)()) { problems_.attempt([&] { (this->*translate_part)(); }); };
   part(&DeepSpeedTranslation::precision);
   part(&DeepSpeedTranslation::loss_scale);
   part(&DeepSpeedTranslation::optimizer);
-  part(&DeepSpeedTranslation::scheduler);
+  if (sound) part(&DeepSpeedTranslation::scheduler);
   if (const Json* clip = given("gradient_clipping")) assign("optimizer.clip", *clip, "gradient_clipping");
   part(&DeepSpeedTranslation::degrees);
-  part(&DeepSpeedTranslation::batch);  // may say how many data ranks there are
+  if (sound) part(&DeepSpeedTranslation::batch);  // may say how many data ranks there are
   part(&DeepSpeedTranslation::zero);
   part(&DeepSpeedTranslation::activations);
 }

@@ -23,7 +23,6 @@ class DeepSpeedTranslation {
  public:
   // Checks every key of the document. Problems are what DeepSpeed refuses as well, and what cannot be trained here.
   DeepSpeedTranslation(const base::Json& document, Run& run, Problems& problems);
-  // Of keys without a problem.
   void translate();
 
  private:

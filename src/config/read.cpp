@@ -161,12 +161,7 @@ Run parse_run(std::string_view text, std::string_view name, const std::vector<st
   }
   Problems problems;
   Reader(run, problems).read_group(document, "");
-  if (deepspeed_keys.size() > 0) {
-    const std::size_t of_the_run_file = problems.size();
-    DeepSpeedTranslation translation(deepspeed_keys, run, problems);
-    // What is built of several keys is not looked at while one of them is wrong.
-    if (problems.size() == of_the_run_file) translation.translate();
-  }
+  if (deepspeed_keys.size() > 0) DeepSpeedTranslation(deepspeed_keys, run, problems).translate();
   problems.raise();
   derive(run);
   check(run);

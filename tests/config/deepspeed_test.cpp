@@ -263,24 +263,28 @@ TEST(DeepSpeed, WrongKeysAndValuesPointAtThemselves) {
       "no error");
 }
 
-// One line each, as if it were alone; what is built of several keys waits until they are right.
+// One line each, as if it were alone; relations between keys wait until each is right.
 TEST(DeepSpeed, AllErrorsAreShownAtOnce) {
   EXPECT_EQ(
-      error_of(R"({"zero_optimization": {"stag": 2, "overlap_comm": "maybe"}, "sparse_attention": {"mode": "fixed"},
+      error_of(R"({"zero_optimization": {"stag": 2, "overlap_comm": "maybe", "stage": 7}, "sparse_attention": {"mode": "fixed"},
  "optimizer": {"type": "Lion", "params": {"foo": 1}}, "train_batch_size": 24, "train_micro_batch_size_per_gpu": 5})",
                R"({"steps": -5})"),
-      "found 5 mistakes:\n"
+      "found 6 mistakes:\n"
       "  run.json:1:11: found -5 for \"steps\", expected an integer >= 0\n"
       "  ds.json:2:24: found \"Lion\" for \"optimizer.type\", which does not exist here; expected an update rule that does: Adam, "
       "AdamW, OneBitAdam, ZeroOneAdam or SGD\n"
       "  ds.json:1:32: found the unknown key \"zero_optimization.stag\", did you mean \"stage\"?\n"
       "  ds.json:1:51: found \"maybe\" for \"zero_optimization.overlap_comm\", expected true or false or \"auto\"\n"
-      "  ds.json:1:81: found an object for \"sparse_attention\", which would change what is trained and does not exist here; leave the "
-      "block out: attention is dense");
+      "  ds.json:1:93: found an object for \"sparse_attention\", which would change what is trained and does not exist here; leave the "
+      "block out: attention is dense\n"
+      "  ds.json:1:69: found 7 for \"zero_optimization.stage\", expected 0, 1, 2 or 3");
   const std::string contradictions = error_of(R"({"zero_optimization": {"stage": 2}, "gradient_clipping": 2, "train_batch_size": 9})",
                                               R"({"strategy": {"data": 2, "zero": 1}, "optimizer": {"clip": 1}})");
   for (std::string_view part : {"found 3 mistakes:", "says 1", "remove one", "leaves a remainder"})
     EXPECT_TRUE(says(contradictions, part)) << contradictions;
+  EXPECT_EQ(error_of(R"({"zero_optimization": {"nothing_like_it": 1}})"),
+            "ds.json:1:43: found the unknown key \"zero_optimization.nothing_like_it\", expected one that docs/deepspeed.md lists below "
+            "\"zero_optimization\"");
   std::string many = R"({"fp16": {)";
   for (int i = 0; i < 100'000; ++i) many += fmt::format("\"key{}\": 1, ", i);
   EXPECT_TRUE(says(error_of(many + "}}"), "found 20 or more mistakes"));
