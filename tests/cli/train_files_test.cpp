@@ -121,6 +121,20 @@ TEST_F(TrainFiles, DeepSpeedConfiguration) {
   EXPECT_EQ(folder_.plimsoll({"train", "plain.json", "--deepspeed", "none.json"}).exit_code, 2);
 }
 
+// HJSON, with weights that live in the host's memory and the state nowhere in particular: it trains, to the same losses.
+TEST_F(TrainFiles, DeepSpeedWeightsInTheHostsMemory) {
+  folder_.write("plain.json", R"({"model": {"family": "gpt2", "layers": 2, "width": 16, "heads": 2, "context": 32, "vocab": 256},
+    "data": {"train": "train.txt"}, "batch": {"sequence": 16}, "steps": 4, "threads": 1, "strategy": {"data": 2}, "out": "out"})");
+  folder_.write("ds.hjson", "bf16: {\n  enabled: 1\n}\nzero_optimization: {\n  stage: 3\n  offload_param: {\n    device: cpu\n  }\n}\n");
+  const Ended ended = folder_.plimsoll({"train", "plain.json", "--deepspeed", "ds.hjson"});
+  ASSERT_EQ(ended.exit_code, 0) << ended.err;
+  EXPECT_NE(ended.err.find("strategy.offload.optimizer is \"host\""), std::string::npos) << ended.err;
+  const Ended plain =
+      folder_.plimsoll({"train", "plain.json", "--set", "precision=bf16", "--set", "strategy.zero=3", "--set", "out=plain"});
+  ASSERT_EQ(plain.exit_code, 0) << plain.err;
+  EXPECT_EQ(losses("out"), losses("plain"));
+}
+
 TEST_F(TrainFiles, Metrics) {
   train();
   const std::vector<std::string> lines = lines_of(folder_.read("out/metrics.jsonl"));
