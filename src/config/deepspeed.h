@@ -18,7 +18,7 @@
 namespace plimsoll::config {
 
 // The keys as given, by their canonical path, and what they become in the run. One file per part of the translation:
-// deepspeed.cpp (precision, strategy), deepspeed_optimizer.cpp, deepspeed_batch.cpp.
+// deepspeed.cpp (precision, degrees, activations), deepspeed_optimizer.cpp, deepspeed_batch.cpp, deepspeed_zero.cpp.
 class DeepSpeedTranslation {
  public:
   // Checks every key of the document. Problems are what DeepSpeed refuses as well, and what cannot be trained here.
