@@ -222,9 +222,18 @@ Json& Json::push(Json value) {
   return std::get<Array>(value_).emplace_back(std::move(value));
 }
 
+Json Json::placed_as(const Json& other) const {
+  Json placed = *this;
+  placed.offset_ = other.offset_;
+  placed.source_ = other.source_;
+  return placed;
+}
+
 JsonPosition Json::position() const { return source_ ? position_in(source_->text, offset_) : JsonPosition{}; }
 
-std::string Json::path() const { return source_ ? PathFinder(source_->text).path_at(offset_) : std::string(); }
+std::string Json::path() const {
+  return source_ && !source_->hjson ? PathFinder(source_->text).path_at(offset_) : std::string();  // which needs quotes and commas
+}
 
 std::string Json::where() const { return source_ ? place(*source_, offset_) : std::string(); }
 

@@ -5,7 +5,9 @@
 // are worked out from those only when somebody asks, so that remembering costs one offset per value.
 //
 // The relaxed form takes comments (//, /* */, #) and trailing commas, as people write in run files. The strict form is
-// RFC 8259. Both refuse what readers disagree on: duplicate keys, invalid UTF-8, lone surrogates, numbers outside f64.
+// RFC 8259. HJSON (hjson.github.io) is the relaxed form that also needs no quotes, no commas and no outermost braces: a
+// text without quotes goes to the end of its line. All refuse what readers disagree on: duplicate keys, invalid UTF-8,
+// lone surrogates, numbers outside f64.
 //
 //   Json run = parse_json(text, "run.json");
 //   double lr = run.at("optimizer").at("lr").as_double();   // throws "run.json:3:27: found "x" for "optimizer.lr", expected a number"
@@ -26,6 +28,7 @@ namespace plimsoll::base {
 
 struct JsonOptions {
   bool strict = false;
+  bool hjson = false;  // instead of strict; without strings of several lines (''')
   std::size_t max_bytes = std::size_t{64} << 20;
   int max_depth = 64;     // parsing, writing and destroying recurse this deep at most
   bool one_line = false;  // the text is a single setting: where() is its name alone, without line and column
@@ -77,6 +80,7 @@ class Json {
     std::string name;
     std::string text;
     bool one_line = false;
+    bool hjson = false;
   };
 
   Json() = default;
@@ -119,8 +123,10 @@ class Json {
   Array& items() { return std::get<Array>(value_); }
   JsonObject& members() { return std::get<JsonObject>(value_); }
 
+  // The same value, as if it had been written where `other` was.
+  Json placed_as(const Json& other) const;
   JsonPosition position() const;
-  std::string path() const;                               // "model.rope.theta", "strategy.stages[2]"; empty at the top
+  std::string path() const;                               // "model.rope.theta", "strategy.stages[2]"; empty at the top and in HJSON
   std::string where() const;                              // "run.json:3:12"; empty when not read from a text
   std::string where_key(const JsonMember& member) const;  // of a member of this object
   std::string describe() const;                           // what was found, for messages: "12", "\"abc\"", "an array of 3"

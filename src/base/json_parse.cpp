@@ -37,6 +37,31 @@ std::size_t utf8_length(std::string_view text) {
   return 0;
 }
 
+// Whether it is a whole number of JSON.
+bool is_number(std::string_view text) {
+  std::size_t at = text.starts_with('-') ? 1 : 0;
+  const auto digits = [&] {
+    const std::size_t first = at;
+    while (at < text.size() && is_digit(text[at])) ++at;
+    return at - first;
+  };
+  const bool leading_zero = at < text.size() && text[at] == '0';
+  const std::size_t whole = digits();
+  if (whole == 0 || (leading_zero && whole > 1)) return false;
+  if (at < text.size() && text[at] == '.' && (++at, digits() == 0)) return false;
+  if (at < text.size() && (text[at] == 'e' || text[at] == 'E')) {
+    ++at;
+    if (at < text.size() && (text[at] == '+' || text[at] == '-')) ++at;
+    if (digits() == 0) return false;
+  }
+  return at == text.size();
+}
+
+std::string_view without_spaces_behind(std::string_view text) {
+  const std::size_t last = text.find_last_not_of(" \t");
+  return text.substr(0, last == std::string_view::npos ? 0 : last + 1);
+}
+
 void append_utf8(std::string& out, std::uint32_t code) {
   const auto put = [&](std::uint32_t byte) { out.push_back(static_cast<char>(byte)); };
   if (code < 0x80u) {
@@ -66,7 +91,8 @@ class JsonParser {
   Json document() {
     if (!options_.strict && text_.starts_with("\xEF\xBB\xBF")) at_ = 3;
     skip_space();
-    Json value = parse_value(0);
+    const bool bare = options_.hjson && at_ < text_.size() && peek() != '{' && peek() != '[';
+    Json value = bare ? parse_bare_members() : parse_value(0);
     skip_space();
     if (at_ < text_.size()) fail("the end of the text");
     return value;
@@ -134,6 +160,10 @@ class JsonParser {
       case '{': return parse_object(depth);
       case '[': return parse_array(depth);
       case '"': return value_at(start, parse_string());
+      default: break;
+    }
+    if (options_.hjson) return peek() == '\'' ? value_at(start, parse_string()) : parse_bare_value();
+    switch (peek()) {
       case 't': return expect_word("true"), value_at(start, true);
       case 'f': return expect_word("false"), value_at(start, false);
       case 'n': return expect_word("null"), value_at(start, nullptr);
@@ -162,8 +192,8 @@ class JsonParser {
       ++at_;
       return false;
     }
-    if (peek() != ',') fail(close == '}' ? "',' or '}'" : "',' or ']'");
-    ++at_;
+    if (peek() != ',' && (!options_.hjson || at_ >= text_.size())) fail(close == '}' ? "',' or '}'" : "',' or ']'");
+    if (peek() == ',') ++at_;
     skip_space();
     if (peek() != close) return true;
     if (options_.strict) fail(close == '}' ? "another key after the ','" : "another value after the ','");
@@ -201,8 +231,8 @@ class JsonParser {
 
   void parse_member(JsonObject& object, int depth) {
     const std::size_t key_offset = at_;
-    if (peek() != '"') fail("a key in double quotes");
-    std::string key = parse_string();
+    if (peek() != '"' && !options_.hjson) fail("a key in double quotes");
+    std::string key = peek() == '"' || peek() == '\'' ? parse_string() : parse_bare_key();
     if (const JsonMember* first = object.find(key)) {
       const Json earlier = value_at(first->key_offset, nullptr);
       fail_at(key_offset, fmt::format("the key {} a second time", quote_json(key)),
@@ -216,15 +246,76 @@ class JsonParser {
     object.add(std::move(key), std::move(value), static_cast<std::uint32_t>(key_offset));
   }
 
+  // ---- HJSON
+
+  Json parse_bare_members() {
+    const std::size_t start = at_;
+    JsonObject object;
+    while (at_ < text_.size()) {
+      parse_member(object, 0);
+      skip_space();
+      if (peek() == ',') ++at_;
+      skip_space();
+    }
+    return value_at(start, std::move(object));
+  }
+
+  static bool is_punctuation(char c) { return c == '{' || c == '}' || c == '[' || c == ']' || c == ',' || c == ':'; }
+
+  std::string parse_bare_key() {
+    const std::size_t start = at_;
+    while (at_ < text_.size() && !is_punctuation(peek()) && peek() != ' ' && peek() != '\t' && peek() != '\n' && peek() != '\r')
+      skip_character();
+    if (at_ == start) fail("a key");
+    return std::string(text_.substr(start, at_ - start));
+  }
+
+  // A word or number of JSON up to a sign that may follow one, else a text up to the end of the line. Later signs end nothing, since no
+  // word or number holds one: so each character is looked at a few times at most.
+  Json parse_bare_value() {
+    const std::size_t start = at_;
+    if (at_ >= text_.size() || is_punctuation(peek())) fail("a value");
+    const auto ends_line = [&] { return at_ >= text_.size() || peek() == '\n' || peek() == '\r'; };
+    const auto ends_word = [&] {
+      const bool comment = peek() == '#' || (peek() == '/' && (peek(1) == '/' || peek(1) == '*'));
+      return ends_line() || comment || peek() == ',' || peek() == '}' || peek() == ']';
+    };
+    while (!ends_word()) skip_character();
+    const std::string_view word = without_spaces_behind(text_.substr(start, at_ - start));
+    if (word == "true" || word == "false") return value_at(start, word == "true");
+    if (word == "null") return value_at(start, nullptr);
+    if (is_number(word)) {
+      at_ = start;
+      return parse_number();
+    }
+    while (!ends_line()) skip_character();
+    return value_at(start, std::string(without_spaces_behind(text_.substr(start, at_ - start))));
+  }
+
+  // Of a text without quotes.
+  void skip_character() {
+    const std::size_t length = utf8_length(text_.substr(at_));
+    const auto byte = static_cast<unsigned char>(peek());
+    if (length == 0) fail("UTF-8 text");
+    if ((byte < 0x20u && byte != '\t') || byte == 0x7Fu) fail("a text in double quotes, with an escape in its place");
+    at_ += length;
+  }
+
+  // ---- strings and numbers
+
   std::string parse_string() {
+    const char quote = peek();
+    if (quote == '\'' && text_.substr(at_).starts_with("'''")) fail_at(at_, "a string of several lines", "one line in double quotes");
     const std::size_t start = at_++;
     std::string out;
     for (;;) {
       const std::size_t run = at_;
-      while (at_ < text_.size() && is_plain(text_[at_])) ++at_;
+      while (at_ < text_.size() && is_plain(text_[at_]) && text_[at_] != quote) ++at_;
       out.append(text_.substr(run, at_ - run));
-      if (at_ >= text_.size() || peek() == '\n') fail_at(start, "a string without an end", "'\"' before the end of the line");
-      if (peek() == '"') break;
+      if (at_ >= text_.size() || peek() == '\n') {
+        fail_at(start, "a string without an end", fmt::format("'{}' before the end of the line", quote));
+      }
+      if (peek() == quote) break;
       if (peek() == '\\') {
         parse_escape(out);
         continue;
@@ -239,7 +330,7 @@ class JsonParser {
     return out;
   }
 
-  static bool is_plain(char c) { return c >= 0x20 && c != '"' && c != '\\'; }  // chars above 0x7F are negative
+  static bool is_plain(char c) { return c >= 0x20 && c != '\\'; }  // chars above 0x7F are negative
 
   void parse_escape(std::string& out) {
     const std::size_t start = at_;
@@ -248,6 +339,10 @@ class JsonParser {
     ++at_;
     switch (kind) {
       case '"': out += '"'; return;
+      case '\'':
+        if (!options_.hjson) break;
+        out += '\'';
+        return;
       case '\\': out += '\\'; return;
       case '/': out += '/'; return;
       case 'b': out += '\b'; return;
@@ -329,7 +424,7 @@ class JsonParser {
 Json parse_json(std::string_view text, std::string_view name, const JsonOptions& options) {
   const std::size_t limit = std::min<std::size_t>(options.max_bytes, std::numeric_limits<std::uint32_t>::max());
   if (text.size() > limit) bad_input("{}: found {} bytes of JSON, expected at most {}", name, text.size(), limit);
-  auto source = std::make_shared<Json::Source>(Json::Source{std::string(name), std::string(text), options.one_line});
+  auto source = std::make_shared<Json::Source>(Json::Source{std::string(name), std::string(text), options.one_line, options.hjson});
   return JsonParser(std::move(source), options).document();
 }
 

@@ -1,5 +1,5 @@
 // The run file: read, checked, explained, written back. Errors are bad_input with file, line, column, what was found
-// and what was expected.
+// and what was expected; several of them come together, one a line.
 //
 //   config::Run run = config::load_run("run.json", {"steps=10", "optimizer.lr=1e-3"});
 //   fmt::print("{}", config::explain(run));
@@ -32,7 +32,7 @@ void resolve_model(Run& run, const model::Model& from_path);
 std::string explain(const Run& run);
 base::Json explain_json(const Run& run);
 
-// What a reader must know of the DeepSpeed keys without a counterpart, in one paragraph; empty when there are none.
+// What a reader must know of the DeepSpeed keys without a counterpart, one a line below a heading; empty when there are none.
 std::string deepspeed_warning(const Run& run);
 
 // Settings that were given but that this run has no use for, in one paragraph; empty when there are none.

@@ -2,12 +2,14 @@
 
 #include <algorithm>
 #include <cmath>
+#include <optional>
 
 #include <fmt/format.h>
 
 #include "base/error.h"
 #include "base/text.h"
 #include "config/deepspeed_keys.h"
+#include "config/deepspeed_values.h"
 #include "config/fields.h"
 
 namespace plimsoll::config {
@@ -17,84 +19,33 @@ namespace {
 using base::Json;
 using base::JsonMember;
 
-bool is_auto(const Json& value) { return value.is_null() || (value.is_string() && value.as_string() == "auto"); }
-
-bool fits(const Json& value, Takes takes) {
-  switch (takes) {
-    case Takes::flag: return value.is_bool();
-    // A fraction comes of somebody's arithmetic (0.9 x hidden^2); a negative amount of a mistake.
-    case Takes::count: return value.is_integer() && value.as_double() >= 0.0;
-    case Takes::number: return value.is_number();
-    case Takes::text: return value.is_string();
-    case Takes::list: return value.is_array();
-    case Takes::anything: return true;
-  }
-  return false;
-}
-
-std::string_view name_of(Takes takes) {
-  switch (takes) {
-    case Takes::flag: return "true or false";
-    case Takes::count: return "an integer >= 0";
-    case Takes::number: return "a number";
-    case Takes::text: return "a text";
-    case Takes::list: return "an array";
-    case Takes::anything: return "anything";
-  }
-  return "?";
-}
-
-// A block is switched on by a member "enabled" at any depth. Depth is bounded by the parser.
-bool enabled(const Json& value) {
-  if (!value.is_object()) return value.is_bool() && value.as_bool();
-  for (const JsonMember& member : value.as_object()) {
-    if (member.key == "enabled" ? member.value.is_bool() && member.value.as_bool() : member.value.is_object() && enabled(member.value))
-      return true;
-  }
-  return false;
-}
-
-bool same(const Json& value, const Json& usual) {
-  if (value.is_number() && usual.is_number()) return value.as_double() == usual.as_double();
-  return value == usual;
-}
-
-bool is_usual(const Json& value, const DeepSpeedKey& key) {
-  if (!key.usual.empty()) {
-    const Json usual = base::parse_json(key.usual, "usual");
-    if (!usual.is_object()) return same(value, usual);
-    for (const JsonMember& member : usual.as_object()) {
-      const Json* found = value.find(member.key);
-      if (found == nullptr || !(*found == member.value)) return false;
-    }
-    return true;
-  }
-  return value.is_object() && !enabled(value);
-}
-
 }  // namespace
 
-DeepSpeedTranslation::DeepSpeedTranslation(const Json& document, Run& run) : run_(run) {
+DeepSpeedTranslation::DeepSpeedTranslation(const Json& document, Run& run, Problems& problems) : run_(run), problems_(problems) {
   refuse_foreign_types(document);
   walk(document, "");
 }
 
 void DeepSpeedTranslation::walk(const Json& object, const std::string& group) {
-  for (const JsonMember& member : object.as_object()) {
-    const std::string written = group.empty() ? member.key : fmt::format("{}.{}", group, member.key);
-    const std::string path = canonical_deepspeed_path(written);
-    if (find_deepspeed_key(path) != nullptr) {
-      take(member.value, path, written);
-    } else if (path == "zero_optimization" && member.value.is_bool()) {
-      values_[path] = &member.value;
-      run_.deepspeed.keys.push_back({written, member.value.describe(), member.value.where(), "strategy.zero", false});
-    } else if (is_deepspeed_group(path)) {
-      if (is_auto(member.value)) continue;
-      if (!member.value.is_object()) fail_value(member.value, written, "an object");
-      walk(member.value, path);
-    } else {
-      unknown(member, group, written);
-    }
+  for (const JsonMember& member : object.as_object()) problems_.attempt([&] { visit(member, group); });
+}
+
+void DeepSpeedTranslation::visit(const JsonMember& member, const std::string& group) {
+  const std::string written = group.empty() ? member.key : fmt::format("{}.{}", group, member.key);
+  const std::string path = canonical_deepspeed_path(written);
+  if (foreign_.contains(path)) return;
+  if (find_deepspeed_key(path) != nullptr) {
+    take(member.value, path, written);
+  } else if (path == "zero_optimization" && member.value.is_bool()) {
+    values_[path] = &member.value;
+    run_.deepspeed.keys.push_back({written, member.value.describe(), member.value.where(), "strategy.zero", false});
+  } else if (is_deepspeed_group(path)) {
+    if (is_auto(member.value)) return;
+    const bool switched = find_deepspeed_key(path + ".enabled") != nullptr;
+    if (!member.value.is_object()) fail_value(member.value, written, switched ? "an object such as {\"enabled\": true}" : "an object");
+    walk(member.value, path);
+  } else {
+    unknown(member, group, written);
   }
 }
 
@@ -105,10 +56,12 @@ void DeepSpeedTranslation::take(const Json& value, const std::string& path, cons
     outcome.outcome = "left to the run file";
     left_open_.insert(path);
   } else {
-    if (!fits(value, key.takes)) fail_value(value, written, fmt::format("{} or \"auto\"", name_of(key.takes)));
+    std::optional<Json> other = converted(value, key.takes);
+    const Json& meant = other ? converted_.emplace_back(other->placed_as(value)) : value;
+    if (!fits(meant, key.takes)) fail_value(value, written, fmt::format("{} or \"auto\"", name_of(key.takes)));
     if (values_.contains(path)) base::bad_input("{}: found the key \"{}\" twice, under two spellings; expected one", value.where(), path);
-    values_[path] = &value;
-    const bool usual = is_usual(value, key);
+    values_[path] = &meant;
+    const bool usual = is_usual(meant, key);
     if (key.effect == Effect::refused && !usual) {
       base::bad_input("{}: found {} for \"{}\", which would change what is trained and does not exist here; {}", value.where(),
                       value.describe(), written, key.text);
@@ -119,14 +72,21 @@ void DeepSpeedTranslation::take(const Json& value, const std::string& path, cons
 }
 
 void DeepSpeedTranslation::unknown(const JsonMember& member, const std::string& group, const std::string& key) {
+  constexpr std::size_t kMostWords = 12;   // in a message
+  constexpr std::size_t kMostKeys = 2000;  // each is looked for among the known ones, and its place in the text
+  if (run_.deepspeed.keys.size() >= kMostKeys)
+    base::bad_input("{}: found more than {} keys, expected a configuration of DeepSpeed", member.value.where(), kMostKeys);
   const std::string quoted = base::quote_json(key);  // a key may hold line ends
   const std::string written = quoted.substr(1, quoted.size() - 2);
   const std::vector<std::string> words = deepspeed_words_below(group);
-  const std::string_view meant = base::nearest_name(member.key, std::vector<std::string_view>(words.begin(), words.end()));
+  std::string meant = deepspeed_path_of_word(member.key);  // the right word in the wrong place
+  if (meant.empty()) meant = base::nearest_name(member.key, std::vector<std::string_view>(words.begin(), words.end()));
   const std::string hint = meant.empty() ? "" : fmt::format("did you mean \"{}\"?", meant);
   if (is_strict_deepspeed_group(group)) {
     base::bad_input("{}: found the unknown key \"{}\", {}", member.value.where(), written,
-                    hint.empty() ? fmt::format("expected one of {}", fmt::join(words, ", ")) : hint);
+                    !hint.empty()               ? hint
+                    : words.size() > kMostWords ? fmt::format("expected one that docs/deepspeed.md lists below \"{}\"", group)
+                                                : fmt::format("expected one of {}", fmt::join(words, ", ")));
   }
   run_.deepspeed.keys.push_back({written, member.value.describe(), member.value.where(),
                                  fmt::format("DeepSpeed knows no such key, so it is passed over{}{}", hint.empty() ? "" : "; ", hint),
@@ -169,13 +129,16 @@ void DeepSpeedTranslation::read(std::string_view setting, const Json& value, con
 }
 
 void DeepSpeedTranslation::assign(std::string_view setting, const Json& value, std::string_view path) {
-  const Json& found = *given(path);
-  const OriginKind kind = run_.origin(setting).kind;
   if (setting.starts_with("strategy.") && run_.strategy_auto) {
     return note(path, "the planner chooses the strategy, since \"strategy\" is \"auto\"", true);
   }
-  if (kind == OriginKind::set) return note(path, fmt::format("{} of {}", setting, run_.origin(setting).text), false);
-  if (kind == OriginKind::file) {
+  if (run_.origin(setting).kind == OriginKind::set) return note(path, fmt::format("{} of {}", setting, run_.origin(setting).text), false);
+  problems_.attempt([&] { agree_or_read(setting, value, path); });
+}
+
+void DeepSpeedTranslation::agree_or_read(std::string_view setting, const Json& value, std::string_view path) {
+  const Json& found = *given(path);
+  if (run_.origin(setting).kind == OriginKind::file) {
     const Field& field = *find_field(setting);
     const Json there = field.write(run_);
     Run other;
@@ -247,87 +210,32 @@ void DeepSpeedTranslation::loss_scale() {
   if (const Json* hysteresis = given("fp16.hysteresis")) assign("loss_scale.hysteresis", *hysteresis, "fp16.hysteresis");
 }
 
-void DeepSpeedTranslation::offload(std::string_view block, std::string_view setting, std::string_view old_flag) {
-  const std::string prefix = fmt::format("zero_optimization.{}", block);
-  const std::string device_path = prefix + ".device";
-  if (const Json* device = given(device_path)) {
-    const std::string& name = device->as_string();
-    if (name != "none" && name != "cpu" && name != "nvme") fail_value(*device, device_path, "one of none, cpu, nvme");
-    const double ratio = number(prefix + ".ratio", 1.0);
-    if (!between(0.0, 1.0).contains(ratio)) fail_value(*given(prefix + ".ratio"), prefix + ".ratio", "a share from 0 to 1");
-    const std::string_view tier = name == "cpu" ? "host" : "disk";
-    if (name == "none") {
-      assign(setting, "none", device_path);
-    } else if (ratio == 1.0) {
-      assign(setting, tier, device_path);
-    } else {
-      assign(setting, Json::object({{std::string(tier), ratio}}), device_path);
-    }
-    const std::string path_path = prefix + ".nvme_path";
-    if (given(path_path) != nullptr && name == "nvme") assign("limits.disk_path", *given(path_path), path_path);
-    if (given(path_path) != nullptr && name != "nvme") note(path_path, "not used: nothing goes to disk", false);
-    if (given(old_flag) != nullptr) note(old_flag, fmt::format("not used: {} says it", device_path), flag(old_flag) != (name == "cpu"));
-  } else if (flag(old_flag)) {
-    assign(setting, "host", old_flag);
-  }
-}
-
-// The setting holds what came last.
-void DeepSpeedTranslation::one_disk() {
-  const std::string_view first = "zero_optimization.offload_optimizer.nvme_path", last = "zero_optimization.offload_param.nvme_path";
-  const auto used = [&](std::string_view path, std::string_view device) {
-    const Json* tier = given(device);
-    return given(path) != nullptr && tier != nullptr && tier->as_string() == "nvme";
-  };
-  if (!used(first, "zero_optimization.offload_optimizer.device") || !used(last, "zero_optimization.offload_param.device")) return;
-  if (*given(first) == *given(last)) return;
-  note(first, fmt::format("not used: there is one disk tier, where {} says", last), true);
-}
-
-void DeepSpeedTranslation::zero() {
-  const Json* bare = given("zero_optimization");  // an old form: true means stage 1
-  const std::string_view path = bare != nullptr ? "zero_optimization" : "zero_optimization.stage";
-  if (const Json* found = given(path)) {
-    const std::int64_t stage = bare != nullptr ? (bare->as_bool() ? 1 : 0) : found->as_integer();
-    if (stage > 3) fail_value(*found, path, "0, 1, 2 or 3");
-    const bool alone = !run_.strategy_auto && run_.strategy.data == 1;
-    if (alone && stage > 0 && !run_.given("strategy.zero")) {
-      note(path, "one data rank holds everything, so there is nothing to share out; `strategy.data` gives more", true);
-    } else {
-      assign("strategy.zero", stage, path);
-    }
-  }
-  if (const Json* bucket = given("zero_optimization.reduce_bucket_size")) {
-    if (!between(0.0, 1e15).contains(bucket->as_double()))
-      fail_value(*bucket, "zero_optimization.reduce_bucket_size", "a count of elements");
-    const std::int64_t element = run_.precision == model::Precision::f32 ? 4 : 2;
-    // With 0, which is legal there, every gradient is a bucket of its own.
-    const std::int64_t elements = std::max<std::int64_t>(1, static_cast<std::int64_t>(bucket->as_double()));
-    assign("strategy.bucket", elements * element, "zero_optimization.reduce_bucket_size");
-    note("zero_optimization.reduce_bucket_size", fmt::format("strategy.bucket, at {} bytes an element", element), false);
-  }
-  const Json* prefetch = given("zero_optimization.stage3_prefetch_bucket_size");
-  if (prefetch != nullptr && prefetch->as_double() == 0.0) {
-    note("zero_optimization.stage3_prefetch_bucket_size", "strategy.prefetch", false);
-    assign("strategy.prefetch", 0, "zero_optimization.stage3_prefetch_bucket_size");
-  }
-  offload("offload_optimizer", "strategy.offload.optimizer", "zero_optimization.cpu_offload");
-  offload("offload_param", "strategy.offload.params", "zero_optimization.cpu_offload_param");
-  one_disk();
-}
-
 void DeepSpeedTranslation::activations() {
   const Json* checkpoints = given("activation_checkpointing.number_checkpoints");
   const bool some = checkpoints != nullptr && checkpoints->is_number() && checkpoints->as_double() > 0.0;
   constexpr std::string_view kBlocks = "activation_checkpointing.number_checkpoints";
   if (checkpoints != nullptr && !some) note(kBlocks, "none: nothing is computed again", false);
   const bool to_host = flag("activation_checkpointing.cpu_checkpointing");
-  const bool split = flag("activation_checkpointing.partition_activations");
+  constexpr std::string_view kSplit = "activation_checkpointing.partition_activations";
+  const bool split = flag(kSplit);
   if (to_host) assign("strategy.offload.activations", "host", "activation_checkpointing.cpu_checkpointing");
   if (some) assign("strategy.recompute", "full", kBlocks);
   if (some) note(kBlocks, "strategy.recompute: a checkpoint at every block", false);
   if (!some && to_host) derive("strategy.recompute", "full", "derived: activation_checkpointing.cpu_checkpointing");
-  if (!some && !to_host && split) assign("strategy.recompute", "full", "activation_checkpointing.partition_activations");
+  if (split && !some && !to_host) assign("strategy.recompute", "full", kSplit);
+  if (split) split_activations(kSplit);
+}
+
+// Between the ranks that have the same of them.
+void DeepSpeedTranslation::split_activations(std::string_view path) {
+  const strategy::Strategy& strategy = run_.strategy;
+  if (!run_.strategy_auto && std::max(strategy.tensor, strategy.widest_tensor()) == 1) {
+    return note(path, "strategy.recompute; the one tensor rank keeps its activations whole, as in DeepSpeed", false);
+  }
+  if (strategy.sequence_parallel) {
+    return note(path, "strategy.recompute; with strategy.sequence_parallel each tensor rank keeps only its own rows anyway", false);
+  }
+  assign("strategy.split_activations", true, path);
 }
 
 void DeepSpeedTranslation::degrees() {
@@ -340,15 +248,18 @@ void DeepSpeedTranslation::degrees() {
 }
 
 void DeepSpeedTranslation::translate() {
-  precision();
-  loss_scale();
-  optimizer();
-  scheduler();
+  // Relations between keys are not looked at while one of them is missing for being wrong.
+  const bool sound = problems_.size() == 0;
+  const auto part = [&](void (DeepSpeedTranslation::*translate_part)()) { problems_.attempt([&] { (this->*translate_part)(); }); };
+  part(&DeepSpeedTranslation::precision);
+  part(&DeepSpeedTranslation::loss_scale);
+  part(&DeepSpeedTranslation::optimizer);
+  if (sound) part(&DeepSpeedTranslation::scheduler);
   if (const Json* clip = given("gradient_clipping")) assign("optimizer.clip", *clip, "gradient_clipping");
-  degrees();
-  batch();  // may say how many data ranks there are
-  zero();
-  activations();
+  part(&DeepSpeedTranslation::degrees);
+  if (sound) part(&DeepSpeedTranslation::batch);  // may say how many data ranks there are
+  part(&DeepSpeedTranslation::zero);
+  part(&DeepSpeedTranslation::activations);
 }
 
 Json take_deepspeed_keys(Json& document) {

@@ -1,5 +1,7 @@
 // DeepSpeed's batch triple: train_batch_size = train_micro_batch_size_per_gpu x gradient_accumulation_steps x data ranks.
 // What is missing is solved for, and a remainder is an error instead of being cut off.
+#include <algorithm>
+
 #include <fmt/format.h>
 
 #include "base/error.h"
@@ -66,7 +68,9 @@ void DeepSpeedTranslation::batch() {
   if (data.value > kMostRanks)
     base::bad_input("{}: found {} / ({} x {}) = {} data ranks, expected at most {}", total.where, total.value, shown(micro), shown(steps),
                     data.value, kMostRanks);
-  if (total.value == 0 && micro.value == 0) total = {.value = run_.batch.global, .name = "batch.global", .where = run_.name};
+  // Nobody says how large the batch is: about the default, but whole.
+  if (total.value == 0 && micro.value == 0)
+    micro = {.value = std::max<std::int64_t>(1, run_.batch.global / data.value / steps.value), .name = "batch.micro", .where = steps.where};
   if (steps.value == 0 && (total.value == 0 || micro.value == 0)) steps.value = 1;
   if (total.value == 0) {
     if (micro.value * steps.value > kMost / data.value)

@@ -111,6 +111,7 @@ constexpr DeepSpeedKey kKeys[] = {
     {"amp.enabled", Takes::flag, "", Effect::mapped, "precision"},
     {"amp.opt_level", Takes::text, "", Effect::harmless, "weights are fp16 with f32 masters"},
     {"amp.loss_scale", Takes::anything, "", Effect::missing, "loss_scale of the run file applies"},
+    {"fp8.enabled", Takes::flag, "false", Effect::missing, "DeepSpeed has no such block; `\"precision\": \"fp8\"` of the run file is that"},
     {"data_types.grad_accum_dtype", Takes::text, "\"fp32\"", Effect::missing, "gradients are added up in f32"},
     {"data_types.param_dtype", Takes::text, "null", Effect::missing, "`precision` says the type of weights"},
     {"data_types.buffer_dtype", Takes::text, "null", Effect::missing, "`precision` says the type of buffers"},
@@ -146,13 +147,15 @@ constexpr DeepSpeedKey kKeys[] = {
     {"zero_optimization.stage3_module_granularity_threshold", Takes::number, "0", Effect::missing, kGathers},
     {"zero_optimization.stage3_use_all_reduce_for_fetch_params", Takes::flag, "false", Effect::missing, kGathers},
     {"zero_optimization.stage3_allgather_sequential", Takes::flag, "false", Effect::missing, kGathers},
-    {"zero_optimization.zero_hpz_partition_size", Takes::count, "1", Effect::missing, "weights are shared out over all data ranks once"},
+    {"zero_optimization.zero_hpz_partition_size", Takes::count, "1", Effect::missing,
+     "weights get no second shards inside a machine; `strategy.zero_group` gathers them inside a group too, but keeps gradients and "
+     "optimizer state there as well, which takes more memory"},
     {"zero_optimization.zero_quantized_weights", Takes::flag, "false", Effect::missing, "weights are gathered exactly"},
     {"zero_optimization.zero_quantized_nontrainable_weights", Takes::flag, "false", Effect::missing, "weights are gathered exactly"},
     {"zero_optimization.zero_quantized_gradients", Takes::flag, "false", Effect::missing, "gradients are reduced exactly"},
     {"zero_optimization.zeropp_loco_param", Takes::anything, "null", Effect::missing, "gradients are reduced exactly"},
-    {"zero_optimization.mics_shard_size", Takes::number, "-1", Effect::missing, "state is shared out over all data ranks"},
-    {"zero_optimization.mics_hierarchical_params_gather", Takes::flag, "false", Effect::missing, "state is shared out over all data ranks"},
+    {"zero_optimization.mics_shard_size", Takes::number, "", Effect::mapped, "strategy.zero_group, with stage 3"},
+    {"zero_optimization.mics_hierarchical_params_gather", Takes::flag, "false", Effect::missing, "a group gathers its weights in one go"},
     {"zero_optimization.memory_efficient_linear", Takes::flag, "", Effect::harmless, "products keep nothing twice"},
     {"zero_optimization.pipeline_loading_checkpoint", Takes::flag, "", Effect::harmless, "ranks read only what is theirs"},
     {"zero_optimization.override_module_apply", Takes::flag, "", Effect::harmless, "there are no modules to override"},
@@ -173,7 +176,8 @@ constexpr DeepSpeedKey kKeys[] = {
     {"zero_optimization.offload_optimizer.super_offload", Takes::flag, "false", Effect::missing, "the plan decides what runs where"},
     {"zero_optimization.offload_optimizer.cpuadam_cores_perc", Takes::number, "", Effect::harmless,
      "`threads` says how many cores are used"},
-    {"zero_optimization.offload_param.device", Takes::text, "", Effect::mapped, "strategy.offload.params"},
+    {"zero_optimization.offload_param.device", Takes::text, "", Effect::mapped,
+     "strategy.offload.params with stage 3, and strategy.offload.optimizer where that is nearer"},
     {"zero_optimization.offload_param.nvme_path", Takes::text, "", Effect::mapped, "limits.disk_path"},
     {"zero_optimization.offload_param.buffer_count", Takes::count, "5", Effect::missing, "the plan places its buffers"},
     {"zero_optimization.offload_param.buffer_size", Takes::number, "1e8", Effect::missing, "the plan places its buffers"},
@@ -182,8 +186,9 @@ constexpr DeepSpeedKey kKeys[] = {
     {"zero_optimization.cpu_offload", Takes::flag, "", Effect::mapped,
      "strategy.offload.optimizer (a deprecated key: use offload_optimizer)"},
     {"zero_optimization.cpu_offload_param", Takes::flag, "", Effect::mapped,
-     "strategy.offload.params (a deprecated key: use offload_param)"},
+     "strategy.offload.params with stage 3 (a deprecated key: use offload_param)"},
     {"zero_optimization.cpu_offload_use_pin_memory", Takes::flag, "", Effect::harmless, "the host tier is pinned where a GPU reads it"},
+    {"allgather_size", Takes::number, "5e8", Effect::missing, kGathers},  // of `"zero_optimization": true`
     {"zero_allow_untested_optimizer", Takes::flag, "", Effect::harmless, "every optimizer here works with every stage"},
     {"zero_force_ds_cpu_optimizer", Takes::flag, "", Effect::harmless, "there is one optimizer for every device"},
 
@@ -194,7 +199,8 @@ constexpr DeepSpeedKey kKeys[] = {
     {"aio.overlap_events", Takes::flag, "true", Effect::missing, kOwnDisk},
     {"aio.use_gds", Takes::flag, "false", Effect::missing, kOwnDisk},
 
-    {"activation_checkpointing.partition_activations", Takes::flag, "", Effect::mapped, "strategy.recompute"},
+    {"activation_checkpointing.partition_activations", Takes::flag, "", Effect::mapped,
+     "strategy.recompute and, with several tensor ranks, strategy.split_activations"},
     {"activation_checkpointing.cpu_checkpointing", Takes::flag, "", Effect::mapped, "strategy.recompute and strategy.offload.activations"},
     {"activation_checkpointing.number_checkpoints", Takes::anything, "", Effect::mapped, "strategy.recompute"},
     {"activation_checkpointing.contiguous_memory_optimization", Takes::flag, "", Effect::harmless, kArena},
@@ -230,6 +236,7 @@ constexpr DeepSpeedKey kKeys[] = {
     {"flops_profiler", Takes::anything, "", Effect::missing, "`plimsoll train --trace` times every call"},
     {"comms_logger", Takes::anything, "", Effect::missing, "`plimsoll train --trace` shows every collective"},
     {"wall_clock_breakdown", Takes::flag, "false", Effect::missing, "`plimsoll train --trace` times every call"},
+    {"timers", Takes::anything, "", Effect::harmless, "every step is timed; no device is stopped for it"},
     {"memory_breakdown", Takes::flag, "false", Effect::missing, "the waterline is printed before the first step"},
     {"steps_per_print", Takes::anything, "", Effect::harmless, "progress is shown as time passes, every step is in metrics.jsonl"},
     {"dump_state", Takes::flag, "false", Effect::missing, "`plimsoll explain` shows every setting"},
@@ -314,8 +321,24 @@ std::vector<std::string> deepspeed_words_below(std::string_view group) {
   return words;
 }
 
+std::string deepspeed_path_of_word(std::string_view word) {
+  std::string found;
+  for (const DeepSpeedKey& key : kKeys) {
+    for (std::size_t start = 0; start != std::string_view::npos;) {
+      const std::size_t end = key.path.find('.', start);
+      if (key.path.substr(start, end - start) == word) {
+        const std::string_view path = key.path.substr(0, end);
+        if (!found.empty() && found != path) return "";
+        found = path;
+      }
+      start = end == std::string_view::npos ? end : end + 1;
+    }
+  }
+  return found;
+}
+
 bool is_deepspeed_top_key(std::string_view key) {
-  if (key == "optimizer" || key == "checkpoint") return false;
+  if (key == "optimizer" || key == "checkpoint" || key == "fp8") return false;
   const std::string canonical = canonical_deepspeed_path(key);
   return find_deepspeed_key(canonical) != nullptr || is_deepspeed_group(canonical);
 }

@@ -38,8 +38,12 @@ bool is_strict_deepspeed_group(std::string_view path);
 // The words directly below a block ("" = the top), for "did you mean".
 std::vector<std::string> deepspeed_words_below(std::string_view group);
 
+// Where the word stands in the table: "offload_optimizer" in "zero_optimization.offload_optimizer"; empty for nowhere and for several
+// places.
+std::string deepspeed_path_of_word(std::string_view word);
+
 // A member with this name is DeepSpeed's, wherever it stands in a run file's top level. `optimizer` and `checkpoint`
-// belong to both and are told apart by what is inside.
+// belong to both and are told apart by what is inside; `fp8` is the run file's.
 bool is_deepspeed_top_key(std::string_view key);
 
 }  // namespace plimsoll::config

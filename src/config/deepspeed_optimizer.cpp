@@ -40,19 +40,20 @@ const Json* type_in(const Json& document, std::string_view block) {
 
 }  // namespace
 
-void DeepSpeedTranslation::refuse_foreign_types(const Json& document) const {
+void DeepSpeedTranslation::refuse_foreign_types(const Json& document) {
+  const auto refuse = [&](std::string_view block, const Json& type, std::string_view expected) {
+    foreign_.insert(std::string(block));
+    problems_.attempt([&] {
+      base::bad_input("{}: found {} for \"{}.type\", which does not exist here; expected {}", type.where(), type.describe(), block,
+                      expected);
+    });
+  };
   const Json* rule = type_in(document, "optimizer");
-  if (const std::string name = rule == nullptr ? "adam" : lower(rule->as_string()); !is_adam(name) && name != "sgd") {
-    base::bad_input(
-        "{}: found {} for \"optimizer.type\", an update rule that does not exist here; expected Adam, AdamW, OneBitAdam, "
-        "ZeroOneAdam or SGD",
-        rule->where(), rule->describe());
-  }
+  if (const std::string name = rule == nullptr ? "adam" : lower(rule->as_string()); !is_adam(name) && name != "sgd")
+    refuse("optimizer", *rule, "an update rule that does: Adam, AdamW, OneBitAdam, ZeroOneAdam or SGD");
   const Json* schedule = type_in(document, "scheduler");
-  if (schedule != nullptr && !is_scheduler(lower(schedule->as_string()))) {
-    base::bad_input("{}: found {} for \"scheduler.type\", expected WarmupLR, WarmupDecayLR, WarmupCosineLR, OneCycle or LRRangeTest",
-                    schedule->where(), schedule->describe());
-  }
+  if (schedule != nullptr && !is_scheduler(lower(schedule->as_string())))
+    refuse("scheduler", *schedule, "WarmupLR, WarmupDecayLR, WarmupCosineLR, OneCycle or LRRangeTest");
 }
 
 void DeepSpeedTranslation::optimizer_params(bool adam) {
@@ -79,10 +80,12 @@ void DeepSpeedTranslation::optimizer() {
   }
   const std::string name = lower(type->as_string());
   if (is_adam(name)) {
-    // DeepSpeed's "Adam" decays weights apart from the gradient unless adam_w_mode says otherwise.
-    const bool decoupled = name == "adamw" || (!is_one_bit(name) && flag("optimizer.params.adam_w_mode", true));
+    // DeepSpeed's Adams decay weights apart from the gradient, unless adam_w_mode, which these two have not, says otherwise.
+    const bool decoupled = name == "adamw" || is_one_bit(name) || flag("optimizer.params.adam_w_mode", true);
     assign("optimizer.type", decoupled ? "adamw" : "adam", "optimizer.type");
-    if (is_one_bit(name)) note("optimizer.type", "adam, whose gradients are sent whole instead of as single bits", true);
+    if (is_one_bit(name))
+      note("optimizer.type", "adamw: gradients are sent whole instead of as single bits, and its averages are corrected for their start",
+           true);
     return optimizer_params(true);
   }
   const bool momentum = number("optimizer.params.momentum", 0.0) > 0.0;

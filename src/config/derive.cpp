@@ -9,6 +9,7 @@
 #include "base/error.h"
 #include "config/choices.h"
 #include "config/fields.h"
+#include "config/problems.h"
 
 namespace plimsoll::config {
 
@@ -230,14 +231,12 @@ void derive(Run& run) {
 }
 
 void check(const Run& run) {
-  if (model_known(run)) {
-    check_model(run);
-    check_document_end(run);
+  Problems problems;
+  for (const auto rule : {check_model, check_document_end}) {
+    if (model_known(run)) problems.attempt([&] { rule(run); });
   }
-  check_strategy(run);
-  check_batch(run);
-  check_training(run);
-  check_state_forms(run);
+  for (const auto rule : {check_strategy, check_batch, check_training, check_state_forms}) problems.attempt([&] { rule(run); });
+  problems.raise();
 }
 
 }  // namespace plimsoll::config

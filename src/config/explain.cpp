@@ -112,22 +112,11 @@ std::string explain(const Run& run) {
 }
 
 std::string deepspeed_warning(const Run& run) {
-  // Keys with the same fate are named together.
-  std::vector<std::pair<std::string, std::string>> groups;
+  std::string lines;
   for (const DeepSpeedOutcome& key : run.deepspeed.keys) {
-    if (!key.differs) continue;
-    const std::string named = fmt::format("{} = {} ({})", key.key, key.value, key.where);
-    const auto same = std::find_if(groups.begin(), groups.end(), [&](const auto& group) { return group.second == key.outcome; });
-    if (same == groups.end()) {
-      groups.emplace_back(named, key.outcome);
-    } else {
-      same->first += ", " + named;
-    }
+    if (key.differs) lines += fmt::format("  {} = {} ({}): {}\n", key.key, key.value, key.where, key.outcome);
   }
-  if (groups.empty()) return "";
-  std::string text = "warning: these keys do not do here what they do in DeepSpeed";
-  for (const auto& [keys, outcome] : groups) text += fmt::format("{} {}: {}", &keys == &groups.front().first ? ":" : ";", keys, outcome);
-  return text + "\n";
+  return lines.empty() ? "" : "warning: these keys have no effect, or another one than in DeepSpeed:\n" + lines;
 }
 
 Json explain_json(const Run& run) {

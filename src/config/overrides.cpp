@@ -7,6 +7,8 @@
 #include "base/error.h"
 #include "base/text.h"
 #include "config/fields.h"
+#include "config/other_names.h"
+#include "config/problems.h"
 
 namespace plimsoll::config {
 
@@ -79,10 +81,14 @@ void apply_override(Json& document, std::string_view argument) {
 }  // namespace
 
 void apply_overrides(Json& document, const std::vector<std::string>& overrides) {
-  for (const std::string& argument : overrides) apply_override(document, argument);
+  Problems problems;
+  for (const std::string& argument : overrides) problems.attempt([&] { apply_override(document, argument); });
+  problems.raise();
 }
 
 std::string known_keys_hint(std::string_view group, std::string_view key) {
+  if (const OtherName* other = find_other_name(key))
+    return fmt::format("expected \"{}\"{}", other->key, other->remark.empty() ? "" : fmt::format(" ({})", other->remark));
   const std::string parent = is_group(group) ? std::string(group) : std::string();
   const std::vector<std::string> siblings = keys_below(parent);
   std::string meant;

@@ -14,6 +14,7 @@
 #include "config/derive.h"
 #include "config/fields.h"
 #include "config/overrides.h"
+#include "config/problems.h"
 
 namespace plimsoll::config {
 
@@ -83,23 +84,25 @@ void start_model(const Json* model, Run& run) {
 
 class Reader {
  public:
-  explicit Reader(Run& run) : run_(run) {}
+  Reader(Run& run, Problems& problems) : run_(run), problems_(problems) {}
 
   void read_group(const Json& object, const std::string& group) {
-    for (const JsonMember& member : object.as_object()) {
-      const std::string key = group.empty() ? member.key : fmt::format("{}.{}", group, member.key);
-      if (const Field* field = find_field(key)) {
-        read_one(*field, member.value);
-      } else if (is_group(key)) {
-        read_subgroup(key, member.value);
-      } else {
-        base::bad_input("{}: found the unknown key {}, {}", object.where_key(member), base::quote_json(key),
-                        known_keys_hint(group, member.key));
-      }
-    }
+    for (const JsonMember& member : object.as_object()) problems_.attempt([&] { read_member(object, member, group); });
   }
 
  private:
+  void read_member(const Json& object, const JsonMember& member, const std::string& group) {
+    const std::string key = group.empty() ? member.key : fmt::format("{}.{}", group, member.key);
+    if (const Field* field = find_field(key)) {
+      read_one(*field, member.value);
+    } else if (is_group(key)) {
+      read_subgroup(key, member.value);
+    } else {
+      base::bad_input("{}: found the unknown key {}, {}", object.where_key(member), base::quote_json(key),
+                      known_keys_hint(group, member.key));
+    }
+  }
+
   void read_one(const Field& field, const Json& value) {
     const bool beside_path = field.key.starts_with("model.") && !run_.model_path.empty();
     if (beside_path && !allowed_beside_path(field.key)) {
@@ -123,13 +126,14 @@ class Reader {
   }
 
   Run& run_;
+  Problems& problems_;
 };
 
 // The keys inside the run file and those of the file beside it are one document; neither may repeat the other.
 Json deepspeed_document(Json& run_file, const NamedText& beside) {
   Json document = take_deepspeed_keys(run_file);
   if (beside.name.empty()) return document;
-  const Json file = base::parse_json(beside.text, beside.name, {.max_bytes = kMostBytes});
+  const Json file = base::parse_json(beside.text, beside.name, {.hjson = true, .max_bytes = kMostBytes});  // as DeepSpeed reads it
   if (!file.is_object()) base::bad_input("{}: found {}, expected an object with the keys of DeepSpeed", file.where(), file.describe());
   for (const JsonMember& member : file.as_object()) {
     if (const Json* other = document.find(member.key)) {
@@ -155,8 +159,10 @@ Run parse_run(std::string_view text, std::string_view name, const std::vector<st
   if (model != nullptr && model->is_object()) {
     if (const Json* path = model->find("path")) read_field(*find_field("model.path"), *path, run);
   }
-  Reader(run).read_group(document, "");
-  if (deepspeed_keys.size() > 0) DeepSpeedTranslation(deepspeed_keys, run).translate();
+  Problems problems;
+  Reader(run, problems).read_group(document, "");
+  if (deepspeed_keys.size() > 0) DeepSpeedTranslation(deepspeed_keys, run, problems).translate();
+  problems.raise();
   derive(run);
   check(run);
   return run;

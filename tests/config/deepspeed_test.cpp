@@ -6,6 +6,7 @@
 #include "config/config.h"
 #include "config/deepspeed_keys.h"
 #include "config/message.h"
+#include "strategy/legality.h"
 
 namespace plimsoll::config {
 namespace {
@@ -36,7 +37,7 @@ TEST(DeepSpeed, KeysBecomeSettings) {
     "gradient_clipping": 0.5,
     "fp16": {"enabled": true, "initial_scale_power": 12, "loss_scale_window": 500, "hysteresis": 3, "min_loss_scale": 2},
     "zero_optimization": {"stage": 3, "reduce_bucket_size": 5e8, "stage3_prefetch_bucket_size": 0,
-      "offload_optimizer": {"device": "cpu", "ratio": 0.25}, "offload_param": {"device": "nvme", "nvme_path": "/scratch"}},
+      "offload_optimizer": {"device": "nvme", "nvme_path": "/scratch"}, "offload_param": {"device": "cpu"}},
     "activation_checkpointing": {"number_checkpoints": 4},
     "tensor_parallel": {"autotp_size": 2}, /* and so is this */
   })");
@@ -54,8 +55,8 @@ TEST(DeepSpeed, KeysBecomeSettings) {
   EXPECT_EQ(run.strategy.zero, 3);
   EXPECT_EQ(run.strategy.bucket.count, 1'000'000'000);  // two bytes an element
   EXPECT_EQ(run.strategy.prefetch, 0);
-  EXPECT_EQ(run.strategy.offload.optimizer, (strategy::TierShare{.host = 0.25}));
-  EXPECT_EQ(run.strategy.offload.params, (strategy::TierShare{.disk = 1.0}));
+  EXPECT_EQ(run.strategy.offload.optimizer, (strategy::TierShare{.disk = 1.0}));
+  EXPECT_EQ(run.strategy.offload.params, (strategy::TierShare{.host = 1.0}));
   EXPECT_EQ(run.limits.disk_path, "/scratch");
   EXPECT_EQ(run.strategy.recompute, strategy::Recompute::full);
   EXPECT_EQ(run.strategy.tensor, 2);
@@ -63,6 +64,51 @@ TEST(DeepSpeed, KeysBecomeSettings) {
   EXPECT_EQ(run.deepspeed.equation,
             "batch: train_batch_size 32 = micro-batch 4 x accumulation steps 2 x data ranks 4 (solved for data ranks)");
   EXPECT_EQ(deepspeed_warning(run), "");
+}
+
+// DeepSpeed reads its file as HJSON.
+TEST(DeepSpeed, QuotesCommasAndBracesAreOptional) {
+  const std::string_view text = R"(
+    train_batch_size: 32  # in all
+    optimizer: {
+      type: AdamW
+      params: {lr: 2e-5, betas: [0.8, 0.999]}
+    }
+    zero_optimization: {
+      stage: 3
+      offload_optimizer: {
+        device: nvme
+        nvme_path: /scratch
+      }
+    })";
+  const config::Run run = run_of(text);
+  EXPECT_EQ(run.batch.global, 32);
+  EXPECT_EQ(run.lr, 2e-5);
+  EXPECT_EQ(run.limits.disk_path, "/scratch");
+  EXPECT_EQ(run.origin("limits.disk_path").text, "ds.json:11:20 zero_optimization.offload_optimizer.nvme_path");
+  EXPECT_NE(message_of([&] { parse_run("steps: 5", "run.json"); }), "no error");  // a run file is JSON
+}
+
+// As pydantic does.
+TEST(DeepSpeed, ValuesAreConverted) {
+  for (std::string_view yes : {"true", "1", "1.0", R"("true")", R"("True")", R"("1")", R"("on")"}) {
+    EXPECT_EQ(run_of(fmt::format(R"({{"bf16": {{"enabled": {}}}}})", yes)).precision, model::Precision::bf16) << yes;
+    EXPECT_TRUE(says(error_of(fmt::format(R"({{"curriculum_learning": {{"enabled": {}}}}})", yes)), "leave the block out")) << yes;
+  }
+  for (std::string_view no : {"false", "0", R"("false")", R"("0")", R"("no")"}) {
+    EXPECT_EQ(run_of(fmt::format(R"({{"bf16": {{"enabled": {}}}}})", no)).precision, model::Precision::f32) << no;
+    EXPECT_EQ(deepspeed_warning(run_of(fmt::format(R"({{"dump_state": {}}})", no))), "") << no;
+  }
+  const config::Run run = run_of(R"({"train_batch_size": "8", "gradient_clipping": "0.5", "zero_optimization": {"stage": "2"}})",
+                                 R"({"strategy": {"data": 2}})");
+  EXPECT_EQ(run.batch.global, 8);
+  EXPECT_EQ(run.optimizer.clip, 0.5);
+  EXPECT_EQ(run.strategy.zero, 2);
+  EXPECT_EQ(run.origin("strategy.zero").text, "ds.json:1:86 zero_optimization.stage");
+  EXPECT_EQ(error_of(R"({"train_batch_size": "eight"})"),
+            "ds.json:1:22: found \"eight\" for \"train_batch_size\", expected an integer >= 0 or \"auto\"");
+  EXPECT_NE(error_of(R"({"train_batch_size": "inf"})"), "no error");
+  EXPECT_NE(message_of([] { parse_run(R"({"steps": "8"})", "run.json"); }), "no error");  // of a run file they are not
 }
 
 TEST(DeepSpeed, ItsDefaultsHoldWhereItsBlocksStand) {
@@ -109,7 +155,8 @@ TEST(DeepSpeed, TheBatchTripleIsSolved) {
         Case{R"({"train_batch_size": 24, "gradient_accumulation_steps": 4})", 2, 24, 3},
         Case{R"({"train_micro_batch_size_per_gpu": 3, "gradient_accumulation_steps": 4})", 2, 24, 3},
         Case{R"({"train_batch_size": 24, "train_micro_batch_size_per_gpu": 3, "gradient_accumulation_steps": 4})", 2, 24, 3},
-        Case{R"({"gradient_accumulation_steps": 4})", 2, 8, 1}}) {
+        Case{R"({"gradient_accumulation_steps": 4})", 2, 8, 1}, Case{R"({"gradient_accumulation_steps": 3})", 1, 6, 2},
+        Case{R"({"gradient_accumulation_steps": 16, "train_batch_size": "auto", "train_micro_batch_size_per_gpu": "auto"})", 2, 32, 1}}) {
     const config::Run run = run_of(c.keys, fmt::format(R"({{"strategy": {{"data": {}}}}})", c.data));
     EXPECT_EQ(run.batch.global, c.global) << c.keys;
     EXPECT_EQ(run.batch.micro, c.micro) << c.keys;
@@ -162,22 +209,25 @@ TEST(DeepSpeed, KeysInsideTheRunFile) {
                    "ds.json:1:2: found \"gradient_clipping\", which run.json"));
 }
 
-TEST(DeepSpeed, OneWarningNamesWhatDiffers) {
+TEST(DeepSpeed, AWarningListsWhatDiffers) {
   const config::Run run = run_of(R"({"aio": {"queue_depth": 16, "thread_count": 2, "block_size": 1048576}, "wall_clock_breakdown": true,
       "wandb": {"enabled": true, "team": "x"}, "tensorboard": {"enabled": true}, "comet": {"enabled": false},
       "zero_optimization": {"stage": 2, "sub_group_size": 1e9, "zero_quantized_weights": true}, "gradient_cliping": 1.0})");
   const std::string warning = deepspeed_warning(run);
-  EXPECT_TRUE(says(warning, "aio.queue_depth = 16 (ds.json:1:25), aio.thread_count = 2 (ds.json:1:45): the disk tier")) << warning;
+  EXPECT_TRUE(says(warning,
+                   "\n  aio.queue_depth = 16 (ds.json:1:25): the disk tier chooses the size and number of its own requests\n"
+                   "  aio.thread_count = 2 (ds.json:1:45): the disk tier"))
+      << warning;
   EXPECT_TRUE(says(warning, "wall_clock_breakdown"));
   EXPECT_TRUE(says(warning, "wandb"));
   EXPECT_TRUE(says(warning, "nothing to share out"));
   EXPECT_TRUE(says(warning, "weights are gathered exactly"));
   EXPECT_TRUE(says(warning, "did you mean \"gradient_clipping\"?"));
   for (std::string_view quiet : {"block_size", "tensorboard", "comet", "sub_group_size"}) EXPECT_FALSE(says(warning, quiet)) << quiet;
-  EXPECT_EQ(std::count(warning.begin(), warning.end(), '\n'), 1);
-  EXPECT_EQ(run.strategy.zero, 0);  // one rank: nothing to share out
+  EXPECT_EQ(std::count(warning.begin(), warning.end(), '\n'), 8);  // a heading and seven keys
+  EXPECT_EQ(run.strategy.zero, 0);                                 // one rank: nothing to share out
   const std::string odd = deepspeed_warning(run_of(R"({"two\nlines": 1})"));
-  EXPECT_EQ(std::count(odd.begin(), odd.end(), '\n'), 1) << odd;
+  EXPECT_EQ(std::count(odd.begin(), odd.end(), '\n'), 2) << odd;
 }
 
 // An example of transformers' documentation has the block there.
@@ -185,18 +235,19 @@ TEST(DeepSpeed, DiskSettingsMayStandBelowZero) {
   const config::Run run =
       run_of(R"({"zero_optimization": {"stage": 1, "aio": {"queue_depth": 32, "thread_count": 2, "overlap_events": true}}})");
   const std::string warning = config::deepspeed_warning(run);
-  EXPECT_TRUE(says(warning, "aio.queue_depth = 32 (ds.json:1:59), aio.thread_count = 2")) << warning;
+  EXPECT_TRUE(says(warning, "aio.queue_depth = 32 (ds.json:1:59): ")) << warning;
 }
 
 TEST(DeepSpeed, WrongKeysAndValuesPointAtThemselves) {
   EXPECT_EQ(error_of("{\n \"zero_optimization\": {\"stag\": 2}}"),
             "ds.json:2:32: found the unknown key \"zero_optimization.stag\", did you mean \"stage\"?");
-  EXPECT_EQ(error_of(R"({"fp16": {"enabled": 1}})"), "ds.json:1:22: found 1 for \"fp16.enabled\", expected true or false or \"auto\"");
+  EXPECT_EQ(error_of(R"({"fp16": {"enabled": 2}})"), "ds.json:1:22: found 2 for \"fp16.enabled\", expected true or false or \"auto\"");
   EXPECT_EQ(error_of(R"({"zero_optimization": {"stage": 4}})"),
             "ds.json:1:33: found 4 for \"zero_optimization.stage\", expected 0, 1, 2 or 3");
   EXPECT_EQ(error_of(R"({"gradient_clipping": -1})"), "ds.json:1:23: found -1 for \"gradient_clipping\", expected a number >= 0");
-  EXPECT_TRUE(says(error_of(R"({"optimizer": {"type": "Lion"}})"), "an update rule that does not exist here"));
-  EXPECT_TRUE(says(error_of(R"({"optimizer": {"params": {"muon_lr": 0.02}, "type": "Muon"}})"), "an update rule that does not exist here"));
+  EXPECT_TRUE(says(error_of(R"({"optimizer": {"type": "Lion"}})"), "expected an update rule that does: Adam, AdamW"));
+  EXPECT_TRUE(
+      says(error_of(R"({"optimizer": {"params": {"muon_lr": 0.02}, "type": "Muon"}})"), "expected an update rule that does: Adam, AdamW"));
   EXPECT_TRUE(
       says(error_of(R"({"scheduler": {"params": {"T_max": 9}, "type": "CosineAnnealingLR"}})"), "expected WarmupLR, WarmupDecayLR"));
   EXPECT_TRUE(says(error_of(R"({"curriculum_learning": {"enabled": true}})"), "leave the block out"));
@@ -205,10 +256,41 @@ TEST(DeepSpeed, WrongKeysAndValuesPointAtThemselves) {
                    "leave the block out"));
   EXPECT_TRUE(says(error_of(R"({"train_batch_size": 8, "train_batch_size": 8})"), "train_batch_size"));
   EXPECT_TRUE(says(error_of("[]"), "expected an object"));
+  EXPECT_EQ(error_of("{}", R"({"bf16": true})"), "run.json:1:10: found true for \"bf16\", expected an object such as {\"enabled\": true}");
   EXPECT_EQ(
       error_of(
           R"({"curriculum_learning": {"enabled": false}, "progressive_layer_drop": {"enabled": false}, "sparse_attention": {"mode": "dense"}})"),
       "no error");
+}
+
+// One line each, as if it were alone; relations between keys wait until each is right.
+TEST(DeepSpeed, AllErrorsAreShownAtOnce) {
+  EXPECT_EQ(
+      error_of(R"({"zero_optimization": {"stag": 2, "overlap_comm": "maybe", "stage": 7}, "sparse_attention": {"mode": "fixed"},
+ "optimizer": {"type": "Lion", "params": {"foo": 1}}, "train_batch_size": 24, "train_micro_batch_size_per_gpu": 5})",
+               R"({"steps": -5})"),
+      "found 6 mistakes:\n"
+      "  run.json:1:11: found -5 for \"steps\", expected an integer >= 0\n"
+      "  ds.json:2:24: found \"Lion\" for \"optimizer.type\", which does not exist here; expected an update rule that does: Adam, "
+      "AdamW, OneBitAdam, ZeroOneAdam or SGD\n"
+      "  ds.json:1:32: found the unknown key \"zero_optimization.stag\", did you mean \"stage\"?\n"
+      "  ds.json:1:51: found \"maybe\" for \"zero_optimization.overlap_comm\", expected true or false or \"auto\"\n"
+      "  ds.json:1:93: found an object for \"sparse_attention\", which would change what is trained and does not exist here; leave the "
+      "block out: attention is dense\n"
+      "  ds.json:1:69: found 7 for \"zero_optimization.stage\", expected 0, 1, 2 or 3");
+  const std::string contradictions = error_of(R"({"zero_optimization": {"stage": 2}, "gradient_clipping": 2, "train_batch_size": 9})",
+                                              R"({"strategy": {"data": 2, "zero": 1}, "optimizer": {"clip": 1}})");
+  for (std::string_view part : {"found 3 mistakes:", "says 1", "remove one", "leaves a remainder"})
+    EXPECT_TRUE(says(contradictions, part)) << contradictions;
+  EXPECT_EQ(error_of(R"({"zero_optimization": {"nothing_like_it": 1}})"),
+            "ds.json:1:43: found the unknown key \"zero_optimization.nothing_like_it\", expected one that docs/deepspeed.md lists below "
+            "\"zero_optimization\"");
+  std::string many = R"({"fp16": {)";
+  for (int i = 0; i < 100'000; ++i) many += fmt::format("\"key{}\": 1, ", i);
+  EXPECT_TRUE(says(error_of(many + "}}"), "found 20 or more mistakes"));
+  many = "{";
+  for (int i = 0; i < 100'000; ++i) many += fmt::format("\"key{}\": 1, ", i);
+  EXPECT_TRUE(says(error_of(many + "}"), "found more than 2000 keys"));  // quickly
 }
 
 TEST(DeepSpeed, LeanStates) {
@@ -232,6 +314,122 @@ TEST(DeepSpeed, OlderSpellings) {
   EXPECT_EQ(run_of(R"({"optimizer": {"type": "Adam", "params": {"adam_w_mode": false}}})").optimizer.kind, model::OptimizerKind::adam);
   EXPECT_EQ(run_of(R"({"optimizer": {"type": "SGD", "params": {"lr": 1, "momentum": 0.9}}})").optimizer.kind,
             model::OptimizerKind::momentum);
+}
+
+// As in DeepSpeed's onebit/adam.py and onebit/zoadam.py: the decay is added to the update, behind the averages.
+TEST(DeepSpeed, OneBitAdamsDecayApartFromTheGradient) {
+  for (std::string_view type : {"OneBitAdam", "ZeroOneAdam"}) {
+    const config::Run run =
+        run_of(fmt::format(R"({{"optimizer": {{"type": "{}", "params": {{"weight_decay": 0.01, "freeze_step": 9}}}}}})", type));
+    EXPECT_EQ(run.optimizer.kind, model::OptimizerKind::adamw) << type;
+    EXPECT_EQ(run.optimizer.weight_decay, 0.01);
+    EXPECT_TRUE(says(deepspeed_warning(run), "adamw: gradients are sent whole instead of as single bits")) << deepspeed_warning(run);
+  }
+}
+
+TEST(DeepSpeed, PartitionedActivationsAreSplitBetweenTensorRanks) {
+  const std::string_view keys = R"({"activation_checkpointing": {"partition_activations": true}})";
+  const config::Run run = run_of(keys, R"({"strategy": {"tensor": 2}})");
+  EXPECT_TRUE(run.strategy.split_activations);
+  EXPECT_EQ(run.strategy.recompute, strategy::Recompute::full);
+  EXPECT_EQ(strategy::reasons_against(run.strategy), std::vector<std::string>{});
+  const config::Run alone = run_of(keys);
+  EXPECT_FALSE(alone.strategy.split_activations);
+  EXPECT_EQ(alone.strategy.recompute, strategy::Recompute::full);
+  EXPECT_TRUE(says(explain(alone), "the one tensor rank keeps its activations whole"));
+  const config::Run rows = run_of(keys, R"({"strategy": {"tensor": 2, "sequence_parallel": true}})");
+  EXPECT_EQ(strategy::reasons_against(rows.strategy), std::vector<std::string>{});
+  EXPECT_TRUE(run_of(R"({"activation_checkpointing": {"partition_activations": true, "cpu_checkpointing": true, "number_checkpoints": 2}})",
+                     R"({"strategy": {"tensor": 2}})")
+                  .strategy.split_activations);
+  EXPECT_FALSE(run_of(R"({"activation_checkpointing": {"partition_activations": false}})", R"({"strategy": {"tensor": 2}})")
+                   .strategy.split_activations);
+  EXPECT_TRUE(says(deepspeed_warning(run_of(keys, R"({"strategy": "auto"})")), "the planner chooses"));
+}
+
+TEST(DeepSpeed, WeightsLeaveTheDeviceWithStage3Alone) {
+  const auto with = [](std::string_view stage, std::string_view more, std::string_view file = R"({"strategy": {"data": 2}})") {
+    return run_of(fmt::format(R"({{"zero_optimization": {{"stage": {}, {}}}}})", stage, more), file);
+  };
+  const std::string_view cpu = R"("offload_param": {"device": "cpu"}, "offload_optimizer": {"device": "cpu"})";
+  for (std::string_view stage : {"0", "1", "2"}) {
+    const config::Run run = with(stage, cpu);
+    EXPECT_EQ(run.strategy.offload.params, strategy::TierShare{}) << stage;
+    EXPECT_EQ(run.strategy.offload.optimizer, (strategy::TierShare{.host = 1.0})) << stage;
+    EXPECT_TRUE(says(deepspeed_warning(run), "weights leave the device with stage 3 alone")) << deepspeed_warning(run);
+    EXPECT_EQ(strategy::reasons_against(run.strategy), std::vector<std::string>{}) << stage;
+  }
+  EXPECT_EQ(deepspeed_warning(with("2", R"("offload_param": {"device": "none", "nvme_path": "/a"})")), "");
+  EXPECT_EQ(with("2", R"("offload_param": {"device": "nvme", "nvme_path": "/a"})").limits.disk_path, strategy::Limits{}.disk_path);
+  EXPECT_TRUE(says(deepspeed_warning(with("1", R"("cpu_offload_param": true)")), "stage 3 alone"));
+  EXPECT_EQ(with("3", cpu).strategy.offload.params, (strategy::TierShare{.host = 1.0}));
+  EXPECT_EQ(deepspeed_warning(with("3", cpu)), "");
+  EXPECT_EQ(with("3", cpu, "{}").strategy.offload.params, (strategy::TierShare{.host = 1.0}));  // one rank, all of them
+  EXPECT_EQ(with("\"auto\"", cpu, R"({"strategy": {"data": 2, "zero": 3}})").strategy.offload.params, (strategy::TierShare{.host = 1.0}));
+}
+
+// Legal in DeepSpeed, where the device updates weights that live elsewhere.
+TEST(DeepSpeed, StateIsAsFarAwayAsTheWeightsItUpdates) {
+  const auto with = [](std::string_view more, std::string_view file = R"({"strategy": {"data": 2}})") {
+    return run_of(fmt::format(R"({{"zero_optimization": {{"stage": 3, {}}}}})", more), file);
+  };
+  struct Case {
+    std::string_view keys;
+    strategy::TierShare state;
+  };
+  for (const Case& c :
+       {Case{R"("offload_param": {"device": "cpu"})", {.host = 1.0}}, Case{R"("cpu_offload_param": true)", {.host = 1.0}},
+        Case{R"("offload_param": {"device": "cpu"}, "offload_optimizer": {"device": "none"})", {.host = 1.0}},
+        Case{R"("offload_param": {"device": "nvme"}, "offload_optimizer": {"device": "cpu"})", {.disk = 1.0}},
+        Case{R"("offload_param": {"device": "cpu"}, "offload_optimizer": {"device": "cpu", "ratio": 0.3})", {.host = 1.0}},
+        Case{R"("offload_param": {"device": "cpu"}, "offload_optimizer": {"device": "nvme", "ratio": 0.3})", {.disk = 1.0}}}) {
+    const config::Run run = with(c.keys);
+    EXPECT_EQ(run.strategy.offload.optimizer, c.state) << c.keys;
+    EXPECT_EQ(strategy::reasons_against(run.strategy), std::vector<std::string>{}) << c.keys;
+    EXPECT_TRUE(says(deepspeed_warning(run), "cannot be nearer than they are")) << deepspeed_warning(run);
+    EXPECT_EQ(parse_run(base::write_json(to_json(run)), "resolved.json"), run);
+  }
+  EXPECT_EQ(with(R"("offload_optimizer": {"device": "cpu", "ratio": 0.25})").strategy.offload.optimizer,
+            (strategy::TierShare{.host = 0.25}));
+  // What the run file says is not changed; the plan refuses it with its reason.
+  const config::Run own = with(R"("offload_param": {"device": "cpu"})", R"({"strategy": {"data": 2, "offload": {"optimizer": "none"}}})");
+  EXPECT_EQ(own.strategy.offload.optimizer, strategy::TierShare{});
+  EXPECT_EQ(strategy::reasons_against(own.strategy).size(), 1u);
+}
+
+TEST(DeepSpeed, MicsGroupsAreZeroGroups) {
+  const auto with = [](std::string_view stage, std::string_view size, std::string_view file = R"({"strategy": {"data": 8}})") {
+    return run_of(fmt::format(R"({{"zero_optimization": {{"stage": {}, "mics_shard_size": {}}}}})", stage, size), file);
+  };
+  EXPECT_EQ(with("3", "4").strategy.zero_group, 4);
+  EXPECT_EQ(strategy::reasons_against(with("3", "4").strategy), std::vector<std::string>{});
+  EXPECT_EQ(strategy::reasons_against(with("3", "8").strategy), std::vector<std::string>{});
+  EXPECT_EQ(deepspeed_warning(with("3", "4")), "");
+  EXPECT_EQ(with("3", "-1").strategy.zero_group, 0);
+  EXPECT_EQ(deepspeed_warning(with("3", "-1")), "");
+  EXPECT_EQ(with("2", "4").strategy.zero_group, 0);
+  EXPECT_TRUE(says(deepspeed_warning(with("2", "4")), "it belongs to stage 3"));
+  EXPECT_TRUE(says(deepspeed_warning(with("3", "4", "{}")), "one data rank is one group"));
+  EXPECT_NE(message_of([&] { with("3", "2.5"); }), "no error");
+  // Other tensors are shared out otherwise there, so it is not set.
+  const config::Run hpz = run_of(R"({"zero_optimization": {"stage": 3, "zero_hpz_partition_size": 4}})", R"({"strategy": {"data": 8}})");
+  EXPECT_EQ(hpz.strategy.zero_group, 0);
+  EXPECT_TRUE(says(deepspeed_warning(hpz), "`strategy.zero_group`")) << deepspeed_warning(hpz);
+}
+
+TEST(DeepSpeed, WordsInTheWrongPlaceAndWordsOfOthers) {
+  const std::string warning =
+      deepspeed_warning(run_of(R"({"offload_optimizer": {"device": "cpu"}, "lr": 1, "enabled": true, "fp8": {"enabled": true},
+    "timers": {"throughput": {"enabled": true}}, "allgather_size": 2e8})"));
+  EXPECT_TRUE(says(warning, "did you mean \"zero_optimization.offload_optimizer\"?")) << warning;
+  EXPECT_TRUE(says(warning, "did you mean \"optimizer.params.lr\"?")) << warning;
+  EXPECT_TRUE(says(warning, "\n  enabled = true (ds.json:1:62): DeepSpeed knows no such key, so it is passed over\n")) << warning;
+  EXPECT_TRUE(says(warning, "`\"precision\": \"fp8\"` of the run file")) << warning;
+  EXPECT_TRUE(says(warning, "allgather_size = 200000000.0 (ds.json:2:68): weights are gathered block by block")) << warning;
+  EXPECT_FALSE(says(warning, "timers")) << warning;
+  EXPECT_EQ(error_of(R"({"zero_optimization": {"train_batch_size": 2}})"),
+            "ds.json:1:44: found the unknown key \"zero_optimization.train_batch_size\", did you mean \"train_batch_size\"?");
+  EXPECT_EQ(parse_run(R"({"fp8": {"history": 16}, "precision": "fp8"})", "run.json").amax_history, 16);  // the run file's own
 }
 
 // Two keys for one setting: the one that does not count says so.

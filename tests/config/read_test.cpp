@@ -5,7 +5,9 @@
 #include <gtest/gtest.h>
 
 #include "config/config.h"
+#include "config/fields.h"
 #include "config/message.h"
+#include "config/other_names.h"
 
 namespace plimsoll::config {
 namespace {
@@ -192,6 +194,34 @@ TEST(ReadRun, ValuesOfTheWrongKindOrRange) {
   EXPECT_NE(error_of(R"({"threads": null})"), "no error");
   EXPECT_EQ(error_of("[]"), "run.json:1:1: found an array of 0, expected an object with the settings of a run");
   EXPECT_EQ(error_of("{\"steps\": 1\n\"seed\": 2}"), "run.json:2:1: found '\"', expected ',' or '}'");
+}
+
+TEST(ReadRun, NamesOfOtherToolsPointAtTheSetting) {
+  for (const OtherName& other : other_names()) {
+    EXPECT_NE(find_field(other.key), nullptr) << other.name;
+    EXPECT_EQ(find_field(other.name), nullptr) << other.name;
+    EXPECT_EQ(find_other_name(other.name), &other) << other.name << " twice";
+  }
+  EXPECT_EQ(error_of(R"({"learning_rate": 1e-3})"), "run.json:1:2: found the unknown key \"learning_rate\", expected \"optimizer.lr\"");
+  EXPECT_EQ(error_of(R"({"optimizer": {"learning_rate": 1e-3}})"),
+            "run.json:1:16: found the unknown key \"optimizer.learning_rate\", expected \"optimizer.lr\"");
+  EXPECT_EQ(error_of(R"({"model": {"hidden_size": 64}})"),
+            "run.json:1:12: found the unknown key \"model.hidden_size\", expected \"model.width\"");
+  EXPECT_EQ(error_of(R"({"num_train_epochs": 3})"),
+            "run.json:1:2: found the unknown key \"num_train_epochs\", expected \"steps\" (updates of the weights, not epochs)");
+  EXPECT_EQ(message_of([] { parse_run("{}", "run.json", {"max_steps=5"}); }),
+            "--set max_steps=5: found the unknown key \"max_steps\", expected \"steps\"");
+}
+
+TEST(ReadRun, AllErrorsAreShownAtOnce) {
+  EXPECT_EQ(error_of("{\"steps\": -1,\n\"batch\": {\"global\": 0, \"micro\": \"x\"}}"),
+            "found 3 mistakes:\n"
+            "  run.json:1:11: found -1 for \"steps\", expected an integer >= 0\n"
+            "  run.json:2:21: found 0 for \"batch.global\", expected an integer >= 1\n"
+            "  run.json:2:33: found \"x\" for \"batch.micro\", expected an integer >= 1");
+  const std::string rules = error_of(R"({"batch": {"sequence": 2048}, "loss_scale": {"initial": 0.5}, "data": {"document_end": 60000}})");
+  for (std::string_view part : {"3 mistakes", "model.context", "loss_scale.min", "document_end"})
+    EXPECT_NE(rules.find(part), std::string::npos) << rules;
 }
 
 TEST(ReadRun, StrategyForms) {

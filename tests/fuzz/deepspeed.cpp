@@ -1,4 +1,4 @@
-// DeepSpeed's JSON: whatever is accepted is explained, warned of in one line, and its resolved form is read back as an
+// DeepSpeed's JSON: whatever is accepted is explained, warned of in one line a key, and its resolved form is read back as an
 // equal run without the DeepSpeed file. A NUL separates the DeepSpeed file from a run file beside it.
 #include <algorithm>
 #include <cstdint>
@@ -25,7 +25,8 @@ extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t size
   }
   if (config::explain(run).empty() || config::explain_json(run).size() == 0) std::abort();
   const std::string warning = config::deepspeed_warning(run);
-  if (std::count(warning.begin(), warning.end(), '\n') > 1) std::abort();
+  const auto differing = std::count_if(run.deepspeed.keys.begin(), run.deepspeed.keys.end(), [](const auto& key) { return key.differs; });
+  if (std::count(warning.begin(), warning.end(), '\n') != (differing == 0 ? 0 : differing + 1)) std::abort();
   if (!(config::parse_run(base::write_json(config::to_json(run), base::JsonLayout::pretty), "resolved.json") == run)) std::abort();
   return 0;
 }

@@ -131,6 +131,57 @@ TEST(JsonParse, ErrorsPointAtTheirPlace) {
   EXPECT_EQ(error_of(std::string_view("1\0", 2)), "f.json:1:2: found the control character U+0000, expected the end of the text");
 }
 
+TEST(JsonParse, HjsonNeedsNoQuotesCommasOrOuterBraces) {
+  const JsonOptions hjson{.hjson = true};
+  const Json json = parse_json(R"(# bare
+batch: 8
+zero: {
+  stage: 3   // a comment ends a number
+  device: nvme
+  path: /local//nvme, really # all of it
+  list: [
+    1
+    two
+    true, 'it\'s', -0.5e1]
+  "quoted": null, another: false
+}
+text: 1 of 2
+odd: 007
+)",
+                               "f.hjson", hjson);
+  EXPECT_EQ(json, parse_json(R"({"batch": 8, "zero": {"stage": 3, "device": "nvme", "path": "/local//nvme, really # all of it",
+      "list": [1, "two", true, "it's", -5.0], "quoted": null, "another": false}, "text": "1 of 2", "odd": "007"})",
+                             "f.json"));
+  EXPECT_EQ(json.at("zero").at("device").where(), "f.hjson:5:11");
+  EXPECT_EQ(json.at("zero").at("device").path(), "");
+  EXPECT_EQ(parse_json("a: x \r\nb: 2\r\n", "f.hjson", hjson), parse_json(R"({"a": "x", "b": 2})", "f.json"));
+  EXPECT_EQ(parse_json("{a: \"x\" b: [] c: {}}", "f.hjson", hjson), parse_json(R"({"a": "x", "b": [], "c": {}})", "f.json"));
+}
+
+TEST(JsonParse, HjsonErrorsPointAtTheirPlace) {
+  const JsonOptions hjson{.hjson = true};
+  EXPECT_EQ(error_of("", hjson), "f.json:1:1: found the end of the text, expected a value");
+  EXPECT_EQ(error_of("{a: 1", hjson), "f.json:1:6: found the end of the text, expected ',' or '}'");
+  EXPECT_EQ(error_of("{a: cpu}", hjson), "f.json:1:9: found the end of the text, expected ',' or '}'");  // the text is "cpu}"
+  EXPECT_EQ(error_of("a b: 1", hjson), "f.json:1:3: found 'b', expected ':' after the key");
+  EXPECT_EQ(error_of("a: ]", hjson), "f.json:1:4: found ']', expected a value");
+  EXPECT_EQ(error_of("a: 1,, b: 2", hjson), "f.json:1:6: found ',', expected a key");
+  EXPECT_EQ(error_of("a: 1\na: 2", hjson), "f.json:2:1: found the key \"a\" a second time, expected each key once (first on line 1)");
+  EXPECT_EQ(error_of("a: '''x'''", hjson), "f.json:1:4: found a string of several lines, expected one line in double quotes");
+  EXPECT_EQ(error_of("a: \xFF", hjson), "f.json:1:4: found the byte 0xFF, which is not valid UTF-8, expected UTF-8 text");
+  EXPECT_NE(error_of(std::string_view("a: x\0y", 6), hjson).find("control character U+0000"), std::string::npos);
+  EXPECT_NE(error_of(std::string(65, '['), hjson).find("more than 64 arrays and objects"), std::string::npos);
+}
+
+// A megabyte in one line: whoever looks for the end of the line at every value takes minutes.
+TEST(JsonParse, HjsonTakesTimeInProportion) {
+  std::string numbers = "[", words = "a: ";
+  for (int i = 0; i < 500'000; ++i) numbers += "1,";
+  for (int i = 0; i < 500'000; ++i) words += "x,";
+  EXPECT_EQ(parse_json(numbers + "]", "f.hjson", {.hjson = true}).size(), 500'000u);
+  EXPECT_EQ(parse_json(words, "f.hjson", {.hjson = true}).at("a").as_string().size(), 1'000'000u);
+}
+
 TEST(JsonParse, LimitsDepthAndSize) {
   EXPECT_EQ(error_of(std::string(64, '[') + std::string(64, ']')), "no error");
   EXPECT_EQ(error_of(std::string(65, '[') + std::string(65, ']')),
