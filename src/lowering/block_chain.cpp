@@ -101,6 +101,9 @@ class CheapValues {
       if (value.role != graph::Role::computed || readers_.backward(id) || made_.contains(id)) continue;
       if (std::any_of(needed.begin(), needed.end(), [&](const Rebuilt& known) { return makes(known, id); })) continue;
       const Node& producer = graph_.nodes[value.producer];
+      // A norm is rebuilt from the sum that its node also makes: where the backward pass does not have that, as in frozen blocks, it is
+      // not.
+      if (&producer == &node) return false;
       if (producer.block != block_.block || producer.phase != Phase::forward || !reach(producer, needed)) return false;
     }
     needed.push_back(std::move(*rebuilt));

@@ -208,6 +208,7 @@ base::Bytes arena_limit(const config::Run& run, Programs programs) {
   // The search takes memory that the arena will not have; it counts once it has been used, and the next one may take a little more.
   config::Run once = run;
   once.strategy.recompute = strategy::Recompute::full;
+  once.strategy.recompute_memory = 0.0;
   programs.transport = nullptr;
   SessionOptions options = session_options(once, programs);
   options.strategy = run.strategy;

@@ -29,8 +29,9 @@ model::Model small(model::Family family, std::int64_t layers) {
   return tests::small_model(family, {.layers = layers, .width = 48, .heads = 4, .kv_heads = 4, .ffn = 80, .context = 64, .vocab = 31});
 }
 
-graph::Graph graph_of(const model::Model& model, std::int32_t micro_batches = 1) {
+graph::Graph graph_of(const model::Model& model, std::int32_t micro_batches = 1, std::vector<std::string> freeze = {}) {
   model::Training training;
+  training.freeze = std::move(freeze);
   training.micro_batch = {.samples = kSamples, .sequence = kSequence};
   training.accumulates = micro_batches > 1;
   return graph::training_graph(model, training);
@@ -254,6 +255,16 @@ TEST(Recompute, EveryPlaceOfAPipelineIsFittedByItself) {
   }
   EXPECT_LT(run_again(fitted, 0), run_again(full, 0));
   EXPECT_EQ(run_again(fitted, 3), 0);
+}
+
+// The backward pass does not have the sums of a first block that is not trained, from which its norms would be made again.
+TEST(Recompute, NormsOfAFrozenBlockAreNotRebuilt) {
+  const graph::Graph graph = graph_of(small(model::Family::llama, 2), 1, {"embed.*", "blocks.0.*"});
+  for (const BlockPasses& block : passes_of(graph)) {
+    if (graph.blocks[block.block].name == "blocks.0") {
+      EXPECT_TRUE(block.rebuilds.empty());
+    }
+  }
 }
 
 TEST(Recompute, EvaluationIsAsItWas) {
