@@ -221,7 +221,9 @@ class Rows {
     return true;
   }
 
-  static bool is_exact(const Candidate& candidate, Closely closely) { return closely == Closely::plan || !may_be_outlined(candidate.choice); }
+  static bool is_exact(const Candidate& candidate, Closely closely) {
+    return closely == Closely::plan || !may_be_outlined(candidate.choice);
+  }
 
   // Of the same division, what was estimated to need enough less, fastest first: found by the search, or beside the candidate (made
   // again, in another tier, in more shards).

@@ -125,7 +125,8 @@ Json outcome_json(const Outcome& outcome, const PlanOptions& options) {
   }
   Json refused = Json::array();
   for (const Refused& each : outcome.refused) {
-    refused.push(Json::object({{"strategy", planner::describe(each.choice)}, {"settings", strategy_json(each.choice)}, {"reason", each.reason}}));
+    refused.push(
+        Json::object({{"strategy", planner::describe(each.choice)}, {"settings", strategy_json(each.choice)}, {"reason", each.reason}}));
   }
   Json json = Json::object({{"cluster", outcome.cluster.name},
                             {"origin", outcome.cluster.origin},

@@ -56,8 +56,7 @@ Transfer flat(const Cluster& cluster, CollectiveKind kind, double bytes, const G
   const bool has_neighbours = group.members > group.nodes;
   Wire wire = wire_of(cluster, leaves ? Reach::across : Reach::inside, leaves ? group.leaving : group.users_inside);
   if (leaves) wire.bandwidth *= static_cast<double>(group.per_node);
-  if (leaves && has_neighbours)
-    wire.bandwidth = std::min(wire.bandwidth, wire_of(cluster, Reach::inside, group.users_inside).bandwidth);
+  if (leaves && has_neighbours) wire.bandwidth = std::min(wire.bandwidth, wire_of(cluster, Reach::inside, group.users_inside).bandwidth);
   Transfer transfer = over_wire(kind, bytes, group.members, wire);
   const auto n = static_cast<double>(group.members);
   const auto nodes = static_cast<double>(group.nodes);

@@ -293,10 +293,9 @@ plan::Plan fit_optimal(const LoweringInputs& inputs, const graph::Graph& graph, 
   if (limit.holds(kept)) return noted(std::move(kept), "recompute optimal: everything fits, so nothing is made again");
   const std::vector<Need> needs = needs_of(kept);
   kept = {};  // a plan of thousands of micro-batches is large
-  const auto lower_by = [&](const LoweringInputs& tried) {
-    return [&](const RecomputeOrder& order) { return lower_with(tried, order); };
-  };
-  if (const std::optional<LoweringInputs> shorter = shortened(inputs); shorter && alike(needs_of(lower_with(*shorter, everything)), needs)) {
+  const auto lower_by = [&](const LoweringInputs& tried) { return [&](const RecomputeOrder& order) { return lower_with(tried, order); }; };
+  if (const std::optional<LoweringInputs> shorter = shortened(inputs);
+      shorter && alike(needs_of(lower_with(*shorter, everything)), needs)) {
     // The longer step may need a little more after all: then the search has that much less.
     Limit tighter = limit;
     for (int attempt = 0; attempt < kAttempts; ++attempt) {

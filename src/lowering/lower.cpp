@@ -391,9 +391,7 @@ plan::Plan lower_as(const LoweringInputs& inputs, const RecomputeOrder& again) {
 
 plan::Plan lower(const LoweringInputs& inputs) {
   return with_rows_apart(inputs, [](const LoweringInputs& apart) {
-    return fit_update(apart, 1, [](const LoweringInputs& fitted) {
-      return fit_recompute(fitted, lower_as);
-    });
+    return fit_update(apart, 1, [](const LoweringInputs& fitted) { return fit_recompute(fitted, lower_as); });
   });
 }
 

@@ -91,7 +91,8 @@ void add_schedule_reasons(const Strategy& strategy, std::vector<std::string>& re
 std::string why_gradients_stay(const Strategy& strategy, std::int64_t micro_batches) {
   if (strategy.zero >= 2 && !strategy.keep_grads)
     return fmt::format(
-        "\"offload.gradients\" moves gradients out after every micro-batch, but groups of {} data ranks (\"zero_group\") are summed after the "
+        "\"offload.gradients\" moves gradients out after every micro-batch, but groups of {} data ranks (\"zero_group\") are summed after "
+        "the "
         "last of {}; use \"zero_group\": 0, or one micro-batch",
         strategy.zero_group, micro_batches);
   return fmt::format(

@@ -100,7 +100,7 @@ std::vector<executor::Surrounding> simulated_around(const plan::Plan& plan, cons
 SessionOptions described_session(const config::Run& run, const cluster::Cluster& cluster, const ForecastOptions& options) {
   config::Run here = run;
   here.device = config::Device::cpu;  // what can be planned does not depend on what this machine has
-  here.limits.device = {};              // nor on how much memory it has
+  here.limits.device = {};            // nor on how much memory it has
   SessionOptions session = session_options(here, {.train = true, .schedule = options.schedule});
   session.name = describe(run);
   session.link = bytes_per_operation(cluster, run);

@@ -55,6 +55,65 @@ TEST_F(PlanSearch, TheSimulatorDecidesBetweenWhatLiesBeside) {
   EXPECT_LE(open.at("step_seconds").as_double(), 1.001 * pinned.at("step_seconds").as_double());
 }
 
+// Devices so small that states and gradients have to leave them, on several nodes: the first answer is one that `simulate` takes, with the
+// same figures, and what was refused on the way is listed.
+TEST_F(PlanSearch, TheFirstAnswerCanBeSimulated) {
+  folder_.write("small.json", R"({"preset": "dgx-h100:2", "name": "small", "devices_per_node": 4,
+    "device": {"name": "small", "memory": "70MiB", "reserve": "0B"}})");
+  int answered = 0;
+  for (const char* const memory : {"70MiB", "48MiB", "34MiB", "26MiB"}) {
+    for (const char* const batch : {"8", "64"}) {
+      const std::vector<std::string> sizes{"--cluster", "small.json",       "--set", "model.layers=4",
+                                           "--set",     "model.width=256",  "--set", "model.heads=8",
+                                           "--set",     "model.vocab=8000", "--set", std::string("batch.global=") + batch,
+                                           "--set",     "precision=bf16",   "--set", std::string("limits.device=") + memory};
+      std::vector<std::string> arguments = sizes;
+      arguments.emplace_back("--json");
+      const Ended ended = plan(arguments);
+      if (ended.exit_code == 3) continue;
+      ASSERT_EQ(ended.exit_code, 0) << ended.err;
+      ++answered;
+      const base::Json json = base::parse_json(ended.out, "output", {.strict = true});
+      const base::Json& first = json.at("candidates").at(0);
+      EXPECT_TRUE(first.at("simulated").as_bool());
+      for (const base::Json& refused : json.at("refused").as_array()) EXPECT_NE(refused.at("reason").as_string(), "");
+      std::vector<std::string> simulated{"simulate", "run.json"};
+      simulated.insert(simulated.end(), sizes.begin(), sizes.end());
+      simulated.insert(simulated.end(), {"--set", "strategy=" + base::write_json(first.at("settings")), "--set",
+                                         fmt::format("batch.micro={}", first.at("micro_batch").as_integer()), "--json"});
+      const Ended again = folder_.plimsoll(simulated);
+      ASSERT_EQ(again.exit_code, 0) << first.at("strategy").as_string() << "\n" << again.err;
+      const base::Json forecast = base::parse_json(again.out, "simulated");
+      EXPECT_TRUE(forecast.at("fits").as_bool()) << first.at("strategy").as_string();
+      EXPECT_NEAR(forecast.at("step_seconds").as_double(), first.at("step_seconds").as_double(), 1e-9);
+    }
+  }
+  EXPECT_GE(answered, 3);
+}
+
+// Two machines of one processor each, with nothing but a slow network between them and no link inside.
+TEST_F(PlanSearch, ProcessorsOfAClusterAreMachinesOfTheirOwn) {
+  folder_.write("two.json", R"({"name": "two", "nodes": 2,
+    "device": {"name": "processor", "memory": "8GiB", "rates": {"f32": 200e9}, "vector_rate": 50e9, "bandwidth": 40e9, "cores": 4},
+    "host": {"memory": "8GiB", "bandwidth": 40e9},
+    "links": [{"name": "wireless", "joins": "across", "bandwidth": 5e6, "latency": 2e-3, "per_node": 1}]})");
+  const std::vector<std::string> sizes{"--cluster", "two.json", "--json", "--set", "model.layers=4", "--set", "model.width=128"};
+  const base::Json json = base::parse_json(plan(sizes).out, "output");
+  const base::Json& first = json.at("candidates").at(0);
+  EXPECT_TRUE(first.at("simulated").as_bool());
+  EXPECT_EQ(first.at("settings").at("tensor").as_integer(), 1) << first.at("strategy").as_string();
+  EXPECT_EQ(first.at("bytes_moved").at("inside").as_double(), 0.0);
+  EXPECT_GT(first.at("bytes_moved").at("across").as_double(), 0.0);
+  // Four ranks are two on each: neighbours meet in the memory of their machine.
+  std::vector<std::string> four = sizes;
+  four.insert(four.begin(), {"simulate", "run.json", "--set", "strategy.data=4", "--set", "batch.global=8"});
+  const Ended ended = folder_.plimsoll(four);
+  ASSERT_EQ(ended.exit_code, 0) << ended.err;
+  const base::Json moved = base::parse_json(ended.out, "simulated").at("bytes_moved");
+  EXPECT_GT(moved.at("inside").as_double(), 0.0);
+  EXPECT_GT(moved.at("across").as_double(), 0.0);
+}
+
 TEST_F(PlanSearch, RefusalsSayWhatWasInTheWay) {
   const Ended cut = plan({"--cluster", "dgx-a100-80g", "--time-limit", "0", "--set", "model.layers=4", "--set", "batch.global=16"});
   EXPECT_EQ(cut.exit_code, 3);

@@ -332,13 +332,13 @@ TEST(DeepSpeed, PartitionedActivationsAreSplitBetweenTensorRanks) {
   const config::Run run = run_of(keys, R"({"strategy": {"tensor": 2}})");
   EXPECT_TRUE(run.strategy.split_activations);
   EXPECT_EQ(run.strategy.recompute, strategy::Recompute::full);
-  EXPECT_EQ(strategy::reasons_against(run.strategy), std::vector<std::string>{});
+  EXPECT_EQ(strategy::reasons_against(run.strategy, 1), std::vector<std::string>{});
   const config::Run alone = run_of(keys);
   EXPECT_FALSE(alone.strategy.split_activations);
   EXPECT_EQ(alone.strategy.recompute, strategy::Recompute::full);
   EXPECT_TRUE(says(explain(alone), "the one tensor rank keeps its activations whole"));
   const config::Run rows = run_of(keys, R"({"strategy": {"tensor": 2, "sequence_parallel": true}})");
-  EXPECT_EQ(strategy::reasons_against(rows.strategy), std::vector<std::string>{});
+  EXPECT_EQ(strategy::reasons_against(rows.strategy, 1), std::vector<std::string>{});
   EXPECT_TRUE(run_of(R"({"activation_checkpointing": {"partition_activations": true, "cpu_checkpointing": true, "number_checkpoints": 2}})",
                      R"({"strategy": {"tensor": 2}})")
                   .strategy.split_activations);
@@ -357,7 +357,7 @@ TEST(DeepSpeed, WeightsLeaveTheDeviceWithStage3Alone) {
     EXPECT_EQ(run.strategy.offload.params, strategy::TierShare{}) << stage;
     EXPECT_EQ(run.strategy.offload.optimizer, (strategy::TierShare{.host = 1.0})) << stage;
     EXPECT_TRUE(says(deepspeed_warning(run), "weights leave the device with stage 3 alone")) << deepspeed_warning(run);
-    EXPECT_EQ(strategy::reasons_against(run.strategy), std::vector<std::string>{}) << stage;
+    EXPECT_EQ(strategy::reasons_against(run.strategy, 1), std::vector<std::string>{}) << stage;
   }
   EXPECT_EQ(deepspeed_warning(with("2", R"("offload_param": {"device": "none", "nvme_path": "/a"})")), "");
   EXPECT_EQ(with("2", R"("offload_param": {"device": "nvme", "nvme_path": "/a"})").limits.disk_path, strategy::Limits{}.disk_path);
@@ -385,7 +385,7 @@ TEST(DeepSpeed, StateIsAsFarAwayAsTheWeightsItUpdates) {
         Case{R"("offload_param": {"device": "cpu"}, "offload_optimizer": {"device": "nvme", "ratio": 0.3})", {.disk = 1.0}}}) {
     const config::Run run = with(c.keys);
     EXPECT_EQ(run.strategy.offload.optimizer, c.state) << c.keys;
-    EXPECT_EQ(strategy::reasons_against(run.strategy), std::vector<std::string>{}) << c.keys;
+    EXPECT_EQ(strategy::reasons_against(run.strategy, 1), std::vector<std::string>{}) << c.keys;
     EXPECT_TRUE(says(deepspeed_warning(run), "cannot be nearer than they are")) << deepspeed_warning(run);
     EXPECT_EQ(parse_run(base::write_json(to_json(run)), "resolved.json"), run);
   }
@@ -394,7 +394,7 @@ TEST(DeepSpeed, StateIsAsFarAwayAsTheWeightsItUpdates) {
   // What the run file says is not changed; the plan refuses it with its reason.
   const config::Run own = with(R"("offload_param": {"device": "cpu"})", R"({"strategy": {"data": 2, "offload": {"optimizer": "none"}}})");
   EXPECT_EQ(own.strategy.offload.optimizer, strategy::TierShare{});
-  EXPECT_EQ(strategy::reasons_against(own.strategy).size(), 1u);
+  EXPECT_EQ(strategy::reasons_against(own.strategy, 1).size(), 1u);
 }
 
 TEST(DeepSpeed, MicsGroupsAreZeroGroups) {
@@ -402,8 +402,8 @@ TEST(DeepSpeed, MicsGroupsAreZeroGroups) {
     return run_of(fmt::format(R"({{"zero_optimization": {{"stage": {}, "mics_shard_size": {}}}}})", stage, size), file);
   };
   EXPECT_EQ(with("3", "4").strategy.zero_group, 4);
-  EXPECT_EQ(strategy::reasons_against(with("3", "4").strategy), std::vector<std::string>{});
-  EXPECT_EQ(strategy::reasons_against(with("3", "8").strategy), std::vector<std::string>{});
+  EXPECT_EQ(strategy::reasons_against(with("3", "4").strategy, 1), std::vector<std::string>{});
+  EXPECT_EQ(strategy::reasons_against(with("3", "8").strategy, 1), std::vector<std::string>{});
   EXPECT_EQ(deepspeed_warning(with("3", "4")), "");
   EXPECT_EQ(with("3", "-1").strategy.zero_group, 0);
   EXPECT_EQ(deepspeed_warning(with("3", "-1")), "");

@@ -43,7 +43,8 @@ TEST(Layout, GroupsOfAnAxisAreThoseOfItsRanks) {
             for (const Group& group : expected) {
               const bool known = std::any_of(found.begin(), found.end(), [&](const Group& each) {
                 // The last node may be half empty: its groups have the links to fewer.
-                return each.members == group.members && each.nodes == group.nodes && each.even == group.even && each.leaving >= group.leaving;
+                return each.members == group.members && each.nodes == group.nodes && each.even == group.even &&
+                       each.leaving >= group.leaving;
               });
               EXPECT_TRUE(known) << group.nodes << " nodes, " << group.per_node << " on one, " << group.leaving << " leaving";
             }

@@ -2,6 +2,7 @@
 #include <gtest/gtest.h>
 
 #include "planner/problems.h"
+#include "strategy/legality.h"
 
 namespace plimsoll::tests {
 namespace {
@@ -258,6 +259,47 @@ TEST(PlannerSearch, NeighboursOfTheBestAreNotBetterAndSayWhy) {
     if (!verdict.candidate.estimate.fits()) continue;
     EXPECT_GE(verdict.candidate.estimate.step_seconds, found.candidates[0].estimate.step_seconds * (1.0 - 1e-12)) << verdict.what;
   }
+}
+
+// What exceeds the device by a little is remembered, with the reason, where it would be faster than what fits.
+TEST(PlannerSearch, NearMissesAreRemembered) {
+  Problem problem = small_problem({.layers = 6, .ranks = 8, .memory = 0.5});
+  const Space space = planner::whole_space(problem, {.recompute = Recompute::none}, {});
+  Estimator roomy(problem);
+  const Candidate best = planner::search(roomy, space).candidates.at(0);
+  problem.device = base::Bytes{static_cast<std::int64_t>(static_cast<double>(best.estimate.memory.device().count) / 1.1)};
+  Estimator tight(problem);
+  const Found found = planner::search(tight, space, {.near_misses = true});
+  const auto near = std::find_if(found.near.begin(), found.near.end(), [&](const Candidate& each) { return each.choice == best.choice; });
+  ASSERT_NE(near, found.near.end());
+  EXPECT_DOUBLE_EQ(near->estimate.step_seconds, best.estimate.step_seconds);
+  EXPECT_NE(near->estimate.reason.find("more than there is"), std::string::npos) << near->estimate.reason;
+  for (const Candidate& each : found.candidates) EXPECT_LE(each.estimate.memory.device(), problem.device);
+  Estimator again(problem);
+  EXPECT_TRUE(planner::search(again, space).near.empty());
+}
+
+// The space holds no strategy that training refuses, ZeRO groups with gradients elsewhere among them.
+TEST(PlannerSpace, EveryChoiceIsLegal) {
+  const Problem problem = small_problem({.layers = 4, .batch = 16, .ranks = 8, .per_node = 4, .memory = 0.1, .host = true});
+  const Space space = planner::whole_space(problem, {}, {});
+  std::int64_t seen = 0;
+  std::int64_t grouped = 0;
+  const auto check = [&](const planner::Choice& choice) {
+    ++seen;
+    grouped += choice.strategy.zero_group > 0 && choice.strategy.offload.gradients.anything() ? 1 : 0;
+    const std::vector<std::string> reasons = strategy::reasons_against(choice.strategy, choice.micro_batches(problem));
+    EXPECT_TRUE(reasons.empty()) << planner::describe(choice) << ": " << reasons.front();
+  };
+  space.visit_shapes(problem, [&](const planner::Choice& shape) {
+    if (shape.micro > 2 || shape.strategy.recompute != Recompute::full || testing::Test::HasFailure()) return;
+    space.visit_sharing(problem, shape, [&](const planner::Choice& choice) {
+      check(choice);
+      space.visit_tiers(problem, choice, check);
+    });
+  });
+  EXPECT_GT(seen, 1000);
+  EXPECT_GT(grouped, 0);  // with one micro-batch they may
 }
 
 TEST(PlannerSearch, ALimitIsSaid) {

@@ -33,7 +33,8 @@ void Meetings::count_users(std::string_view program_name) {
       for (const plan::Call& call : stream.calls) {
         for (const plan::Instruction& instruction : plan_.procedures[call.procedure].instructions) {
           const auto* message = std::get_if<plan::Message>(&instruction);
-          if (message != nullptr && !message->op.receive) offsets.insert(plan_.mesh.other_end(first, message->op, call.micro_batch) - first);
+          if (message != nullptr && !message->op.receive)
+            offsets.insert(plan_.mesh.other_end(first, message->op, call.micro_batch) - first);
         }
       }
     }

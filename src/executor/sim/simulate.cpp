@@ -367,7 +367,7 @@ class Clock {
   Crew crew_;
   std::unordered_map<std::uint64_t, Place> receivers_;
   std::unordered_set<std::uint64_t> arrived_;
-  std::vector<Owner> owners_;  // by flow
+  std::vector<Owner> owners_;             // by flow
   std::vector<Flows::ResourceId> cores_;  // by node, where ranks share them
   bool shares_cores_ = false;
   double beside_collective_ = 1.0;  // of a device's computing, what is left
