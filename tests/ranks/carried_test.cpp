@@ -214,8 +214,7 @@ TEST_F(CarriedRanks, IsRefusedWithAReasonElsewhere) {
     Layout layout = layout_of(given, folder_.path());
     layout.strategy.carry_update = CarryUpdate::always;
     change(layout.strategy);
-    const std::string said =
-        tests::refusal([&] { strategy::require_legal(layout.strategy, layout.micro_batches); }, base::ErrorKind::not_legal);
+    const std::string said = tests::refusal([&] { strategy::require_legal(layout.strategy, 4); }, base::ErrorKind::not_legal);
     EXPECT_NE(said.find(reason), std::string::npos) << said;
   };
   refused({.name = ""}, "nothing to run under", [](strategy::Strategy& strategy) { strategy.offload.optimizer = {}; });

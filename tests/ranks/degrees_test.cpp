@@ -125,12 +125,12 @@ TEST(OwnDegreesTogether, SplitActivationsAgreeToTheBit) {
   Layout layout = layout_of(each);
   const Outcome plain = train(task, layout);
   layout.strategy.split_activations = true;
-  EXPECT_EQ(strategy::reasons_against(layout.strategy, layout.micro_batches), std::vector<std::string>{});
+  EXPECT_EQ(strategy::reasons_against(layout.strategy, 4), std::vector<std::string>{});
   const Outcome split = train(task, layout);
   expect_same_bits(split, plain);
   EXPECT_EQ(split.sent, split.predicted);
   for (Stage& stage : layout.strategy.stages) stage.tensor = 1;
-  EXPECT_EQ(strategy::reasons_against(layout.strategy, layout.micro_batches).size(), 1u);
+  EXPECT_EQ(strategy::reasons_against(layout.strategy, 4).size(), 1u);
 }
 
 // Replicated stages change who computes a micro-batch, not with which weights.
@@ -154,7 +154,7 @@ TEST(OwnDegreesTogether, SchedulesWithoutAFlushAreThoseOfSingleRanks) {
 TEST(OwnDegreesTogether, AreRefusedWhereTheyCannotBe) {
   const auto refused = [](const Task& task, const Layout& layout, std::string_view words) {
     const auto plan = [&] {
-      strategy::require_legal(layout.strategy, layout.micro_batches);
+      strategy::require_legal(layout.strategy, 4);
       train::plan_session(options_for(task, layout));
     };
     const std::string said = tests::refusal(plan, base::ErrorKind::not_legal);

@@ -240,15 +240,13 @@ TEST_F(DelayedRanks, ComposesWithPipelines) {
 TEST_F(DelayedRanks, IsRefusedWithAReasonElsewhere) {
   Layout layout = layout_of({.name = ""}, folder_.path());
   layout.strategy.offload.optimizer = {};
-  EXPECT_NE(tests::refusal([&] { strategy::require_legal(layout.strategy, layout.micro_batches); }, base::ErrorKind::not_legal)
-                .find("nothing to run under"),
+  EXPECT_NE(tests::refusal([&] { strategy::require_legal(layout.strategy, 4); }, base::ErrorKind::not_legal).find("nothing to run under"),
             std::string::npos);
   layout = layout_of({.name = ""}, folder_.path());
   layout.strategy.pipe = 2;
   layout.strategy.schedule = "2bw";
-  EXPECT_NE(
-      tests::refusal([&] { strategy::require_legal(layout.strategy, layout.micro_batches); }, base::ErrorKind::not_legal).find("1f1b"),
-      std::string::npos);
+  EXPECT_NE(tests::refusal([&] { strategy::require_legal(layout.strategy, 4); }, base::ErrorKind::not_legal).find("1f1b"),
+            std::string::npos);
 }
 
 }  // namespace

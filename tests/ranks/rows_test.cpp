@@ -351,7 +351,7 @@ TEST_F(RowsOnDisk, WhatCannotBeIsRefused) {
   const auto refused = [&](Task task, const Layout& layout) {
     return tests::refusal(
         [&] {
-          strategy::require_legal(layout.strategy, layout.micro_batches);
+          strategy::require_legal(layout.strategy, 4);
           train::plan_session(options_for(task, layout));
         },
         base::ErrorKind::not_legal);
