@@ -176,7 +176,7 @@ train::SessionOptions session_options(const Options& options) {
   if (options.prefetch > 0) strategy.prefetch = options.prefetch;
   strategy.delayed_update = options.delayed;
   strategy.carry_update = options.carry;
-  strategy::require_legal(strategy);
+  strategy::require_legal(strategy, options.micro_batches);
   return {.forward = train::forward_of(model_of(options)),
           .name = options.model,
           .training = training,
