@@ -87,6 +87,8 @@ void add_plan(CLI::App& app) {
   command->add_option("--out", options->out, "store the plan in this file")->type_name("FILE");
   command->add_option("--html", options->html, "draw it on a page for a browser, one file that fetches nothing")->type_name("FILE");
   command->add_flag("--full", options->full, "print every procedure, buffer and call");
+  command->add_flag("--passes", options->passes,
+                    "print the passes that make the plan of the model's graph, in order, and which have work to do");
   CLI::Option* schedule = command
                               ->add_option("--schedule", options->schedules,
                                            "draw this pipeline schedule for the run's ranks and micro-batches instead, or several side by "

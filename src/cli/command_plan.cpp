@@ -1,3 +1,5 @@
+#include <set>
+
 #include <fmt/format.h>
 
 #include "base/json.h"
@@ -7,6 +9,7 @@
 #include "cli/plan_search.h"
 #include "io/files.h"
 #include "io/posix_file_system.h"
+#include "lowering/passes.h"
 #include "observe/terminal.h"
 #include "plan/file.h"
 #include "plan/print.h"
@@ -80,6 +83,21 @@ void write_page(io::FileSystem& file_system, const std::string& path, const plan
   io::replace_file(file_system, path, io::as_bytes(report::page_html(page)));
 }
 
+// Every pass in order, with those marked that have something to do for the first rank.
+void print_passes(const std::set<std::string, std::less<>>& ran, bool as_json) {
+  if (as_json) {
+    Json::Array passes;
+    for (const lowering::Pass& pass : lowering::passes())
+      passes.push_back(
+          Json::object({{"name", std::string(pass.name)}, {"does", std::string(pass.does)}, {"ran", ran.contains(pass.name)}}));
+    fmt::print("{}\n", base::write_json(Json::object({{"passes", Json(std::move(passes))}}), base::JsonLayout::pretty));
+    return;
+  }
+  fmt::print("Passes over the graph of a rank, in order; those marked * have something to do in this run.\n\n");
+  for (const lowering::Pass& pass : lowering::passes())
+    fmt::print("{} {:<18} {}\n", ran.contains(pass.name) ? '*' : ' ', pass.name, pass.does);
+}
+
 }  // namespace
 
 void plan_command(const PlanOptions& options) {
@@ -87,6 +105,10 @@ void plan_command(const PlanOptions& options) {
   RunOptions run_options = options.run;
   if (!options.cluster.empty()) run_options.ranks = 0;  // how they are divided is what is asked
   const config::Run run = read_run(file_system, run_options);
+  if (options.passes && (!options.schedules.empty() || !options.cluster.empty() || run.strategy_auto)) {
+    base::bad_input(
+        "{}: --passes shows how one strategy becomes a plan; give the run a \"strategy\" and leave out --cluster and --schedule", run.name);
+  }
   if (!options.schedules.empty()) return plan_schedules(file_system, run, options);
   if (!options.cluster.empty() || run.strategy_auto) return plan_search(file_system, run, options);
   if (options.largest || options.smallest || options.tokens > 0.0 || options.planner != "plimsoll") {
@@ -94,10 +116,13 @@ void plan_command(const PlanOptions& options) {
         "{}: --largest, --smallest, --tokens and --planner are questions about a cluster; give --cluster NAME (this: this machine)",
         run.name);
   }
-  const train::SessionOptions session =
+  train::SessionOptions session =
       train::session_options(run, {.train = true, .evaluate = !run.data.valid.empty(), .schedule = train::schedule_of(file_system, run)});
+  std::set<std::string, std::less<>> ran;
+  if (options.passes) session.pass_done = [&](std::string_view pass, const graph::Graph&) { ran.emplace(pass); };
   const plan::Plan plan = train::plan_within(session, run);
   plan::verify(plan, "lowering");
+  if (options.passes) return print_passes(ran, options.run.json);
   const train::Capacity capacity = train::capacity_of(run);
   if (!options.out.empty()) {
     io::replace_file(file_system, options.out, io::as_bytes(plan::to_text(plan) + "\n"));

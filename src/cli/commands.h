@@ -33,6 +33,7 @@ struct PlanOptions {
   std::string out;                     // store the plan
   std::string html;                    // draw it on a page
   bool full = false;                   // print every procedure, buffer and call
+  bool passes = false;                 // which passes make the plan
   std::vector<std::string> schedules;  // draw these instead of planning
   std::string svg;                     // and store the drawing
   std::string cluster;                 // plan for this one, with what the run leaves open decided

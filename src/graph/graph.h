@@ -73,6 +73,8 @@ struct Node {
   BlockId block{};
   Phase phase = Phase::forward;
   Turn turn = Turn::each;
+  // It belongs to the update that the step before left. It stands with this step's update and runs before the first use of what it makes.
+  bool ahead = false;
 };
 
 // One repeated layer, or what comes before and after them. The unit of stages, recompute and prefetch.
@@ -120,7 +122,8 @@ std::optional<LowHalves> low_halves(const Graph& graph, const Parameter& paramet
 std::string_view name_of(Phase phase);
 std::string_view name_of(Role role);
 
-// Every way in which the graph is not well formed; empty for a good one.
+// Every way in which the graph is not well formed; empty for a good one. Nodes that run ahead of the step are a line of their own: they
+// read and write what is there when the step begins.
 std::vector<std::string> problems(const Graph& graph);
 
 // Stops with the list when there are problems; `after` names the pass that made the graph.

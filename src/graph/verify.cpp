@@ -14,7 +14,7 @@ class Verifier {
   std::vector<std::string> run() {
     for (std::uint32_t index = 0; index < graph_.values.size(); ++index)
       written_[index] = graph_.values[ValueId{index}].role != Role::computed;
-    for (std::uint32_t index = 0; index < graph_.nodes.size(); ++index) check(NodeId{index});
+    for (const bool ahead : {true, false}) check_line(ahead);
     for (ValueId id : graph_.results) {
       if (!id.valid() || !written_[id.index]) report("a result is never computed");
     }
@@ -28,6 +28,13 @@ class Verifier {
   template <typename... Args>
   void report(fmt::format_string<Args...> format, Args&&... args) {
     found_.push_back(fmt::format(format, std::forward<Args>(args)...));
+  }
+
+  void check_line(bool ahead) {
+    overwritten_.assign(graph_.values.size(), false);
+    for (std::uint32_t index = 0; index < graph_.nodes.size(); ++index) {
+      if (graph_.nodes[NodeId{index}].ahead == ahead) check(NodeId{index});
+    }
   }
 
   void check(NodeId id) {

@@ -19,9 +19,6 @@ using graph::NodeId;
 using graph::Phase;
 using graph::ValueId;
 
-// Whether an update applies a gradient that an earlier step left.
-bool waits(const Graph& graph, const Node& node) { return is_update(node.op) && node.inputs[0] == graph.pending; }
-
 class Carry {
  public:
   Carry(const Graph& old, const strategy::TierShare& share) : old_(old), new_(old) {
@@ -37,7 +34,7 @@ class Carry {
       if (node.phase == Phase::finish) keep_scalars();
       const auto found = is_update(node.op) ? parameter_of_.find(root_of(old_, node.inputs[2]).index) : parameter_of_.end();
       if (found == parameter_of_.end()) {
-        new_.append(node);
+        new_.nodes[new_.append(node)].ahead = follows_carried(node);
       } else {
         carry(node, new_.parameters[found->second]);
       }
@@ -46,6 +43,14 @@ class Carry {
   }
 
  private:
+  // Whether it exchanges what carried updates make, or is a view for one: it reads roots and their results alone.
+  bool follows_carried(const Node& node) const {
+    return node.phase == Phase::update && !is_update(node.op) && std::all_of(node.inputs.begin(), node.inputs.end(), [&](ValueId id) {
+             const graph::Value& value = new_.values[id];
+             return value.role != graph::Role::computed || new_.nodes[value.producer].ahead;
+           });
+  }
+
   void carry(Node node, graph::Parameter& parameter) {
     if (!new_.pending.valid()) {
       new_.pending = new_.add_value(
@@ -60,6 +65,7 @@ class Carry {
     parameter.states.push_back(pending);
     node.inputs[0] = new_.pending;
     node.inputs[1] = pending;
+    node.ahead = true;
     new_.append(node);
     keep(gradient, pending, node.block);
   }
@@ -115,7 +121,7 @@ std::map<std::uint32_t, std::size_t> wanted_at(const Graph& graph, const std::ve
   for (std::uint32_t id = 0; id < graph.nodes.size(); ++id) {
     const Node& node = graph.nodes[NodeId{id}];
     if (node.phase != Phase::update) continue;
-    if (waits(graph, node)) wanted[id] = uses.of(node);
+    if (is_update(node.op) && node.ahead) wanted[id] = uses.of(node);
     if (is_update(node.op) || std::holds_alternative<ops::Move>(node.op) || ops::definition_of(node.op).view) continue;
     std::vector<std::uint32_t> makers;
     for (ValueId input : node.inputs) makers.push_back(graph.values[root_of(graph, input)].producer.index);
@@ -139,15 +145,8 @@ Graph waiting_update(Graph graph) {
   graph.nodes = {};
   graph.results = {};
   for (graph::Value& value : graph.values) value.producer = {};
-  std::set<std::uint32_t> made;  // values that belong to it
   for (const Node& node : whole.nodes) {
-    if (node.phase != Phase::update || std::holds_alternative<ops::Move>(node.op)) continue;
-    const bool wanted = waits(whole, node) || (!is_update(node.op) && std::all_of(node.inputs.begin(), node.inputs.end(), [&](ValueId id) {
-                          return whole.values[id].role != graph::Role::computed || made.contains(id.index);
-                        }));
-    if (!wanted) continue;
-    for (ValueId id : node.outputs) made.insert(id.index);
-    graph.append(node);
+    if (node.ahead) graph.nodes[graph.append(node)].ahead = false;
   }
   for (graph::Parameter& parameter : graph.parameters) parameter.gradient = {};
   // It is applied like the update of a step whose scalars are in the host's memory.

@@ -286,6 +286,7 @@ class Offload {
   // ---- nodes
 
   void add(Node node) {
+    node.ahead = false;  // this is where it runs
     for (ValueId& input : node.inputs) {
       if (const auto found = replaced_.find(input.index); found != replaced_.end()) input = found->second;
     }

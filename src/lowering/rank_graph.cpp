@@ -4,11 +4,8 @@
 
 #include "base/error.h"
 #include "lowering/block_chain.h"
-#include "lowering/share_amaxes.h"
-#include "lowering/split_data.h"
+#include "lowering/passes.h"
 #include "lowering/split_tensor.h"
-#include "lowering/store_activations.h"
-#include "lowering/tile.h"
 #include "lowering/versions.h"
 #include "strategy/schedules/table.h"
 #include "strategy/stages.h"
@@ -152,31 +149,21 @@ graph::Graph RankGraphs::graph_at(const ProgramSource& source, std::int32_t pipe
   if (!mesh_.even()) corner = Corner{.degrees = degrees, .first = data_place == 0 && seat.place == 0};
   // An update that waits is that of the step which left it: where its gradients are depends on that step's micro-batches.
   const std::int32_t micro_batches = source.waiting_update_only ? inputs_.programs.front().micro_batches : source.micro_batches;
-  const std::int32_t own_micro_batches = mesh_.even() ? micro_batches : micro_batches / degrees.data;
-  graph::Graph graph = split_over_pipe(source.graph, pipe_, pipe_place, corner);
-  graph::verify(graph, "splitting over the pipe axis");
-  graph = split_over_tensor(graph, seat, strategy);
-  graph::verify(graph, "splitting over the tensor axis");
-  if (has_backward_pass(source.graph)) graph = recompute(graph, again_);
-  graph::verify(graph, "recompute");
-  if (splits_backward_) graph = split_backward(graph);
-  // Before this all ranks of the tensor axis have the same messages, so that what leads to one is in the same pass on all of them, also
-  // where those of a narrower stage take it from a few.
-  if (!mesh_.even()) graph = route_messages(graph, mesh_, seat);
-  graph::verify(graph, "routing messages");
-  graph = tile_weights(graph, strategy.tile);
-  graph::verify(graph, "cutting weights into tiles");
-  graph = split_over_data(graph, strategy, own_micro_batches);
-  graph = share_amaxes(std::move(graph), {.data = degrees.data, .tensor = seat.members, .in_turn = !mesh_.even()});
-  graph::verify(graph, "splitting over the data axis");
-  if (strategy.split_activations && seat.members > 1)
-    graph = store_activations(graph, {.prefetch = 0, .stages = strategy.pipe > 1, .blocks = {}, .among = seat});
-  graph::verify(graph, "sharing out activations");
-  return to_slower_tiers(std::move(graph), strategy, again_,
-                         {.micro_batches = own_micro_batches,
-                          .update = update_,
-                          .host_beside = inputs_.host_beside,
-                          .waiting_update_only = source.waiting_update_only});
+  const PassInputs to{.strategy = strategy,
+                      .mesh = mesh_,
+                      .pipe = pipe_,
+                      .again = again_,
+                      .pipe_place = pipe_place,
+                      .seat = seat,
+                      .corner = corner,
+                      .micro_batches = mesh_.even() ? micro_batches : micro_batches / degrees.data,
+                      .backward = has_backward_pass(source.graph),
+                      .splits_backward = splits_backward_,
+                      .update = update_,
+                      .host_beside = inputs_.host_beside,
+                      .waiting_update_only = source.waiting_update_only};
+  const bool first = pipe_place == 0 && data_place == 0 && seat.place == 0 && &source == &inputs_.programs.front();
+  return run_passes(source.graph, to, first ? inputs_.pass_done : PassDone{});
 }
 
 std::vector<std::int32_t> RankGraphs::stages_at(std::int32_t pipe_place) const {

@@ -41,8 +41,9 @@ void append_run(Graph& to, std::vector<Node>& run, const AmaxRanks& ranks) {
 
 }  // namespace
 
+bool notes_amaxes(const Graph& graph) { return std::any_of(graph.nodes.begin(), graph.nodes.end(), notes); }
+
 Graph share_amaxes(Graph graph, const AmaxRanks& ranks) {
-  if ((ranks.data == 1 && ranks.tensor == 1) || std::none_of(graph.nodes.begin(), graph.nodes.end(), notes)) return graph;
   Graph shared = std::move(graph);
   const base::IdVector<NodeId, Node> nodes = std::move(shared.nodes);
   shared.nodes = {};

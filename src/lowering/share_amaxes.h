@@ -13,6 +13,8 @@ struct AmaxRanks {
   bool in_turn = false;  // data ranks take micro-batches in turn, and do not meet in each
 };
 
+bool notes_amaxes(const graph::Graph& graph);
+
 graph::Graph share_amaxes(graph::Graph graph, const AmaxRanks& ranks);
 
 }  // namespace plimsoll::lowering

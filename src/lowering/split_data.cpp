@@ -515,7 +515,6 @@ class DataSplit {
 }  // namespace
 
 Graph split_over_data(const Graph& graph, const strategy::Strategy& strategy, std::int32_t micro_batches) {
-  if (strategy.data == 1) return graph;
   return DataSplit(graph, strategy, micro_batches).run();
 }
 

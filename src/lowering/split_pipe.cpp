@@ -284,11 +284,6 @@ class PipeSplit {
 }  // namespace
 
 Graph split_over_pipe(const Graph& graph, const Pipe& pipe, std::int32_t place, const std::optional<Corner>& corner) {
-  if (pipe.places == 1) {
-    Graph staged = graph;
-    for (std::uint32_t block = 0; block < staged.blocks.size(); ++block) staged.blocks[BlockId{block}].stage = pipe.stage_of_block[block];
-    return staged;
-  }
   return PipeSplit(graph, pipe, place, corner).run();
 }
 

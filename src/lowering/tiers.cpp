@@ -3,11 +3,7 @@
 #include <algorithm>
 
 #include "lowering/carry_update.h"
-#include "lowering/fetch_weights.h"
 #include "lowering/offload.h"
-#include "lowering/square_early.h"
-#include "lowering/store_activations.h"
-#include "lowering/store_gradients.h"
 #include "lowering/versions.h"
 #include "strategy/legality.h"
 
@@ -17,8 +13,6 @@ namespace {
 
 // Groups of an update whose results may be on their way while the next one's operands come.
 constexpr std::size_t kGroupsUnderWay = 1;
-
-plan::Tier tier_of(const strategy::TierShare& share) { return share.disk > 0.0 ? plan::Tier::disk : plan::Tier::host; }
 
 // Whether it brings operands of an update that follows the backward pass.
 bool brings(const Piece& piece) {
@@ -81,47 +75,6 @@ HostUpdate host_update(const LoweringInputs& inputs) {
   // A drive would take the gradients too; a processor that is device and host at once has nothing to do beside the update.
   const bool can = inputs.host_beside && strategy.offload.optimizer.disk == 0.0 && !strategy::gathers_parts(strategy);
   return can && leave_in_time(inputs) ? HostUpdate::under_forward : HostUpdate::behind;
-}
-
-graph::Graph to_slower_tiers(graph::Graph graph, const strategy::Strategy& strategy, const RecomputeOrder& again, const ToTiers& to) {
-  const strategy::Offload& offload = strategy.offload;
-  const bool stages = strategy.pipe > 1;
-  const bool updates = has_update(graph);
-  const bool under_backward = updates && to.update == HostUpdate::under_backward;
-  const bool under_forward = updates && to.update == HostUpdate::under_forward;
-  if (offload.activations.anything()) {
-    graph = store_activations(graph, {.tier = tier_of(offload.activations),
-                                      .prefetch = strategy.prefetch,
-                                      .stages = stages,
-                                      .share = offload.activations.host + offload.activations.disk,
-                                      .blocks = again.leaving});
-  }
-  graph::verify(graph, "storing activations");
-  if (under_forward) graph = carry_update(graph, offload.optimizer);
-  // Until the last pass the update that waits stands where it was, behind what will take the place of the gradients that it reads.
-  const auto check = [&](std::string_view pass) {
-    if (!under_forward) graph::verify(graph, pass);
-  };
-  if (updates && (offload.gradients.anything() || under_backward || graph.pending.valid())) graph = square_early(graph);
-  check("squaring early");
-  if (offload.gradients.anything())
-    graph = store_gradients(graph, {.tier = tier_of(offload.gradients), .micro_batches = to.micro_batches, .stages = stages});
-  check("storing gradients");
-  if (offload.params.anything())
-    graph = fetch_weights(graph, {.tier = tier_of(offload.params), .prefetch = strategy.prefetch, .stages = stages});
-  check("fetching weights");
-  if (to.waiting_update_only) graph = waiting_update(std::move(graph));
-  if (offload.optimizer.anything()) {
-    graph = offload_optimizer(graph, {.share = offload.optimizer,
-                                      .bucket = strategy.bucket,
-                                      .under_backward = under_backward,
-                                      .beside = to.host_beside,
-                                      .stages = stages,
-                                      .ahead_of_use = under_forward && !to.waiting_update_only,
-                                      .prefetch = strategy.prefetch});
-  }
-  graph::verify(graph, "moving the update");
-  return graph;
 }
 
 std::string update_note(const graph::Graph& graph, HostUpdate update, const plan::RankClass& fullest) {

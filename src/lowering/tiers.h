@@ -27,16 +27,6 @@ enum class HostUpdate {
 // Of the first program; a decision for all ranks.
 HostUpdate host_update(const LoweringInputs& inputs);
 
-struct ToTiers {
-  std::int32_t micro_batches = 1;
-  HostUpdate update = HostUpdate::none;
-  bool host_beside = false;          // the host is another processor than the device
-  bool waiting_update_only = false;  // of HostUpdate::under_forward: what makes the update that waits, and nothing else
-};
-
-// The last passes over a rank's graph: whatever ranks share out, a rank moves its own.
-graph::Graph to_slower_tiers(graph::Graph graph, const strategy::Strategy& strategy, const RecomputeOrder& again, const ToTiers& to);
-
 // When the host updates, in a line for people; empty where it does not.
 std::string update_note(const graph::Graph& graph, HostUpdate update, const plan::RankClass& fullest);
 

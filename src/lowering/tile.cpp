@@ -476,6 +476,6 @@ class Tiling {
 
 }  // namespace
 
-Graph tile_weights(const Graph& graph, base::Bytes most) { return most.count > 0 ? Tiling(graph, most).run() : graph; }
+Graph tile_weights(const Graph& graph, base::Bytes most) { return Tiling(graph, most).run(); }
 
 }  // namespace plimsoll::lowering

@@ -91,7 +91,8 @@ lowering::LoweringInputs lowering_inputs(const SessionOptions& options, const Gr
                                   .link = options.link > 0.0 ? options.link : link_of(backend_of(options)),
                                   .host_beside = backend_of(options).name() != executor::cpu_backend().name(),
                                   .device_limit = options.device_limit,
-                                  .host_limit = options.host_limit};
+                                  .host_limit = options.host_limit,
+                                  .pass_done = options.pass_done};
   if (graphs.train) inputs.programs.push_back({"train", *graphs.train, options.micro_batches});
   if (graphs.evaluate) inputs.programs.push_back({"evaluate", *graphs.evaluate, static_cast<std::int32_t>(options.strategy.turn())});
   if (graphs.infer) inputs.programs.push_back({"infer", *graphs.infer, 1});

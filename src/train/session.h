@@ -14,6 +14,7 @@
 #include "collectives/transport.h"
 #include "executor/core/backend.h"
 #include "graph/training.h"
+#include "lowering/lower.h"
 #include "model/model.h"
 #include "ops/step_scalars.h"
 #include "plan/plan.h"
@@ -52,6 +53,7 @@ struct SessionOptions {
   bool keep_gradients = false;                  // until the end of the train program, for whoever wants to look at them
   std::optional<model::MicroBatch> infer = {};  // the shape of the inference program, where there is one
   std::optional<Decoding> decode = {};          // programs that continue a text by a cache of keys and values
+  lowering::PassDone pass_done = {};            // told of the passes over the first rank's graph
 };
 
 graph::WriteForward forward_of(const model::Model& model);

@@ -1,4 +1,6 @@
 // `plimsoll plan --schedule` as its user meets it.
+#include <map>
+
 #include <gtest/gtest.h>
 
 #include "cli/run_folder.h"
@@ -35,6 +37,23 @@ TEST_F(Schedule, IsDrawnThoughItCannotBeRunHere) {
     EXPECT_NE(ended.out.find(part), std::string::npos) << part << "\n" << ended.out;
   EXPECT_EQ(ended.out.find('\x1b'), std::string::npos) << "escape codes in a file";
   EXPECT_TRUE(folder_.read("drawn.svg").starts_with("<svg "));
+}
+
+TEST_F(Schedule, PassesAreListedInOrderWithThoseThatHaveWork) {
+  const Ended ended = plan({"--passes", "--json", "--set", "strategy.schedule=zb-h1"});
+  ASSERT_EQ(ended.exit_code, 0) << ended.err;
+  const base::Json json = base::parse_json(ended.out, "output");
+  std::map<std::string, bool> ran;
+  for (const base::Json& pass : json.at("passes").as_array()) ran[pass.at("name").as_string()] = pass.at("ran").as_bool();
+  EXPECT_EQ(json.at("passes").at(0).at("name").as_string(), "split_pipe");
+  EXPECT_TRUE(ran.at("split_pipe"));
+  EXPECT_TRUE(ran.at("split_backward"));
+  EXPECT_FALSE(ran.at("split_tensor"));
+  EXPECT_FALSE(ran.at("offload"));
+  const Ended text = plan({"--passes"});
+  EXPECT_NE(text.out.find("* split_pipe "), std::string::npos) << text.out;
+  EXPECT_NE(text.out.find("\n  offload "), std::string::npos) << text.out;
+  expect_refusal({"--passes", "--schedule", "1f1b"}, 2, {"--passes", "leave out --cluster and --schedule"});
 }
 
 TEST_F(Schedule, AsJson) {
