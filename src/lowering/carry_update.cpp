@@ -6,6 +6,7 @@
 #include <set>
 
 #include "base/error.h"
+#include "graph/rewrite.h"
 #include "lowering/offload.h"
 #include "ops/step_scalars.h"
 
@@ -21,8 +22,7 @@ using graph::ValueId;
 
 class Carry {
  public:
-  Carry(const Graph& old, const strategy::TierShare& share) : old_(old), new_(old) {
-    new_.nodes = {};
+  Carry(const Graph& old, const strategy::TierShare& share) : old_(old), rewrite_(old), new_(rewrite_.to()) {
     const std::vector<ops::Tier> tiers = optimizer_tiers(old, share);
     for (std::size_t index = 0; index < tiers.size(); ++index) {
       if (!old.parameters[index].frozen && tiers[index] != ops::Tier::device) parameter_of_[old.parameters[index].master.index] = index;
@@ -34,12 +34,12 @@ class Carry {
       if (node.phase == Phase::finish) keep_scalars();
       const auto found = is_update(node.op) ? parameter_of_.find(root_of(old_, node.inputs[2]).index) : parameter_of_.end();
       if (found == parameter_of_.end()) {
-        new_.nodes[new_.append(node)].ahead = follows_carried(node);
+        new_.nodes[rewrite_.keep(node)].ahead = follows_carried(node);
       } else {
         carry(node, new_.parameters[found->second]);
       }
     }
-    return std::move(new_);
+    return rewrite_.take();
   }
 
  private:
@@ -66,13 +66,13 @@ class Carry {
     node.inputs[0] = new_.pending;
     node.inputs[1] = pending;
     node.ahead = true;
-    new_.append(node);
+    rewrite_.keep(node);
     keep(gradient, pending, node.block);
   }
 
   void keep(ValueId value, ValueId pending, graph::BlockId block) {
     const ops::Move move{.from = ops::Tier::device, .to = ops::Tier::device, .into = true};
-    new_.add_node(move, {value, pending}, block, Phase::update, new_.values[pending].name + ".put");
+    rewrite_.make(move, {value, pending}, {block, Phase::update}, new_.values[pending].name + ".put");
   }
 
   void keep_scalars() {
@@ -81,7 +81,8 @@ class Carry {
   }
 
   const Graph& old_;
-  Graph new_;
+  graph::Rewrite rewrite_;
+  Graph& new_;
   std::map<std::uint32_t, std::size_t> parameter_of_;  // master -> its parameter, where the host updates it
   ValueId verdict_;                                    // the scalars that updates of this step's gradients read
 };
@@ -140,19 +141,19 @@ std::map<std::uint32_t, std::size_t> wanted_at(const Graph& graph, const std::ve
 
 Graph carry_update(const Graph& graph, const strategy::TierShare& share) { return Carry(graph, share).run(); }
 
-Graph waiting_update(Graph graph) {
-  const Graph whole = graph;
-  graph.nodes = {};
-  graph.results = {};
-  for (graph::Value& value : graph.values) value.producer = {};
-  for (const Node& node : whole.nodes) {
-    if (node.ahead) graph.nodes[graph.append(node)].ahead = false;
+Graph waiting_update(const Graph& graph) {
+  graph::Rewrite rewrite(graph);
+  for (graph::Value& value : rewrite.to().values) value.producer = {};
+  for (const Node& node : graph.nodes) {
+    if (node.ahead) rewrite.to().nodes[rewrite.keep(node)].ahead = false;
   }
-  for (graph::Parameter& parameter : graph.parameters) parameter.gradient = {};
+  Graph waiting = rewrite.take();
+  waiting.results = {};
+  for (graph::Parameter& parameter : waiting.parameters) parameter.gradient = {};
   // It is applied like the update of a step whose scalars are in the host's memory.
-  if (graph.pending.valid()) graph.values[graph.pending].tier = ops::Tier::host;
-  graph.pending = {};
-  return graph;
+  if (waiting.pending.valid()) waiting.values[waiting.pending].tier = ops::Tier::host;
+  waiting.pending = {};
+  return waiting;
 }
 
 std::vector<std::vector<AheadOfUse>> ahead_of_use(const Graph& graph, const std::vector<Stretch>& stretches, std::int64_t prefetch,

@@ -24,7 +24,7 @@ inline constexpr std::string_view kPendingScalars = "scalars.pending";
 graph::Graph carry_update(const graph::Graph& graph, const strategy::TierShare& share);
 
 // The waiting update alone, of a graph from carry_update whose gradients and weights are in their tiers.
-graph::Graph waiting_update(graph::Graph graph);
+graph::Graph waiting_update(const graph::Graph& graph);
 
 // What a stretch begins with: a node of the update, for the block that wants what it makes.
 struct AheadOfUse {

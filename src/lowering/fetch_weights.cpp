@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <map>
 
+#include "graph/rewrite.h"
 #include "lowering/stretches.h"
 
 namespace plimsoll::lowering {
@@ -18,11 +19,10 @@ using ops::Tier;
 
 class Fetch {
  public:
-  Fetch(const Graph& old, const FetchOptions& options) : old_(old), new_(old), options_(options), is_weight_(old.values.size(), false) {
-    new_.nodes = {};
+  Fetch(const Graph& old, const FetchOptions& options) : old_(old), rewrite_(old), options_(options), is_weight_(old.values.size(), false) {
     for (const graph::Parameter& parameter : old.parameters) {
       is_weight_[parameter.weight.index] = true;
-      new_.values[parameter.weight].tier = options.tier;
+      rewrite_.to().values[parameter.weight].tier = options.tier;
     }
     find_needs();
   }
@@ -32,7 +32,7 @@ class Fetch {
       if (graph::runs_per_micro_batch(stretches_[index].phase)) fetch_ahead(index);
       for (std::uint32_t node = stretches_[index].begin; node < stretches_[index].end; ++node) copy(index, old_.nodes[NodeId{node}]);
     }
-    return std::move(new_);
+    return rewrite_.take();
   }
 
  private:
@@ -82,8 +82,8 @@ class Fetch {
   }
 
   ValueId move(std::size_t issued, std::size_t wanted, ValueId value, Tier from, Tier to, std::string_view suffix) {
-    const std::string name = fmt::format("{}.{}", new_.values[value].name, suffix);
-    return new_.add_node(ops::Move{.from = from, .to = to}, {value}, stretches_[wanted].block, stretches_[issued].phase, name)[0];
+    const std::string name = fmt::format("{}.{}", rewrite_.to().values[value].name, suffix);
+    return rewrite_.make_one(ops::Move{.from = from, .to = to}, {value}, {stretches_[wanted].block, stretches_[issued].phase}, name);
   }
 
   void copy(std::size_t stretch, Node node) {
@@ -92,13 +92,11 @@ class Fetch {
         if (is_weight_[id.index]) id = here_.at({serves_[stretch], id.index});
       }
     }
-    const NodeId id = new_.nodes.next_id();
-    for (ValueId output : node.outputs) new_.values[output].producer = id;
-    new_.nodes.add(std::move(node));
+    rewrite_.keep(std::move(node));
   }
 
   const Graph& old_;
-  Graph new_;
+  graph::Rewrite rewrite_;
   FetchOptions options_;
   std::vector<bool> is_weight_;
   std::vector<Stretch> stretches_;

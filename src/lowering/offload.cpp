@@ -6,6 +6,7 @@
 #include <set>
 
 #include "base/error.h"
+#include "graph/rewrite.h"
 #include "lowering/carry_update.h"
 #include "lowering/stretches.h"
 #include "ops/step_scalars.h"
@@ -48,18 +49,9 @@ struct Part {
   std::vector<ValueId> near{};  // master and states in the host's memory
 };
 
-// Where in the step something is done.
-struct Place {
-  BlockId block;
-  Phase phase = Phase::update;
-  Turn turn = Turn::each;
-
-  bool operator==(const Place&) const = default;
-};
-
 // What is under way together.
 struct Group {
-  Place place;
+  graph::Site place;
   std::vector<Part> parts{};
   std::vector<Node> after{};  // collectives
   std::int64_t bytes = 0;
@@ -68,8 +60,13 @@ struct Group {
 class Offload {
  public:
   Offload(const Graph& old, const OffloadOptions& options)
-      : old_(old), new_(old), options_(options), stretches_(stretches_of(old)), work_(stretches_.size()), scalars_(old.pending) {
-    new_.nodes = {};
+      : old_(old),
+        rewrite_(old),
+        new_(rewrite_.to()),
+        options_(options),
+        stretches_(stretches_of(old)),
+        work_(stretches_.size()),
+        scalars_(old.pending) {
     const std::vector<Tier> tiers = optimizer_tiers(old_, options.share);
     for (std::size_t index = 0; index < tiers.size(); ++index) {
       const graph::Parameter& parameter = old_.parameters[index];
@@ -101,7 +98,7 @@ class Offload {
         sort_in(old_.nodes[node]);
       }
       issue_groups();
-      place_ = {.block = stretch.block};
+      place_ = {.block = stretch.block, .phase = Phase::update};
       for (std::uint32_t node = stretch.begin; node < stretch.end; ++node) {
         if (stretch.phase != Phase::update) {
           add(old_.nodes[NodeId{node}]);
@@ -129,7 +126,7 @@ class Offload {
     for (const auto& [dtype, buckets] : buckets_) {
       for (ValueId bucket : buckets.memory) new_.values[bucket].type.shape = {buckets.used};
     }
-    return std::move(new_);
+    return rewrite_.take();
   }
 
  private:
@@ -287,17 +284,12 @@ class Offload {
 
   void add(Node node) {
     node.ahead = false;  // this is where it runs
-    for (ValueId& input : node.inputs) {
-      if (const auto found = replaced_.find(input.index); found != replaced_.end()) input = found->second;
-    }
-    const NodeId id = new_.nodes.next_id();
-    for (ValueId output : node.outputs) {
-      new_.values[output].producer = id;
+    const Node& added = new_.nodes[rewrite_.keep(std::move(node))];
+    for (ValueId output : added.outputs) {
       const bool scalars = new_.values[output].type == ops::step_scalars_type();
-      const bool begins = std::holds_alternative<ops::BeginStep>(node.op);
-      if (scalars && (begins || (!node.inputs.empty() && node.inputs[0] == newest_scalars_))) newest_scalars_ = output;
+      const bool begins = std::holds_alternative<ops::BeginStep>(added.op);
+      if (scalars && (begins || (!added.inputs.empty() && added.inputs[0] == newest_scalars_))) newest_scalars_ = output;
     }
-    new_.nodes.add(std::move(node));
   }
 
   // A node of the update, where that is under way.
@@ -309,8 +301,7 @@ class Offload {
   }
 
   std::vector<ValueId> make_all(const ops::Op& op, std::vector<ValueId> inputs, const std::string& name, Tier tier) {
-    std::vector<ValueId> made = new_.add_node(op, std::move(inputs), place_.block, place_.phase, name);
-    new_.nodes[NodeId{static_cast<std::uint32_t>(new_.nodes.size() - 1)}].turn = place_.turn;
+    std::vector<ValueId> made = rewrite_.make(op, std::move(inputs), place_, name);
     for (ValueId output : made) new_.values[output].tier = tier;
     return made;
   }
@@ -420,7 +411,7 @@ class Offload {
       // Whoever reads the weight afterwards reads what the update made of it.
       if (options_.ahead_of_use && part.whole) {
         const bool copy = has_copy(part.node.op);
-        replaced_[(copy ? part.node.inputs.back() : part.node.inputs[2]).index] = copy ? made[index].back() : made[index][0];
+        rewrite_.replace(copy ? part.node.inputs.back() : part.node.inputs[2], copy ? made[index].back() : made[index][0]);
       }
       if (later(part)) work_[*later(part)].puts.emplace_back(part, made[index].back());
     }
@@ -444,7 +435,7 @@ class Offload {
 
   ValueId put_weight(const Part& part, ValueId weight) {
     const ValueId target = part_of(part.node.inputs.back(), part);
-    if (!part.whole) replaced_[part.node.outputs.back().index] = part.node.inputs.back();
+    if (!part.whole) rewrite_.replace(part.node.outputs.back(), part.node.inputs.back());
     return put(weight, target, part.whole ? part.node.outputs.back() : ValueId{});
   }
 
@@ -485,7 +476,8 @@ class Offload {
   }
 
   const Graph& old_;
-  Graph new_;
+  graph::Rewrite rewrite_;  // results that were made in parts are replaced by what sees them all
+  Graph& new_;
   OffloadOptions options_;
   std::vector<Stretch> stretches_;
 
@@ -501,11 +493,10 @@ class Offload {
   std::map<std::uint32_t, std::size_t> put_at_;  // updated weight -> the stretch behind which it may change
   std::set<std::uint32_t> early_;                // old nodes that are done so
   std::set<std::uint32_t> stay_;                 // masters of what is updated on the device
-  Place place_;                                  // where what is added belongs
+  graph::Site place_;                            // where what is added belongs
   std::vector<Group> groups_;
-  std::optional<Group> under_way_;             // brought and not yet updated
-  std::set<std::uint32_t> seen_;               // views of the update that have been added
-  std::map<std::uint32_t, ValueId> replaced_;  // results that were made in parts -> what sees them all
+  std::optional<Group> under_way_;  // brought and not yet updated
+  std::set<std::uint32_t> seen_;    // views of the update that have been added
   std::map<base::DType, Buckets> buckets_;
   std::int64_t bucket_in_hand_ = 0;
   ValueId scalars_;         // in the host's memory

@@ -9,6 +9,7 @@
 
 #include "base/bytes.h"
 #include "base/error.h"
+#include "graph/rewrite.h"
 #include "lowering/block_chain.h"
 #include "strategy/pofo.h"
 #include "strategy/rotor.h"
@@ -27,28 +28,26 @@ using graph::ValueId;
 using strategy::Recompute;
 using Work = RecomputeStep::Work;
 
-// Writes the nodes of a step anew in another order, some of them several times. `now_` says which value stands for one of the old
-// graph at the moment: the newest that was made of it.
-class Rewrite {
+// Writes the nodes of a step anew in another order, some of them several times.
+class Rerun {
  public:
-  explicit Rewrite(const Graph& old) : old_(old), passes_(passes_of(old)), now_(old.values.size()), new_(old) {
-    new_.nodes = {};
-    for (std::uint32_t index = 0; index < old.values.size(); ++index) now_[index] = ValueId{index};
+  explicit Rerun(const Graph& old) : old_(old), passes_(passes_of(old)), rewrite_(old) {
     for (std::size_t index = 0; index < passes_.size(); ++index) at_[passes_[index].block.index] = index;
   }
 
   Graph run(const std::vector<RecomputeStep>& steps) {
     std::uint32_t next = 0;
     const auto others_until = [&](auto stops) {
-      for (; next < old_.nodes.size() && !stops(old_.nodes[NodeId{next}].phase); ++next) copy(old_.nodes[NodeId{next}]);
+      for (; next < old_.nodes.size() && !stops(old_.nodes[NodeId{next}].phase); ++next) rewrite_.keep(old_.nodes[NodeId{next}]);
     };
     others_until([](Phase phase) { return graph::runs_per_micro_batch(phase); });
     for (const RecomputeStep& step : steps) add(step);
     while (next < old_.nodes.size() && graph::runs_per_micro_batch(old_.nodes[NodeId{next}].phase)) ++next;
     others_until([](Phase) { return false; });
     PLIMSOLL_CHECK(ran_.size() == 2 * passes_.size(), "an order of recompute leaves out a pass");
-    remove_unused(new_);
-    return std::move(new_);
+    Graph again = rewrite_.take();
+    remove_unused(again);
+    return again;
   }
 
  private:
@@ -62,18 +61,16 @@ class Rewrite {
         again({.op = rebuilt.op, .inputs = rebuilt.inputs, .outputs = rebuilt.makes, .block = step.block});
     } else if (step.work == Work::backward) {
       PLIMSOLL_CHECK(first, "a backward pass runs twice");
-      for (NodeId id : block.backward) copy(old_.nodes[id]);
+      for (NodeId id : block.backward) rewrite_.keep(old_.nodes[id]);
     } else {
-      for (NodeId id : block.forward) first ? copy(old_.nodes[id]) : again(old_.nodes[id]);
+      for (NodeId id : block.forward) {
+        if (first) {
+          rewrite_.keep(old_.nodes[id]);
+        } else {
+          again(old_.nodes[id]);
+        }
+      }
     }
-  }
-
-  // The node itself; what it makes keeps its place and name.
-  void copy(Node node) {
-    for (ValueId& id : node.inputs) id = now_[id.index];
-    const NodeId id = new_.nodes.next_id();
-    for (ValueId output : node.outputs) new_.values[output].producer = id;
-    new_.nodes.add(std::move(node));
   }
 
   // The node a second time; what it makes stands for what was made before from here on.
@@ -84,26 +81,22 @@ class Rewrite {
       PLIMSOLL_CHECK(!alias.required || alias.view || old_.values[input].role == graph::Role::computed, "{} would be changed twice",
                      old_.values[input].name);
     }
-    for (ValueId& id : node.inputs) id = now_[id.index];
     node.phase = Phase::recompute;
-    const NodeId id = new_.nodes.next_id();
     for (ValueId& output : node.outputs) {
       const ValueId stands_for = output;
       Value value = old_.values[stands_for];
       value.name += fmt::format(".again{}", times_[stands_for.index]++ == 0 ? "" : fmt::format(".{}", times_[stands_for.index]));
-      value.producer = id;
-      output = now_[stands_for.index] = new_.add_value(std::move(value));
+      output = rewrite_.declare(stands_for, std::move(value));
     }
-    new_.nodes.add(std::move(node));
+    rewrite_.keep(std::move(node));
   }
 
   const Graph& old_;
   std::vector<BlockPasses> passes_;
   std::map<std::uint32_t, std::size_t> at_;       // block -> its passes
-  std::vector<ValueId> now_;                      // old value -> new value
   std::map<std::uint32_t, int> times_;            // old value -> how often it was made again
   std::set<std::pair<std::uint32_t, bool>> ran_;  // (block, backward)
-  Graph new_;
+  graph::Rewrite rewrite_;
 };
 
 // ---- orders
@@ -390,7 +383,7 @@ std::vector<MemoryRange> memory_ranges(const Graph& graph, const RecomputeChoice
 
 Graph recompute(const Graph& graph, const RecomputeOrder& order) {
   if (order.steps.empty()) return graph;
-  return Rewrite(graph).run(order.steps);
+  return Rerun(graph).run(order.steps);
 }
 
 }  // namespace plimsoll::lowering

@@ -1,10 +1,10 @@
 #include "lowering/share_amaxes.h"
 
 #include <algorithm>
-#include <utility>
 #include <vector>
 
 #include "base/error.h"
+#include "graph/rewrite.h"
 
 namespace plimsoll::lowering {
 
@@ -12,21 +12,20 @@ namespace {
 
 using graph::Graph;
 using graph::Node;
-using graph::NodeId;
 using graph::ValueId;
 
 bool notes(const Node& node) { return std::holds_alternative<ops::NoteAmax>(node.op); }
 
 // Everybody's, instead of this rank's: what the nodes [begin, end) note, in one message for each axis.
-std::vector<ValueId> gathered(Graph& to, const std::vector<Node>& nodes, ops::Axis axis, std::int64_t members) {
+std::vector<ValueId> gathered(graph::Rewrite& to, const std::vector<Node>& nodes, ops::Axis axis, std::int64_t members) {
   std::vector<ValueId> amaxes;
   for (const Node& node : nodes) amaxes.push_back(node.inputs[1]);
   const ops::Collective gather{
       .kind = ops::CollectiveKind::all_gather, .axis = axis, .members = members, .tensors = static_cast<std::int64_t>(amaxes.size())};
-  return to.add_node(gather, amaxes, nodes.front().block, nodes.front().phase, to.values[amaxes.front()].name + ".all");
+  return to.make(gather, amaxes, graph::beside(nodes.front()), to.to().values[amaxes.front()].name + ".all");
 }
 
-void append_run(Graph& to, std::vector<Node>& run, const AmaxRanks& ranks) {
+void append_run(graph::Rewrite& to, std::vector<Node>& run, const AmaxRanks& ranks) {
   if (run.empty()) return;
   const auto share = [&](ops::Axis axis, std::int64_t members) {
     if (members == 1) return;
@@ -35,7 +34,7 @@ void append_run(Graph& to, std::vector<Node>& run, const AmaxRanks& ranks) {
   };
   share(ops::Axis::tensor, ranks.tensor);
   share(ops::Axis::data, ranks.data);
-  for (const Node& node : run) to.append(node);
+  for (const Node& node : run) to.keep(node);
   run.clear();
 }
 
@@ -43,16 +42,14 @@ void append_run(Graph& to, std::vector<Node>& run, const AmaxRanks& ranks) {
 
 bool notes_amaxes(const Graph& graph) { return std::any_of(graph.nodes.begin(), graph.nodes.end(), notes); }
 
-Graph share_amaxes(Graph graph, const AmaxRanks& ranks) {
-  Graph shared = std::move(graph);
-  const base::IdVector<NodeId, Node> nodes = std::move(shared.nodes);
-  shared.nodes = {};
+Graph share_amaxes(const Graph& graph, const AmaxRanks& ranks) {
+  graph::Rewrite shared(graph);
   std::vector<Node> run;  // of one block and phase, side by side
-  for (const Node& node : nodes) {
+  for (const Node& node : graph.nodes) {
     if (!run.empty() && !(notes(node) && node.block == run.front().block && node.phase == run.front().phase))
       append_run(shared, run, ranks);
     if (!notes(node)) {
-      shared.append(node);
+      shared.keep(node);
       continue;
     }
     if (ranks.in_turn && ranks.data > 1) {
@@ -63,7 +60,7 @@ Graph share_amaxes(Graph graph, const AmaxRanks& ranks) {
     run.push_back(node);
   }
   append_run(shared, run, ranks);
-  return shared;
+  return shared.take();
 }
 
 }  // namespace plimsoll::lowering

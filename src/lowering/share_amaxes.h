@@ -15,6 +15,6 @@ struct AmaxRanks {
 
 bool notes_amaxes(const graph::Graph& graph);
 
-graph::Graph share_amaxes(graph::Graph graph, const AmaxRanks& ranks);
+graph::Graph share_amaxes(const graph::Graph& graph, const AmaxRanks& ranks);
 
 }  // namespace plimsoll::lowering

@@ -8,6 +8,7 @@
 #include <utility>
 
 #include "base/error.h"
+#include "graph/rewrite.h"
 #include "ops/step_scalars.h"
 
 namespace plimsoll::lowering {
@@ -59,7 +60,12 @@ struct Stretch {
 class DataSplit {
  public:
   DataSplit(const Graph& old, const strategy::Strategy& strategy, std::int32_t micro_batches)
-      : old_(old), strategy_(strategy), members_(strategy.shards()), micro_batches_(micro_batches), map_(old.values.size()) {
+      : old_(old),
+        strategy_(strategy),
+        members_(strategy.shards()),
+        micro_batches_(micro_batches),
+        rewrite_(old, graph::Values::fresh),
+        new_(rewrite_.to()) {
     for (std::size_t index = 0; index < old.parameters.size(); ++index) {
       const graph::Parameter& parameter = old.parameters[index];
       parameter_of_[parameter.weight.index] = index;
@@ -75,20 +81,12 @@ class DataSplit {
   }
 
   Graph run() {
-    new_.blocks = old_.blocks;
-    new_.parameters = old_.parameters;
     add_roots();
     for (std::size_t index = 0; index < stretches_.size(); ++index) add_stretch(index);
-    if (!merged_ && new_.scalars.valid()) merged(newest_scalars(), false, Phase::finish);
-    for (ValueId id : old_.results) new_.results.push_back(map_[id.index]);
-    for (std::size_t index = 0; index < splits_.size(); ++index) {
-      graph::Parameter& parameter = new_.parameters[index];
-      parameter.weight = map_[parameter.weight.index];
-      parameter.master = map_[parameter.master.index];
-      for (ValueId& state : parameter.states) state = map_[state.index];
-      if (parameter.gradient.valid()) parameter.gradient = kept_gradient_.at(index);
-    }
-    return std::move(new_);
+    if (!merged_ && old_.scalars.valid()) merged(newest_scalars(), false, Phase::finish);
+    Graph graph = rewrite_.take();
+    for (const auto& [parameter, gradient] : kept_gradient_) graph.parameters[parameter].gradient = gradient;
+    return graph;
   }
 
  private:
@@ -154,18 +152,14 @@ class DataSplit {
           value.type.shape = {value.part.shard};
         }
       }
-      map_[index] = new_.add_value(std::move(value));
+      rewrite_.declare(ValueId{index}, std::move(value));
     }
-    if (old_.scalars.valid()) new_.scalars = map_[old_.scalars.index];
-    if (old_.pending.valid()) new_.pending = map_[old_.pending.index];
   }
 
   // ---- nodes
 
   std::vector<ValueId> add(const ops::Op& op, std::vector<ValueId> inputs, BlockId block, Phase phase, Turn turn, std::string_view name) {
-    std::vector<ValueId> outputs = new_.add_node(op, std::move(inputs), block, phase, name);
-    new_.nodes[NodeId{static_cast<std::uint32_t>(new_.nodes.size() - 1)}].turn = turn;
-    return outputs;
+    return rewrite_.make(op, std::move(inputs), {block, phase, turn}, name);
   }
 
   void add_stretch(std::size_t index) {
@@ -203,35 +197,26 @@ class DataSplit {
     if (node.phase == Phase::join) return join_gradient(node);
     // Data ranks add up theirs before places of a pipeline do.
     if (node.phase == Phase::finish && !merged_ && std::holds_alternative<ops::Collective>(node.op))
-      map_[node.inputs[0].index] = merged(map_[node.inputs[0].index], false, Phase::finish);
+      rewrite_.replace(node.inputs[0], merged(rewrite_.now(node.inputs[0]), false, Phase::finish));
     Node copy = node;
     if (reduces_each()) copy.turn = Turn::each;  // nothing of a gradient waits for the last micro-batch
-    for (ValueId& id : copy.inputs) id = input_of(stretch, node, id);
-    const NodeId id = new_.nodes.next_id();
-    for (ValueId& output : copy.outputs) {
-      const ValueId before = output;
-      Value value = old_.values[before];
-      value.producer = id;
-      output = map_[before.index] = new_.add_value(std::move(value));
-    }
-    // An update of shards has the types of its shards.
-    const std::vector<base::TensorType> types = ops::definition_of(copy.op).infer(copy.op, new_.types(copy.inputs));
-    for (std::size_t output = 0; output < copy.outputs.size(); ++output) new_.values[copy.outputs[output]].type = types[output];
-    new_.nodes.add(copy);
+    std::vector<ValueId> inputs;
+    for (ValueId id : node.inputs) inputs.push_back(input_of(stretch, node, id));
+    rewrite_.keep(std::move(copy), std::move(inputs));
     for (ValueId output : node.outputs) note_gradient(output);
-    if (node.phase == Phase::update) note_update(node, copy);
+    if (node.phase == Phase::update) note_update(node);
   }
 
   ValueId input_of(std::size_t stretch, const Node& node, ValueId id) {
     if (runs_per_micro_batch(node.phase)) {
       const std::optional<std::size_t> parameter = weight_at(id);
       if (parameter && gathers_weights() && splits_[*parameter].split) return gathered_.at(gather_key(stretch, *parameter));
-      return map_[id.index];
+      return rewrite_.now(id);
     }
-    if (node.phase != Phase::update) return map_[id.index];
+    if (node.phase != Phase::update) return rewrite_.now(id);
     if (const auto gradient = gradient_of_.find(id.index); gradient != gradient_of_.end()) return splits_[gradient->second].gradient;
     const std::optional<std::size_t> parameter = weight_at(id);
-    if (!parameter || !splits_[*parameter].split || gathers_weights()) return map_[id.index];
+    if (!parameter || !splits_[*parameter].split || gathers_weights()) return rewrite_.now(id);
     return own_weight(*parameter, node);
   }
 
@@ -258,11 +243,11 @@ class DataSplit {
   // Adds up what the two places of a pipeline that share a weight have of its gradient: of a split one, of each rank's shard.
   void join_gradient(const Node& node) {
     ValueId& gradient = splits_[gradient_of_.at(node.inputs[0].index)].gradient;
-    gradient = map_[node.outputs[0].index] =
-        add(node.op, {gradient}, node.block, node.phase, Turn::each, old_.values[node.outputs[0]].name)[0];
+    gradient = add(node.op, {gradient}, node.block, node.phase, Turn::each, old_.values[node.outputs[0]].name)[0];
+    rewrite_.replace(node.outputs[0], gradient);
   }
 
-  ValueId new_gradient(std::size_t parameter) const { return map_[old_.parameters[parameter].gradient.index]; }
+  ValueId new_gradient(std::size_t parameter) const { return rewrite_.now(old_.parameters[parameter].gradient); }
 
   // Between all data ranks.
   ops::Collective over_all(CollectiveKind kind, std::size_t tensors) const {
@@ -380,18 +365,18 @@ class DataSplit {
     square(false);
     for (const Node& node : norm_) {
       // The first of them reads what came before, whatever it does: it may be that nothing is squared but what tensor ranks share.
-      if (!node.inputs.empty() && !side_chain_.contains(node.inputs[0].index)) map_[node.inputs[0].index] = main;
-      for (ValueId id : node.outputs) map_[id.index] = side_chain_.contains(id.index) ? side : main;
+      if (!node.inputs.empty() && !side_chain_.contains(node.inputs[0].index)) rewrite_.replace(node.inputs[0], main);
+      for (ValueId id : node.outputs) rewrite_.replace(id, side_chain_.contains(id.index) ? side : main);
     }
     for (const Node& node : norm_) {
       if (std::holds_alternative<ops::SquaredNorm>(node.op) || std::holds_alternative<ops::FreshScalars>(node.op)) continue;
       std::vector<ValueId> inputs;
-      for (ValueId id : node.inputs) inputs.push_back(map_[id.index]);
+      for (ValueId id : node.inputs) inputs.push_back(rewrite_.now(id));
       const std::vector<ValueId> made = add(node.op, inputs, node.block, Phase::norm, Turn::each, "scalars.tensor");
-      for (std::size_t output = 0; output < made.size(); ++output) map_[node.outputs[output].index] = made[output];
+      for (std::size_t output = 0; output < made.size(); ++output) rewrite_.replace(node.outputs[output], made[output]);
       if (new_.values[made[0]].type == ops::step_scalars_type()) main = made[0];
     }
-    map_[verdict_reads.index] = main;
+    rewrite_.replace(verdict_reads, main);
   }
 
   void collect_norm(const Node& node) {
@@ -402,7 +387,7 @@ class DataSplit {
   }
 
   ValueId newest_scalars() const {
-    ValueId newest = new_.scalars;
+    ValueId newest = rewrite_.now(old_.scalars);
     for (const Node& node : new_.nodes) {
       if (!node.outputs.empty() && new_.values[node.outputs[0]].type == ops::step_scalars_type()) newest = node.outputs[0];
     }
@@ -427,19 +412,19 @@ class DataSplit {
   ValueId own_weight(std::size_t parameter, const Node& node) {
     const Split& split = splits_[parameter];
     const std::string& name = old_.parameters[parameter].name;
-    const ValueId weight = map_[old_.parameters[parameter].weight.index];
+    const ValueId weight = rewrite_.now(old_.parameters[parameter].weight);
     const ValueId flat = add(ops::View{.shape = {split.padded}}, {weight}, node.block, node.phase, Turn::each, name + ".flat")[0];
     return add(ops::OwnShard{.members = members_}, {flat}, node.block, node.phase, Turn::each, name + ".own")[0];
   }
 
-  void note_update(const Node& node, const Node& copy) {
+  void note_update(const Node& node) {
     if (std::holds_alternative<ops::Move>(node.op)) return;  // of a gradient that waits for the next step
     const auto found = parameter_of_.find(node.inputs[2].index);
     PLIMSOLL_CHECK(found != parameter_of_.end(), "an update of no parameter");
     if (!splits_[found->second].split || gathers_weights()) return;
     // The weight is the first result, or the copy in the compute type, which is the last.
     const graph::Parameter& parameter = old_.parameters[found->second];
-    updated_.push_back(parameter.master == parameter.weight ? copy.outputs.front() : copy.outputs.back());
+    updated_.push_back(rewrite_.now(parameter.master == parameter.weight ? node.outputs.front() : node.outputs.back()));
   }
 
   void gather_updated(const Stretch& stretch) {
@@ -471,7 +456,7 @@ class DataSplit {
     for (std::size_t parameter : stretch.needs) {
       if (gathered_.contains(gather_key(wanted, parameter))) continue;
       parameters.push_back(parameter);
-      shards.push_back(map_[old_.parameters[parameter].weight.index]);
+      shards.push_back(rewrite_.now(old_.parameters[parameter].weight));
     }
     if (parameters.empty()) return;
     const Turn turn = strategy_.keep_params ? Turn::first : Turn::each;
@@ -493,8 +478,8 @@ class DataSplit {
   const strategy::Strategy& strategy_;
   std::int64_t members_;
   std::int32_t micro_batches_;
-  Graph new_;
-  std::vector<ValueId> map_;  // old value -> new value
+  graph::Rewrite rewrite_;
+  Graph& new_;
   std::map<std::uint32_t, std::size_t> parameter_of_;
   std::map<std::uint32_t, std::size_t> gradient_of_;
   std::vector<Split> splits_;

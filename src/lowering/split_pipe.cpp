@@ -6,6 +6,7 @@
 #include <set>
 
 #include "base/error.h"
+#include "graph/rewrite.h"
 #include "ops/step_scalars.h"
 
 namespace plimsoll::lowering {
@@ -58,7 +59,7 @@ ops::Op writing_form(const ops::Op& op) {
 class PipeSplit {
  public:
   PipeSplit(const Graph& old, const Pipe& pipe, std::int32_t place, const std::optional<Corner>& corner)
-      : old_(old), pipe_(pipe), place_(place), corner_(corner), map_(old.values.size()), readers_(old.values.size()) {
+      : old_(old), pipe_(pipe), place_(place), corner_(corner), rewrite_(old, graph::Values::fresh), readers_(old.values.size()) {
     const std::vector<std::set<std::int32_t>> holders = holders_of(old, pipe);
     for (std::size_t index = 0; index < old.parameters.size(); ++index) {
       if (!holders[index].contains(place)) continue;
@@ -83,11 +84,10 @@ class PipeSplit {
   }
 
   Graph run() {
-    new_.blocks = old_.blocks;
     for (std::size_t block = 0; block < old_.blocks.size(); ++block)
-      new_.blocks[BlockId{static_cast<std::uint32_t>(block)}].stage = pipe_.stage_of_block[block];
-    if (old_.scalars.valid()) new_.scalars = newest_scalars_ = root(old_.scalars);
-    if (old_.pending.valid()) new_.pending = root(old_.pending);
+      rewrite_.to().blocks[BlockId{static_cast<std::uint32_t>(block)}].stage = pipe_.stage_of_block[block];
+    if (old_.scalars.valid()) newest_scalars_ = root(old_.scalars);
+    if (old_.pending.valid()) root(old_.pending);
     for (const Node& node : old_.nodes) {
       if (node.phase >= Phase::norm) join_gradients();
       if (node.phase == Phase::verdict) verdict_ = node.op;
@@ -96,8 +96,7 @@ class PipeSplit {
       if (is_mine(node)) copy(node);
     }
     if (old_.scalars.valid()) merge_scalars(false, Phase::finish);
-    finish_parameters();
-    return std::move(new_);
+    return take();
   }
 
  private:
@@ -151,11 +150,11 @@ class PipeSplit {
     if (joined_) return;
     joined_ = true;
     for (auto& [parameter, own] : own_gradient_) {
-      own = map_[own.index];
+      own = rewrite_.now(own);
       const ops::Collective sum{.kind = ops::CollectiveKind::all_reduce, .axis = ops::Axis::tied, .members = 2, .tensors = 1};
       const ValueId weight = old_.parameters[parameter].weight;
-      map_[old_.parameters[parameter].gradient.index] =
-          new_.add_node(sum, {own}, old_.values[weight].block, Phase::join, "grad." + old_.parameters[parameter].name + ".joined")[0];
+      rewrite_.replace(old_.parameters[parameter].gradient, rewrite_.make_one(sum, {own}, {old_.values[weight].block, Phase::join},
+                                                                              "grad." + old_.parameters[parameter].name + ".joined"));
     }
   }
 
@@ -172,29 +171,26 @@ class PipeSplit {
   void tell_scalars(ops::Axis axis, std::int32_t members, Phase phase) {
     if (members == 1) return;
     const ops::Collective tell{.kind = ops::CollectiveKind::broadcast, .axis = axis, .members = members, .tensors = 1};
-    newest_scalars_ = new_.add_node(tell, {newest_scalars_}, BlockId{0}, phase, "scalars.told")[0];
+    newest_scalars_ = rewrite_.make_one(tell, {newest_scalars_}, {BlockId{0}, phase}, "scalars.told");
   }
 
   void add_up_scalars(bool norm, Phase phase) {
     const ops::Collective gather{.kind = ops::CollectiveKind::all_gather, .axis = ops::Axis::pipe, .members = pipe_.places, .tensors = 1};
-    const ValueId all = new_.add_node(gather, {newest_scalars_}, BlockId{0}, phase, "scalars.places")[0];
-    newest_scalars_ = new_.add_node(ops::MergeScalars{.members = pipe_.places, .norm = norm}, {newest_scalars_, all}, BlockId{0}, phase,
-                                    "scalars.pipe")[0];
+    const ValueId all = rewrite_.make_one(gather, {newest_scalars_}, {BlockId{0}, phase}, "scalars.places");
+    newest_scalars_ = rewrite_.make_one(ops::MergeScalars{.members = pipe_.places, .norm = norm}, {newest_scalars_, all},
+                                        {BlockId{0}, phase}, "scalars.pipe");
   }
 
   // Places that updated apart have yet to learn the norm of all gradients.
   void tell_norm() {
     if (merged_) return;
     merge_scalars(true, Phase::finish);
-    newest_scalars_ = new_.add_node(verdict_, {newest_scalars_}, BlockId{0}, Phase::finish, "scalars.norm")[0];
+    newest_scalars_ = rewrite_.make_one(verdict_, {newest_scalars_}, {BlockId{0}, Phase::finish}, "scalars.norm");
   }
 
   // ---- nodes
 
-  ValueId root(ValueId id) {
-    if (!map_[id.index].valid()) map_[id.index] = new_.add_value(old_.values[id]);
-    return map_[id.index];
-  }
+  ValueId root(ValueId id) { return rewrite_.now(id).valid() ? rewrite_.now(id) : rewrite_.declare(id); }
 
   void copy(const Node& node) {
     if (graph::runs_per_micro_batch(node.phase)) receive_for(pipe_.stage_of_block[node.block.index], node);
@@ -208,18 +204,13 @@ class PipeSplit {
       if (is_scalars(id) && old_.values[id].role == Role::computed) {
         id = newest_scalars_;
       } else {
-        id = old_.values[id].role == Role::computed ? map_[id.index] : root(id);
+        id = old_.values[id].role == Role::computed ? rewrite_.now(id) : root(id);
       }
     }
-    const NodeId id = new_.nodes.next_id();
-    for (ValueId& output : made.outputs) {
-      const ValueId before = output;
-      Value value = old_.values[before];
-      value.producer = id;
-      output = map_[before.index] = new_.add_value(std::move(value));
-      if (is_scalars(before) && !keeps_scalars(node)) newest_scalars_ = output;
+    rewrite_.keep(made, made.inputs);
+    for (ValueId output : node.outputs) {
+      if (is_scalars(output) && !keeps_scalars(node)) newest_scalars_ = rewrite_.now(output);
     }
-    new_.nodes.add(made);
     if (!graph::runs_per_micro_batch(node.phase)) return;
     for (ValueId output : node.outputs) send(node, output);
   }
@@ -231,7 +222,7 @@ class PipeSplit {
 
   void send(const Node& node, ValueId value) {
     for (std::int32_t reader : readers_[value.index])
-      new_.add_node(message(false, reader, value), {map_[value.index]}, node.block, node.phase, "sent");
+      rewrite_.make(message(false, reader, value), {rewrite_.now(value)}, graph::beside(node), "sent");
   }
 
   // All messages that a stage needs in a phase come before its first node there.
@@ -241,33 +232,33 @@ class PipeSplit {
       if (!is_mine(node) || node.phase != first.phase || pipe_.stage_of_block[node.block.index] != stage) continue;
       for (ValueId id : node.inputs) {
         const std::int32_t maker = maker_of(id);
-        if (maker == kEverywhere || maker == place_ || map_[id.index].valid() || is_cut(node, id)) continue;
-        map_[id.index] = new_.add_node(message(true, maker, id), {}, first.block, first.phase, old_.values[id].name)[0];
+        if (maker == kEverywhere || maker == place_ || rewrite_.now(id).valid() || is_cut(node, id)) continue;
+        rewrite_.replace(id, rewrite_.make_one(message(true, maker, id), {}, graph::beside(first), old_.values[id].name));
       }
     }
   }
 
-  void finish_parameters() {
+  Graph take() {
+    rewrite_.to().parameters.clear();
     for (std::size_t index : held_) {
-      graph::Parameter parameter = old_.parameters[index];
-      parameter.weight = root(parameter.weight);
-      parameter.master = root(parameter.master);
-      for (ValueId& state : parameter.states) state = root(state);
-      const auto own = own_gradient_.find(index);
-      if (parameter.gradient.valid()) parameter.gradient = own != own_gradient_.end() ? own->second : map_[parameter.gradient.index];
-      new_.parameters.push_back(std::move(parameter));
+      const graph::Parameter& parameter = old_.parameters[index];
+      root(parameter.weight);
+      root(parameter.master);
+      for (ValueId state : parameter.states) root(state);
+      rewrite_.to().parameters.push_back(parameter);
     }
-    for (ValueId id : old_.results) {
-      if (map_[id.index].valid()) new_.results.push_back(map_[id.index]);
+    Graph graph = rewrite_.take();
+    for (std::size_t place = 0; place < held_.size(); ++place) {
+      if (const auto own = own_gradient_.find(held_[place]); own != own_gradient_.end()) graph.parameters[place].gradient = own->second;
     }
+    return graph;
   }
 
   const Graph& old_;
   const Pipe& pipe_;
   std::int32_t place_;
   std::optional<Corner> corner_;
-  Graph new_;
-  std::vector<ValueId> map_;                      // old value -> new value; of a joined gradient, the sum
+  graph::Rewrite rewrite_;                        // a joined gradient is replaced by the sum
   std::vector<std::set<std::int32_t>> readers_;   // of each value: other places that need it
   std::map<std::uint32_t, std::int64_t> tag_of_;  // of values that travel
   std::vector<std::size_t> held_;                 // parameters of which this place has the weight
@@ -303,12 +294,11 @@ std::int32_t tied_place(const Graph& graph, const Pipe& pipe) {
 }
 
 Graph route_messages(const Graph& graph, const plan::Mesh& mesh, const ops::Seat& seat) {
-  Graph routed = graph;
-  routed.nodes = {};
+  graph::Rewrite routed(graph);
   for (const Node& node : graph.nodes) {
     const auto* message = std::get_if<ops::Message>(&node.op);
     if (message == nullptr) {
-      routed.append(node);
+      routed.keep(node);
       continue;
     }
     const std::int64_t there = mesh.degrees(static_cast<std::int32_t>(message->peer)).tensor;
@@ -318,10 +308,10 @@ Graph route_messages(const Graph& graph, const plan::Mesh& mesh, const ops::Seat
     for (std::int64_t place = first; place < there; place += step) {
       Node copy = node;
       std::get<ops::Message>(copy.op).seat = place;
-      routed.append(copy);
+      routed.keep(std::move(copy));
     }
   }
-  return routed;
+  return routed.take();
 }
 
 Graph split_backward(const Graph& graph) {
@@ -337,9 +327,8 @@ Graph split_backward(const Graph& graph) {
     if (only_weights[index]) continue;
     for (ValueId id : node.inputs) awaited[id.index] = true;
   }
-  Graph split = graph;
-  split.nodes = {};
-  const auto append = [&](const Node& node, Phase phase) { split.nodes[split.append(node)].phase = phase; };
+  graph::Rewrite split(graph);
+  const auto append = [&](const Node& node, Phase phase) { split.to().nodes[split.keep(node)].phase = phase; };
   std::vector<const Node*> later;
   for (std::uint32_t index = 0; index < graph.nodes.size(); ++index) {
     const Node& node = graph.nodes[NodeId{index}];
@@ -355,7 +344,7 @@ Graph split_backward(const Graph& graph) {
       append(node, node.phase);
     }
   }
-  return split;
+  return split.take();
 }
 
 }  // namespace plimsoll::lowering

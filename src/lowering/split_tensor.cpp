@@ -4,6 +4,7 @@
 #include <optional>
 
 #include "base/error.h"
+#include "graph/rewrite.h"
 #include "ops/step_scalars.h"
 
 namespace plimsoll::lowering {
@@ -29,7 +30,8 @@ class TensorSplit {
         by_rows_(strategy.sequence_parallel),
         sends_rows_(strategy.sequence_parallel || strategy.scatter_boundaries),
         strategy_(strategy),
-        map_(old.values.size()),
+        rewrite_(old, graph::Values::fresh),
+        new_(rewrite_.to()),
         placement_(old.values.size()),
         leaves_block_(old.values.size()) {
     for (std::size_t index = 0; index < old.parameters.size(); ++index) {
@@ -45,14 +47,10 @@ class TensorSplit {
   }
 
   Graph run() {
-    new_.blocks = old_.blocks;
-    new_.parameters = old_.parameters;
     for (std::uint32_t index = 0; index < old_.values.size(); ++index) {
       if (old_.values[ValueId{index}].role != Role::computed)
-        map_[index] = new_.add_value(root(old_.values[ValueId{index}], placement_[index]));
+        rewrite_.declare(ValueId{index}, root(old_.values[ValueId{index}], placement_[index]));
     }
-    if (old_.scalars.valid()) new_.scalars = map_[old_.scalars.index];
-    if (old_.pending.valid()) new_.pending = map_[old_.pending.index];
     for (const Node& node : old_.nodes) {
       if (!unsettled_.empty() && (node.block != beside_.block || node.phase != beside_.phase)) settle_gradients();
       if (reads_complete_sums(node) && side_.valid()) merge_squares(node);
@@ -62,15 +60,8 @@ class TensorSplit {
     for (ValueId id : old_.results) {
       if (placement_[id.index].spread != Spread::whole)
         base::not_legal("{} is wanted whole, but tensor ranks have parts of it", old_.values[id].name);
-      new_.results.push_back(map_[id.index]);
     }
-    for (graph::Parameter& parameter : new_.parameters) {
-      parameter.weight = map_[parameter.weight.index];
-      parameter.master = map_[parameter.master.index];
-      for (ValueId& state : parameter.states) state = map_[state.index];
-      if (parameter.gradient.valid()) parameter.gradient = map_[parameter.gradient.index];
-    }
-    return std::move(new_);
+    return rewrite_.take();
   }
 
  private:
@@ -99,7 +90,7 @@ class TensorSplit {
   }
 
   std::vector<ValueId> add(const ops::Op& op, std::vector<ValueId> inputs, const Node& beside, std::string_view name) {
-    return new_.add_node(op, std::move(inputs), beside.block, beside.phase, name);
+    return rewrite_.make(op, std::move(inputs), graph::beside(beside), name);
   }
 
   void add_node(const Node& node) {
@@ -108,7 +99,7 @@ class TensorSplit {
     if (std::holds_alternative<ops::SquaredNorm>(node.op)) return add_square(node);
     if (const auto* message = std::get_if<ops::Message>(&node.op)) return add_message(node, *message);
     // Places of the pipe axis have the same parts as each other.
-    if (node.phase == Phase::join) return finish(node, node.op, {map_[node.inputs[0].index]}, {placement_[node.inputs[0].index]});
+    if (node.phase == Phase::join) return finish(node, node.op, {rewrite_.now(node.inputs[0])}, {placement_[node.inputs[0].index]});
 
     std::vector<Placement> found;
     for (ValueId id : node.inputs) found.push_back(placement_[id.index]);
@@ -135,7 +126,7 @@ class TensorSplit {
       Value& value = new_.values[made[output]];
       value.name = old_.values[before].name;
       value.block = old_.values[before].block;
-      map_[before.index] = made[output];
+      rewrite_.replace(before, made[output]);
       placement_[before.index] = outputs[output];
       settle_gradient(node, before);
       // What another block reads is put together here, where its summands are: less is kept, and less goes to another stage.
@@ -169,7 +160,7 @@ class TensorSplit {
         sum_shared(id, wanted);
       } else if (placement_[id.index].spread == Spread::partial && wanted.spread == Spread::whole) {
         sums.push_back(id);
-        given.push_back(map_[id.index]);
+        given.push_back(rewrite_.now(id));
       } else {
         base::not_legal("the gradient {} is {}, but its parameter is {}; use \"tensor\": 1", old_.values[id].name,
                         words(placement_[id.index]), words(wanted));
@@ -178,10 +169,10 @@ class TensorSplit {
     unsettled_.clear();
     if (sums.empty()) return;
     const std::vector<ValueId> made = add(collective(ops::CollectiveKind::all_reduce, sums.size()), given, beside_, "grad.tensor");
-    new_.nodes[new_.values[made[0]].producer].turn = graph::Turn::last;
+    rewrite_.newest().turn = graph::Turn::last;
     for (std::size_t index = 0; index < sums.size(); ++index) {
       new_.values[made[index]].name = old_.values[sums[index]].name;
-      map_[sums[index].index] = made[index];
+      rewrite_.replace(sums[index], made[index]);
       placement_[sums[index].index] = ops::whole();
     }
   }
@@ -189,14 +180,14 @@ class TensorSplit {
   // Of the key and value rows that neighbours hold too, each has a summand.
   void sum_shared(ValueId id, const Placement& wanted) {
     PLIMSOLL_CHECK(wanted.dim == 0, "{} is shared by dim {}", old_.values[id].name, wanted.dim);
-    const base::Shape& shape = new_.values[map_[id.index]].type.shape;
+    const base::Shape& shape = new_.values[rewrite_.now(id)].type.shape;
     const ops::Dealt here = ops::dealt(wanted, seat_, old_.values[id].type.shape[0]);
     const ops::Collective sum{.kind = ops::CollectiveKind::all_reduce,
                               .axis = ops::Axis::tensor_inner,
                               .members = ops::sharers(wanted, seat_.members),
                               .first = here.count * (shape.elements() / shape[0])};
-    map_[id.index] = add(sum, {map_[id.index]}, beside_, old_.values[id].name)[0];
-    new_.nodes[new_.values[map_[id.index]].producer].turn = graph::Turn::last;
+    rewrite_.replace(id, add(sum, {rewrite_.now(id)}, beside_, old_.values[id].name)[0]);
+    rewrite_.newest().turn = graph::Turn::last;
   }
 
   bool is_split(ValueId id) const { return placement_[id.index].spread == Spread::split; }
@@ -204,17 +195,17 @@ class TensorSplit {
   // The new value for an old one, moved to where it is needed.
   ValueId as_placed(const Node& user, ValueId id, const Placement& wanted) {
     Placement& found = placement_[id.index];
-    if (found == wanted) return map_[id.index];
+    if (found == wanted) return rewrite_.now(id);
     const std::string& name = old_.values[id].name;
     if (found.spread == Spread::partial && wanted.spread == Spread::whole) {
-      map_[id.index] = add(collective(ops::CollectiveKind::all_reduce), {map_[id.index]}, user, name)[0];
+      rewrite_.replace(id, add(collective(ops::CollectiveKind::all_reduce), {rewrite_.now(id)}, user, name)[0]);
       found = wanted;
-      return map_[id.index];
+      return rewrite_.now(id);
     }
     if (found.spread == Spread::partial && wanted.spread == Spread::rows) {
-      map_[id.index] = add(row_collective(ops::CollectiveKind::reduce_scatter, wanted), {map_[id.index]}, user, name)[0];
+      rewrite_.replace(id, add(row_collective(ops::CollectiveKind::reduce_scatter, wanted), {rewrite_.now(id)}, user, name)[0]);
       found = wanted;
-      return map_[id.index];
+      return rewrite_.now(id);
     }
     if (found.spread == Spread::rows && wanted.spread == Spread::whole) return gathered(user, id);
     base::not_legal("[{}] needs {} {}, but over the tensor axis it is {}; use \"tensor\": 1", ops::name_of(user.op), old_.values[id].name,
@@ -228,7 +219,7 @@ class TensorSplit {
     if (fresh) {
       const std::string& name = old_.values[id].name;
       const ops::Collective gather = row_collective(ops::CollectiveKind::all_gather, placement_[id.index]);
-      const ValueId matrix = add(gather, {map_[id.index]}, user, name + ".all")[0];
+      const ValueId matrix = add(gather, {rewrite_.now(id)}, user, name + ".all")[0];
       found->second = add(ops::View{.shape = old_.values[id].type.shape}, {matrix}, user, name + ".whole")[0];
     }
     return found->second;
@@ -259,7 +250,7 @@ class TensorSplit {
 
   // All rows of a value, for all that comes.
   void keep_gathered(const Node& node, ValueId id) {
-    map_[id.index] = gathered(node, id);
+    rewrite_.replace(id, gathered(node, id));
     placement_[id.index] = ops::whole();
   }
 
@@ -298,7 +289,7 @@ class TensorSplit {
     const auto [found, fresh] = shifted_.try_emplace(key);
     if (fresh) {
       const ops::ShiftIds shift{.first = seat_.units_before(units), .rows = seat_.units_here(units)};
-      found->second = add(shift, {map_[ids.index]}, node, old_.values[ids].name + ".here")[0];
+      found->second = add(shift, {rewrite_.now(ids)}, node, old_.values[ids].name + ".here")[0];
     }
     return found->second;
   }
@@ -306,16 +297,16 @@ class TensorSplit {
   void add_cross_entropy(const Node& node) {
     const std::int64_t units = placement_[node.inputs[0].index].units;
     const ValueId targets = shifted(node, node.inputs[1], units);
-    const ValueId part = add(ops::CrossEntropyPart{}, {map_[node.inputs[0].index], targets}, node, "loss.part")[0];
+    const ValueId part = add(ops::CrossEntropyPart{}, {rewrite_.now(node.inputs[0]), targets}, node, "loss.part")[0];
     const ValueId all = add(collective(ops::CollectiveKind::all_gather), {part}, node, "loss.parts")[0];
-    finish(node, ops::CrossEntropyMerge{.members = seat_.members}, {all, map_[node.inputs[1].index]}, {ops::whole(), ops::whole()});
+    finish(node, ops::CrossEntropyMerge{.members = seat_.members}, {all, rewrite_.now(node.inputs[1])}, {ops::whole(), ops::whole()});
   }
 
   // ---- the norm: squares of what is split are summed apart and added up over the ranks, so that what is whole counts once
 
   void add_square(const Node& node) {
     const ValueId gradient = as_placed(node, node.inputs[1], ops::whole());
-    finish(node, node.op, {map_[node.inputs[0].index], gradient}, {ops::whole()});
+    finish(node, node.op, {rewrite_.now(node.inputs[0]), gradient}, {ops::whole()});
   }
 
   void add_side_square(const Node& node) {
@@ -327,8 +318,8 @@ class TensorSplit {
       const base::Shape& whole = old_.values[node.inputs[1]].type.shape;
       square.counted = ops::dealt(placement, seat_, whole[0]).count * (whole.elements() / whole[0]);
     }
-    side_ = add(square, {side_, map_[node.inputs[1].index]}, node, "scalars.split")[0];
-    map_[node.outputs[0].index] = map_[node.inputs[0].index];
+    side_ = add(square, {side_, rewrite_.now(node.inputs[1])}, node, "scalars.split")[0];
+    rewrite_.replace(node.outputs[0], rewrite_.now(node.inputs[0]));
   }
 
   // The verdict, or the places of a pipeline that add up theirs before it.
@@ -342,8 +333,8 @@ class TensorSplit {
     beside.block = BlockId{0};
     const ValueId all = add(collective(ops::CollectiveKind::all_gather), {side_}, beside, "scalars.splits")[0];
     const ops::MergeScalars merge{.members = seat_.members, .norm = true, .add = true};
-    ValueId& scalars = map_[reader.inputs[0].index];
-    scalars = add(merge, {scalars, all}, beside, "scalars.tensor")[0];
+    const ValueId scalars = reader.inputs[0];
+    rewrite_.replace(scalars, add(merge, {rewrite_.now(scalars), all}, beside, "scalars.tensor")[0]);
     side_ = {};
   }
 
@@ -352,8 +343,8 @@ class TensorSplit {
   bool by_rows_;
   bool sends_rows_;
   const strategy::Strategy& strategy_;
-  Graph new_;
-  std::vector<ValueId> map_;                        // old value -> new value
+  graph::Rewrite rewrite_;
+  Graph& new_;
   std::vector<Placement> placement_;                // of old values, as they are now
   std::vector<bool> leaves_block_;                  // old values that other blocks read
   std::map<std::uint32_t, Placement> gradient_of_;  // old gradient -> where its parameter is

@@ -4,6 +4,7 @@
 #include <set>
 #include <vector>
 
+#include "graph/rewrite.h"
 #include "lowering/stretches.h"
 #include "ops/step_scalars.h"
 
@@ -22,8 +23,7 @@ using graph::ValueId;
 // scalars of their own, and added where they were.
 class SquareEarly {
  public:
-  explicit SquareEarly(const Graph& old) : old_(old), new_(old), moved_(old.nodes.size(), false) {
-    new_.nodes = {};
+  explicit SquareEarly(const Graph& old) : old_(old), rewrite_(old), moved_(old.nodes.size(), false) {
     for (std::uint32_t index = 0; index < old.values.size(); ++index) chain_.push_back(ValueId{index});
     std::set<std::uint32_t> exchanged;  // chains
     for (std::uint32_t index = 0; index < old.nodes.size(); ++index) {
@@ -46,7 +46,7 @@ class SquareEarly {
       if (stretch.phase == Phase::begin) begin_chains(stretch);
       square(stretch);
     }
-    return std::move(new_);
+    return rewrite_.take();
   }
 
  private:
@@ -76,12 +76,12 @@ class SquareEarly {
       Node node = old_.nodes[start];
       node.block = stretch.block;
       node.phase = stretch.phase;
-      new_.values[node.outputs[0]].all_micro_batches = true;
+      rewrite_.to().values[node.outputs[0]].all_micro_batches = true;
       copy(node);
     }
     for (auto& [chain, newest] : beside_) {
-      newest = new_.add_node(ops::FreshScalars{}, {}, stretch.block, stretch.phase, "scalars.whole")[0];
-      new_.values[newest].all_micro_batches = true;
+      newest = rewrite_.make_one(ops::FreshScalars{}, {}, {stretch.block, stretch.phase}, "scalars.whole");
+      rewrite_.to().values[newest].all_micro_batches = true;
     }
   }
 
@@ -92,13 +92,11 @@ class SquareEarly {
       const auto newest = newest_.find(chain_[input.index].index);
       if (newest != newest_.end() && (!graph::runs_per_micro_batch(node.phase) || makes_scalars(node))) input = newest->second;
     }
-    const NodeId id = new_.nodes.next_id();
     for (ValueId output : node.outputs) {
-      new_.values[output].producer = id;
       if (const auto found = squares_.find(output.index); found != squares_.end()) complete_.push_back(found->second);
     }
     if (makes_scalars(node)) newest_[chain_[node.outputs[0].index].index] = node.outputs[0];
-    new_.nodes.add(std::move(node));
+    rewrite_.keep(std::move(node));
   }
 
   void square(const Stretch& stretch) {
@@ -106,8 +104,7 @@ class SquareEarly {
       const Node& node = old_.nodes[id];
       const std::uint32_t chain = chain_[node.outputs[0].index].index;
       ValueId& newest = sums_beside_.contains(id.index) ? beside_.at(chain) : newest_.at(chain);
-      newest = new_.add_node(node.op, {newest, node.inputs[1]}, stretch.block, stretch.phase, "scalars.norm")[0];
-      new_.nodes[NodeId{static_cast<std::uint32_t>(new_.nodes.size() - 1)}].turn = graph::Turn::last;
+      newest = rewrite_.make_one(node.op, {newest, node.inputs[1]}, {stretch.block, stretch.phase, graph::Turn::last}, "scalars.norm");
     }
     complete_.clear();
   }
@@ -118,12 +115,12 @@ class SquareEarly {
     const auto found = beside_.find(chain);
     if (found == beside_.end() || !sums_beside_.contains(old_.values[node.outputs[0]].producer.index)) return;
     const ops::MergeScalars add{.members = 1, .norm = true, .add = true};
-    newest_[chain] = new_.add_node(add, {newest_.at(chain), found->second}, node.block, node.phase, "scalars.all")[0];
+    newest_[chain] = rewrite_.make_one(add, {newest_.at(chain), found->second}, graph::beside(node), "scalars.all");
     beside_.erase(found);
   }
 
   const Graph& old_;
-  Graph new_;
+  graph::Rewrite rewrite_;
   std::vector<bool> moved_;                  // old nodes that run elsewhere
   std::vector<ValueId> chain_;               // old scalars -> the first of their chain
   std::vector<NodeId> starts_;               // of chains of their own

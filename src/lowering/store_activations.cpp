@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <map>
 
+#include "graph/rewrite.h"
 #include "lowering/block_chain.h"
 #include "lowering/stretches.h"
 #include "lowering/tensor_copies.h"
@@ -31,8 +32,7 @@ struct Leaving {
 
 class Store {
  public:
-  Store(const Graph& old, const StoreOptions& options) : old_(old), new_(old), options_(options), base_(old.values.size()) {
-    new_.nodes = {};
+  Store(const Graph& old, const StoreOptions& options) : old_(old), rewrite_(old), options_(options), base_(old.values.size()) {
     for (std::uint32_t index = 0; index < old.values.size(); ++index) base_[index] = ValueId{index};
     for (std::uint32_t index = 0; index < old.nodes.size(); ++index) {
       const Node& node = old.nodes[NodeId{index}];
@@ -50,7 +50,7 @@ class Store {
         copy(stretches_[index], old_.nodes[NodeId{node}]);
       send(index);
     }
-    return std::move(new_);
+    return rewrite_.take();
   }
 
  private:
@@ -126,7 +126,7 @@ class Store {
   // ---- moves
 
   ValueId move(ValueId value, Tier from, Tier to, BlockId block, Phase phase, const std::string& name) {
-    return new_.add_node(ops::Move{.from = from, .to = to}, {value}, block, phase, name)[0];
+    return rewrite_.make_one(ops::Move{.from = from, .to = to}, {value}, {block, phase}, name);
   }
 
   void send(std::size_t stretch) {
@@ -152,14 +152,14 @@ class Store {
   ValueId own_part(const Leaving& leaving, const Stretch& here) {
     const std::int64_t count = old_.values[leaving.value].type.shape.elements() / options_.among->members;
     const ops::Slice part{.first = count * options_.among->place, .count = count};
-    return new_.add_node(part, {leaving.value}, here.block, here.phase, old_.values[leaving.value].name + ".part")[0];
+    return rewrite_.make_one(part, {leaving.value}, {here.block, here.phase}, old_.values[leaving.value].name + ".part");
   }
 
   ValueId gathered(const Leaving& leaving, const Stretch& wanted, Phase phase, const std::string& name) {
     const ops::Collective gather{
         .kind = ops::CollectiveKind::all_gather, .axis = ops::Axis::tensor, .members = options_.among->members, .tensors = 1};
-    const ValueId flat = new_.add_node(gather, {leaving.gone}, wanted.block, phase, name + ".parts")[0];
-    return new_.add_node(ops::View{.shape = old_.values[leaving.value].type.shape}, {flat}, wanted.block, phase, name + ".back")[0];
+    const ValueId flat = rewrite_.make_one(gather, {leaving.gone}, {wanted.block, phase}, name + ".parts");
+    return rewrite_.make_one(ops::View{.shape = old_.values[leaving.value].type.shape}, {flat}, {wanted.block, phase}, name + ".back");
   }
 
   bool follows(std::size_t before, std::size_t after) const {
@@ -205,7 +205,7 @@ class Store {
     if (fresh) {
       const Node& seen = old_.nodes[old_.values[id].producer];
       view->second =
-          new_.add_node(seen.op, {back(seen.inputs[0], stretch)}, stretch.block, stretch.phase, old_.values[id].name + ".back")[0];
+          rewrite_.make_one(seen.op, {back(seen.inputs[0], stretch)}, {stretch.block, stretch.phase}, old_.values[id].name + ".back");
     }
     return views_.at(id.index);
   }
@@ -214,13 +214,11 @@ class Store {
     if (goes_back(stretch.phase)) {
       for (ValueId& id : node.inputs) id = back(id, stretch);
     }
-    const NodeId id = new_.nodes.next_id();
-    for (ValueId output : node.outputs) new_.values[output].producer = id;
-    new_.nodes.add(std::move(node));
+    rewrite_.keep(std::move(node));
   }
 
   const Graph& old_;
-  Graph new_;
+  graph::Rewrite rewrite_;
   const StoreOptions& options_;
   std::vector<ValueId> base_;  // of a view, what it is a view of
   std::vector<Stretch> stretches_;

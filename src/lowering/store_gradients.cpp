@@ -6,6 +6,7 @@
 #include <utility>
 
 #include "base/error.h"
+#include "graph/rewrite.h"
 #include "lowering/stretches.h"
 
 namespace plimsoll::lowering {
@@ -45,8 +46,8 @@ struct Going {
 
 class Store {
  public:
-  Store(const Graph& old, const StoreGradients& options) : old_(old), new_(old), options_(options), stretches_(stretches_of(old)) {
-    new_.nodes = {};
+  Store(const Graph& old, const StoreGradients& options)
+      : old_(old), rewrite_(old), new_(rewrite_.to()), options_(options), stretches_(stretches_of(old)) {
     for (const Node& node : old.nodes) {
       if (node.phase == Phase::update && std::holds_alternative<ops::Move>(node.op)) pending_[node.inputs[0].index] = node.inputs[1];
     }
@@ -62,7 +63,7 @@ class Store {
       for (std::uint32_t node = stretch.begin; node < stretch.end; ++node) copy(old_.nodes[NodeId{node}]);
       end_stretch(stretch);
     }
-    return std::move(new_);
+    return rewrite_.take();
   }
 
  private:
@@ -152,13 +153,6 @@ class Store {
     return homes_.size() - 1;
   }
 
-  std::vector<ValueId> make(const ops::Op& op, std::vector<ValueId> inputs, BlockId block, Phase phase, Turn turn,
-                            const std::string& name) {
-    std::vector<ValueId> made = new_.add_node(op, std::move(inputs), block, phase, name);
-    new_.nodes[NodeId{static_cast<std::uint32_t>(new_.nodes.size() - 1)}].turn = turn;
-    return made;
-  }
-
   // What a stretch adds to and is not there comes back for it, one stretch ahead of it.
   void begin_stretch(std::size_t index) {
     const Stretch& here = stretches_[index];
@@ -187,12 +181,12 @@ class Store {
     const BlockId block = stretches_[index].block;
     if (options_.tier == Tier::disk) {
       for (Coming& one : coming)
-        one.from = make(ops::Move{.from = Tier::disk, .to = Tier::host}, {one.from}, block, issued.phase, one.turn,
-                        new_.values[one.from].name + ".near")[0];
+        one.from = rewrite_.make_one(ops::Move{.from = Tier::disk, .to = Tier::host}, {one.from}, {block, issued.phase, one.turn},
+                                     new_.values[one.from].name + ".near");
     }
     for (const Coming& one : coming) {
-      const ValueId back = make(ops::Move{.from = Tier::host, .to = Tier::device}, {one.from}, block, issued.phase, one.turn,
-                                new_.values[one.from].name + ".back")[0];
+      const ValueId back = rewrite_.make_one(ops::Move{.from = Tier::host, .to = Tier::device}, {one.from}, {block, issued.phase, one.turn},
+                                             new_.values[one.from].name + ".back");
       if (one.leaving != nullptr) new_.values[back].in_memory_of = one.leaving->first;
       if (one.pause != nullptr) one.pause->back = back;
     }
@@ -208,22 +202,20 @@ class Store {
     for (const Pause& pause : pauses_) {
       if (pause.back.valid()) std::replace(node.inputs.begin(), node.inputs.end(), pause.last, pause.back);
     }
-    const NodeId id = new_.nodes.next_id();
     for (ValueId output : node.outputs) {
-      new_.values[output].producer = id;
       if (const auto found = leaving_of_.find(output.index); found != leaving_of_.end())
         ready_.push_back({output, leaving_[found->second].home});
       for (const Pause& pause : pauses_) {
         if (pause.last == output) ready_.push_back({output, pause.home});
       }
     }
-    new_.nodes.add(std::move(node));
+    rewrite_.keep(std::move(node));
   }
 
   // The gradients that the stretch completed go out.
   void end_stretch(const Stretch& stretch) {
     const auto go = [&](const ops::Move& move, std::vector<ValueId> inputs, const Going& going, const char* name) {
-      return make(move, std::move(inputs), stretch.block, stretch.phase, Turn::each, new_.values[going.gradient].name + name)[0];
+      return rewrite_.make_one(move, std::move(inputs), {stretch.block, stretch.phase}, new_.values[going.gradient].name + name);
     };
     for (Going& going : ready_) {
       if (options_.tier == Tier::disk) going.gradient = go({.from = Tier::device, .to = Tier::host}, {going.gradient}, going, ".near");
@@ -237,7 +229,8 @@ class Store {
   }
 
   const Graph& old_;
-  Graph new_;
+  graph::Rewrite rewrite_;
+  Graph& new_;
   StoreGradients options_;
   std::vector<Stretch> stretches_;
   std::vector<Leaving> leaving_;

@@ -6,6 +6,7 @@
 #include <set>
 
 #include "base/error.h"
+#include "graph/rewrite.h"
 #include "ops/step_scalars.h"
 
 namespace plimsoll::lowering {
@@ -53,8 +54,8 @@ std::vector<Rows> cut(const Value& weight, base::Bytes most) {
 
 class Tiling {
  public:
-  Tiling(const Graph& old, base::Bytes most) : old_(old), most_(most), map_(old.values.size()), tiles_(old.values.size()) {
-    new_.blocks = old.blocks;
+  Tiling(const Graph& old, base::Bytes most)
+      : old_(old), most_(most), rewrite_(old, graph::Values::fresh), new_(rewrite_.to()), tiles_(old.values.size()) {
     for (std::size_t index = 0; index < old.parameters.size(); ++index) {
       const graph::Parameter& parameter = old.parameters[index];
       const Value& weight = old.values[parameter.weight];
@@ -71,13 +72,11 @@ class Tiling {
 
   Graph run() {
     for (std::uint32_t index = 0; index < old_.values.size(); ++index) add_root(ValueId{index});
-    add_parameters();
-    if (old_.scalars.valid()) new_.scalars = map_[old_.scalars.index];
-    if (old_.pending.valid()) new_.pending = map_[old_.pending.index];
     for (const Node& node : old_.nodes) add_node(node);
-    for (ValueId id : old_.results) new_.results.push_back(map_[id.index]);
-    finish_parameters();
-    return std::move(new_);
+    new_.parameters.clear();
+    Graph graph = rewrite_.take();
+    graph.parameters = parameters();
+    return graph;
   }
 
  private:
@@ -120,7 +119,7 @@ class Tiling {
     const Value& value = old_.values[id];
     if (value.role == Role::computed) return;
     if (!is_cut(id)) {
-      map_[id.index] = new_.add_value(value);
+      rewrite_.declare(id);
       return;
     }
     const std::vector<Rows>& rows = rows_of(id);
@@ -138,40 +137,32 @@ class Tiling {
 
   static std::string tile_name(const std::string& name, std::size_t tile) { return fmt::format("{}#{}", name, tile); }
 
-  void add_parameters() {
+  // Every tile is one.
+  std::vector<graph::Parameter> parameters() const {
+    std::vector<graph::Parameter> all;
     for (std::size_t index = 0; index < old_.parameters.size(); ++index) {
       const graph::Parameter& parameter = old_.parameters[index];
       for (std::size_t tile = 0; tile < std::max<std::size_t>(1, cuts_[index].size()); ++tile) {
         graph::Parameter part = parameter;
         if (!cuts_[index].empty()) part.name = tile_name(parameter.name, tile);
         part.weight = here(parameter.weight, tile);
-        if (parameter.master.valid()) part.master = here(parameter.master, tile);
+        part.master = here(parameter.master, tile);
         for (ValueId& state : part.states) state = here(state, tile);
-        new_.parameters.push_back(std::move(part));
+        if (parameter.gradient.valid()) part.gradient = here(parameter.gradient, tile);
+        all.push_back(std::move(part));
       }
     }
-  }
-
-  void finish_parameters() {
-    std::size_t next = 0;
-    for (std::size_t index = 0; index < old_.parameters.size(); ++index) {
-      for (std::size_t tile = 0; tile < std::max<std::size_t>(1, cuts_[index].size()); ++tile, ++next) {
-        const ValueId gradient = old_.parameters[index].gradient;
-        if (gradient.valid()) new_.parameters[next].gradient = here(gradient, tile);
-      }
-    }
+    return all;
   }
 
   // The new value for an old one: of what is cut, one tile's.
-  ValueId here(ValueId id, std::size_t tile) const { return is_cut(id) ? tiles_[id.index][tile] : map_[id.index]; }
+  ValueId here(ValueId id, std::size_t tile) const { return is_cut(id) ? tiles_[id.index][tile] : rewrite_.now(id); }
 
   // ---- nodes
 
   // Adds a node beside an old one, in its block or in that of a tile.
   std::vector<ValueId> add(const ops::Op& op, std::vector<ValueId> inputs, BlockId block, const Node& beside, std::string_view name) {
-    std::vector<ValueId> made = new_.add_node(op, std::move(inputs), block, beside.phase, name);
-    new_.nodes[NodeId{static_cast<std::uint32_t>(new_.nodes.size() - 1)}].turn = beside.turn;
-    return made;
+    return rewrite_.make(op, std::move(inputs), {block, beside.phase, beside.turn}, name);
   }
 
   const std::string& name_of(ValueId old) const { return old_.values[old].name; }
@@ -192,7 +183,7 @@ class Tiling {
     if (std::holds_alternative<ops::Embed>(node.op) && any_cut(node.inputs)) return add_embed(node);
     if (std::holds_alternative<ops::EmbedGrad>(node.op) && is_cut(node.outputs[0])) return add_embed_grad(node);
     if (std::holds_alternative<ops::HeadLoss>(node.op) && is_cut(node.inputs[1])) return add_head(node);
-    if (!any_cut(node.inputs) && !any_cut(node.outputs)) return copy(node);
+    if (!any_cut(node.inputs) && !any_cut(node.outputs)) return void(rewrite_.keep(node));
     if (std::holds_alternative<ops::Collective>(node.op) && node.phase != graph::Phase::join) return add_bucket(node);
     if (std::holds_alternative<ops::SquaredNorm>(node.op)) return add_squares(node);
     if (is_elementwise(node.op)) return add_each(node);
@@ -216,13 +207,6 @@ class Tiling {
            std::holds_alternative<ops::Move>(op) || std::holds_alternative<ops::Add>(op) || std::holds_alternative<ops::Collective>(op);
   }
 
-  void copy(const Node& node) {
-    Node same = node;
-    for (ValueId& id : same.inputs) id = map_[id.index];
-    for (ValueId& id : same.outputs) id = map_[id.index] = new_.add_value(old_.values[id]);
-    new_.append(same);
-  }
-
   // Once for each tile. What is made of what is cut is cut.
   void add_each(const Node& node) {
     const ValueId cut = first_cut(node.inputs);
@@ -243,16 +227,16 @@ class Tiling {
 
   void add_squares(const Node& node) {
     const auto whole = std::get<ops::SquaredNorm>(node.op);
-    ValueId scalars = map_[node.inputs[0].index];
+    ValueId scalars = rewrite_.now(node.inputs[0]);
     for (ValueId gradient : tiles_[node.inputs[1].index]) scalars = add(whole, {scalars, gradient}, node.block, node, "scalars.norm")[0];
-    map_[node.outputs[0].index] = scalars;
+    rewrite_.replace(node.outputs[0], scalars);
   }
 
   // Tensors that are moved together: tiles in the place of the whole.
   void add_bucket(const Node& node) {
     std::vector<ValueId> inputs;
     for (ValueId id : node.inputs) {
-      if (!is_cut(id)) inputs.push_back(map_[id.index]);
+      if (!is_cut(id)) inputs.push_back(rewrite_.now(id));
       if (is_cut(id)) inputs.insert(inputs.end(), tiles_[id.index].begin(), tiles_[id.index].end());
     }
     auto op = std::get<ops::Collective>(node.op);
@@ -275,23 +259,24 @@ class Tiling {
     Value& value = new_.values[made];
     value.name = name_of(old);
     value.block = old_.values[old].block;
-    map_[old.index] = made;
+    rewrite_.replace(old, made);
   }
 
   // ---- linear layers
 
   // The tile's rows of what goes with a weight's rows, such as a bias, which is small and stays whole.
   ValueId slice(ValueId whole, const Rows& rows, BlockId block, const Node& beside) {
-    return add(ops::Slice{.first = rows.first, .count = rows.count}, {map_[whole.index]}, block, beside, name_of(whole) + ".rows")[0];
+    return add(ops::Slice{.first = rows.first, .count = rows.count}, {rewrite_.now(whole)}, block, beside, name_of(whole) + ".rows")[0];
   }
 
   ValueId columns_of(ValueId old, const Rows& rows, BlockId block, const Node& beside) {
-    return add(ops::TakeColumns{.first = rows.first, .count = rows.count}, {map_[old.index]}, block, beside, name_of(old) + ".columns")[0];
+    return add(ops::TakeColumns{.first = rows.first, .count = rows.count}, {rewrite_.now(old)}, block, beside,
+               name_of(old) + ".columns")[0];
   }
 
   std::vector<ValueId> linear_of(const Node& node, bool bias, ops::ActivationKind activation, std::size_t tile, BlockId block) {
     const Rows& rows = rows_of(node.inputs[1])[tile];
-    std::vector<ValueId> inputs{map_[node.inputs[0].index], tiles_[node.inputs[1].index][tile]};
+    std::vector<ValueId> inputs{rewrite_.now(node.inputs[0]), tiles_[node.inputs[1].index][tile]};
     if (bias) inputs.push_back(slice(node.inputs[2], rows, block, node));
     return add(ops::Linear{.bias = bias, .activation = activation}, inputs, block, node, name_of(node.outputs[0]) + ".columns");
   }
@@ -313,13 +298,13 @@ class Tiling {
   // Into the value that earlier tiles put theirs into.
   void put_columns(ValueId old, ValueId columns, std::int64_t first, std::int64_t all, BlockId block, const Node& beside) {
     std::vector<ValueId> inputs{columns};
-    if (first > 0) inputs.push_back(map_[old.index]);
+    if (first > 0) inputs.push_back(rewrite_.now(old));
     set(old, add(ops::PutColumns{.first = first, .columns = all, .into = first > 0}, inputs, block, beside, name_of(old))[0]);
   }
 
   // Adds a tile's summand to what earlier tiles made of a value.
   void add_summand(ValueId old, ValueId summand, std::size_t tile, BlockId block, const Node& beside) {
-    set(old, tile == 0 ? summand : add(ops::Add{}, {map_[old.index], summand}, block, beside, name_of(old))[0]);
+    set(old, tile == 0 ? summand : add(ops::Add{}, {rewrite_.now(old), summand}, block, beside, name_of(old))[0]);
   }
 
   void add_grad_input(const Node& node) {
@@ -334,7 +319,8 @@ class Tiling {
     const ops::ActivationKind activation = std::get<ops::LinearGradInput>(node.op).activation;
     if (activation == ops::ActivationKind::none) return;
     // The slope belongs to the whole sum.
-    set(dx, add(ops::ActivationGrad{.kind = activation}, {map_[dx.index], map_[node.inputs[2].index]}, node.block, node, name_of(dx))[0]);
+    set(dx,
+        add(ops::ActivationGrad{.kind = activation}, {rewrite_.now(dx), rewrite_.now(node.inputs[2])}, node.block, node, name_of(dx))[0]);
   }
 
   void add_grad_weight(const Node& node) {
@@ -342,7 +328,7 @@ class Tiling {
     const std::vector<Rows>& rows = rows_of(gradient);
     for (std::size_t tile = 0; tile < rows.size(); ++tile) {
       const BlockId block = block_of(node, gradient, tile);
-      std::vector<ValueId> inputs{columns_of(node.inputs[0], rows[tile], block, node), map_[node.inputs[1].index]};
+      std::vector<ValueId> inputs{columns_of(node.inputs[0], rows[tile], block, node), rewrite_.now(node.inputs[1])};
       if (node.inputs.size() > 2) inputs.push_back(tiles_[node.inputs[2].index][tile]);
       keep_tile(gradient, gradient, tile, add(node.op, inputs, block, node, "part")[0]);
     }
@@ -352,7 +338,7 @@ class Tiling {
 
   // Ids in the tile's rows; those of others are elsewhere.
   ValueId shifted(ValueId ids, const Rows& rows, BlockId block, const Node& beside) {
-    return add(ops::ShiftIds{.first = rows.first, .rows = rows.count}, {map_[ids.index]}, block, beside, name_of(ids) + ".here")[0];
+    return add(ops::ShiftIds{.first = rows.first, .rows = rows.count}, {rewrite_.now(ids)}, block, beside, name_of(ids) + ".here")[0];
   }
 
   // Every id is in one tile, so the sum over tiles is exact. Tables that are whole are added behind them.
@@ -362,7 +348,7 @@ class Tiling {
     std::size_t summands = 0;
     for (std::size_t table = 1; table < node.inputs.size(); table += 2) {
       if (!is_cut(node.inputs[table])) {
-        whole.insert(whole.end(), {map_[node.inputs[table - 1].index], map_[node.inputs[table].index]});
+        whole.insert(whole.end(), {rewrite_.now(node.inputs[table - 1]), rewrite_.now(node.inputs[table])});
         continue;
       }
       const std::vector<Rows>& rows = rows_of(node.inputs[table]);
@@ -384,7 +370,7 @@ class Tiling {
     auto op = std::get<ops::EmbedGrad>(node.op);
     for (std::size_t tile = 0; tile < rows.size(); ++tile) {
       const BlockId block = block_of(node, gradient, tile);
-      std::vector<ValueId> inputs{shifted(node.inputs[0], rows[tile], block, node), map_[node.inputs[1].index]};
+      std::vector<ValueId> inputs{shifted(node.inputs[0], rows[tile], block, node), rewrite_.now(node.inputs[1])};
       if (node.inputs.size() > 2) inputs.push_back(tiles_[node.inputs[2].index][tile]);
       op.rows = rows[tile].count;
       keep_tile(gradient, gradient, tile, add(op, inputs, block, node, "part")[0]);
@@ -428,7 +414,7 @@ class Tiling {
       parts = add(put, inputs, block, node, "loss.parts")[0];
     }
     const std::vector<ValueId> made =
-        add(ops::CrossEntropyMerge{.members = tiles}, {parts, map_[head.targets.index]}, node.block, node, "loss");
+        add(ops::CrossEntropyMerge{.members = tiles}, {parts, rewrite_.now(head.targets)}, node.block, node, "loss");
     set(node.outputs[0], made[0]);
     return made[1];
   }
@@ -440,13 +426,13 @@ class Tiling {
       const BlockId block = block_of(node, node.inputs[1], tile);
       const ValueId targets = shifted(head.targets, rows[tile], block, node);
       const ValueId logits = logits_of(node, head, tile, block);
-      const std::vector<ValueId> operands{logits, targets, lse, map_[head.scalars.index]};
+      const std::vector<ValueId> operands{logits, targets, lse, rewrite_.now(head.scalars)};
       const ValueId slopes = add(ops::CrossEntropyGrad{}, operands, block, node, "logits.grad")[0];
       const ValueId summand =
           add(ops::LinearGradInput{}, {slopes, tiles_[node.inputs[1].index][tile]}, block, node, name_of(node.outputs[1]))[0];
       add_summand(node.outputs[1], summand, tile, block, node);
       if (is_cut(node.outputs[2])) {
-        const ValueId x = map_[node.inputs[0].index];
+        const ValueId x = rewrite_.now(node.inputs[0]);
         keep_tile(node.outputs[2], node.outputs[2], tile,
                   add(ops::LinearGradWeight{.dtype = op.dtype}, {slopes, x}, block, node, "part")[0]);
       }
@@ -456,7 +442,7 @@ class Tiling {
       }
     }
     if (!op.bias || !is_gradient(node.outputs[3])) return;
-    set(node.outputs[3], add(ops::Accumulate{}, {map_[node.outputs[3].index]}, node.block, node, "part")[0]);
+    set(node.outputs[3], add(ops::Accumulate{}, {rewrite_.now(node.outputs[3])}, node.block, node, "part")[0]);
   }
 
   bool is_gradient(ValueId id) const {
@@ -466,10 +452,10 @@ class Tiling {
 
   const Graph& old_;
   base::Bytes most_;
-  Graph new_;
+  graph::Rewrite rewrite_;
+  Graph& new_;
   std::vector<std::vector<Rows>> cuts_;                                            // by parameter; empty: it stays whole
   std::map<std::uint32_t, std::size_t> cut_of_;                                    // old value -> the parameter whose tiles it has
-  std::vector<ValueId> map_;                                                       // old value -> new value
   std::vector<std::vector<ValueId>> tiles_;                                        // old value that is cut -> new values
   std::map<std::tuple<std::uint32_t, std::size_t, std::size_t>, BlockId> blocks_;  // (block, parameter, tile)
 };

@@ -40,7 +40,7 @@ TEST_F(Schedule, IsDrawnThoughItCannotBeRunHere) {
 }
 
 TEST_F(Schedule, PassesAreListedInOrderWithThoseThatHaveWork) {
-  const Ended ended = plan({"--passes", "--json", "--set", "strategy.schedule=zb-h1"});
+  const Ended ended = plan({"--passes", "--json", "--set", "strategy.schedule=zb-h1", "--set", "model.layers=4"});
   ASSERT_EQ(ended.exit_code, 0) << ended.err;
   const base::Json json = base::parse_json(ended.out, "output");
   std::map<std::string, bool> ran;
@@ -50,7 +50,7 @@ TEST_F(Schedule, PassesAreListedInOrderWithThoseThatHaveWork) {
   EXPECT_TRUE(ran.at("split_backward"));
   EXPECT_FALSE(ran.at("split_tensor"));
   EXPECT_FALSE(ran.at("offload"));
-  const Ended text = plan({"--passes"});
+  const Ended text = plan({"--passes", "--set", "model.layers=4"});
   EXPECT_NE(text.out.find("* split_pipe "), std::string::npos) << text.out;
   EXPECT_NE(text.out.find("\n  offload "), std::string::npos) << text.out;
   expect_refusal({"--passes", "--schedule", "1f1b"}, 2, {"--passes", "leave out --cluster and --schedule"});
