@@ -88,13 +88,13 @@ std::optional<std::string> lacks_state(const ProcessorQuestions& questions, std:
 
 // oneDNN reads the tiles' shape from here, and configures them with zeros where it is not.
 std::optional<std::string> lacks_palette(const ProcessorQuestions& questions) {
-  constexpr std::uint32_t leaf = 0x1d;
-  if (const std::uint32_t last = questions.cpuid(0, 0).a; last < leaf)
-    return fmt::format("CPUID ends at leaf {:#x}, and leaf {:#x} describes the tiles", last, leaf);
-  const Registers palette = ask(questions, leaf, 1);
+  constexpr std::uint32_t kLeaf = 0x1d;
+  if (const std::uint32_t last = questions.cpuid(0, 0).a; last < kLeaf)
+    return fmt::format("CPUID ends at leaf {:#x}, and leaf {:#x} describes the tiles", last, kLeaf);
+  const Registers palette = ask(questions, kLeaf, 1);
   const bool described = palette.a == (8192U | 1024U << 16) && palette.b == (64U | 8U << 16) && (palette.c & 0xffffU) == 16;
   if (described) return std::nullopt;
-  return fmt::format("CPUID leaf {:#x} describes no tiles of 16 rows of 64 bytes (found {:#x}, {:#x}, {:#x})", leaf, palette.a, palette.b,
+  return fmt::format("CPUID leaf {:#x} describes no tiles of 16 rows of 64 bytes (found {:#x}, {:#x}, {:#x})", kLeaf, palette.a, palette.b,
                      palette.c);
 }
 
@@ -120,9 +120,9 @@ std::optional<std::string> refusal(const ProcessorQuestions& questions, Isa isa)
 }
 
 std::string processor_name(const ProcessorQuestions& questions) {
-  constexpr std::uint32_t first = 0x80000002;
+  constexpr std::uint32_t kFirst = 0x80000002;
   std::string name;
-  for (std::uint32_t leaf = first; leaf < first + 3; ++leaf) {
+  for (std::uint32_t leaf = kFirst; leaf < kFirst + 3; ++leaf) {
     const Registers part = ask(questions, leaf);
     char text[16];
     std::memcpy(text, &part, sizeof text);
@@ -167,28 +167,28 @@ __attribute__((target("avx512f,avx512bw,avx512bf16"))) bool try_bf16(float one) 
 }
 
 __attribute__((target("avx512f,amx-tile,amx-bf16"))) bool try_amx(float one) {
-  constexpr int rows = 16;
-  constexpr int row_bytes = 64;
+  constexpr int kRows = 16;
+  constexpr int kRowBytes = 64;
   struct alignas(64) Shape {
     std::uint8_t palette = 1, start = 0;
     std::uint8_t unused[14] = {};
     std::uint16_t bytes[16] = {};
     std::uint8_t rows[16] = {};
   } shape;
-  for (int tile = 0; tile < 3; ++tile) shape.bytes[tile] = row_bytes, shape.rows[tile] = rows;
+  for (int tile = 0; tile < 3; ++tile) shape.bytes[tile] = kRowBytes, shape.rows[tile] = kRows;
   std::uint32_t bits = 0;
   std::memcpy(&bits, &one, sizeof bits);
-  alignas(64) std::uint32_t ones[rows * row_bytes / 4];
+  alignas(64) std::uint32_t ones[kRows * kRowBytes / 4];
   for (std::uint32_t& pair : ones) pair = (bits & 0xffff0000U) | bits >> 16;
-  alignas(64) float sums[rows * row_bytes / 4];
+  alignas(64) float sums[kRows * kRowBytes / 4];
   _tile_loadconfig(&shape);
   _tile_zero(0);
-  _tile_loadd(1, ones, row_bytes);
-  _tile_loadd(2, ones, row_bytes);
+  _tile_loadd(1, ones, kRowBytes);
+  _tile_loadd(2, ones, kRowBytes);
   _tile_dpbf16ps(0, 1, 2);
-  _tile_stored(0, sums, row_bytes);
+  _tile_stored(0, sums, kRowBytes);
   _tile_release();
-  return sums[0] == 32.0F && sums[rows * row_bytes / 4 - 1] == 32.0F;
+  return sums[0] == 32.0F && sums[kRows * kRowBytes / 4 - 1] == 32.0F;
 }
 
 bool try_level(Isa isa) {
@@ -205,9 +205,9 @@ bool try_level(Isa isa) {
 }
 
 bool tiles_permitted() {
-  constexpr long request = 0x1023;  // ARCH_REQ_XCOMP_PERM: for this process and what it starts
-  constexpr long tile_data = 18;
-  return syscall(SYS_arch_prctl, request, tile_data) == 0;
+  constexpr long kRequest = 0x1023;  // ARCH_REQ_XCOMP_PERM: for this process and what it starts
+  constexpr long kTileData = 18;
+  return syscall(SYS_arch_prctl, kRequest, kTileData) == 0;
 }
 
 // In a child, which an unknown instruction ends in our place.
