@@ -5,7 +5,19 @@
 #include <string>
 #include <variant>
 
-#include "ops/attributes.h"
+#include "ops/activation.h"
+#include "ops/attention.h"
+#include "ops/collective.h"
+#include "ops/dropout.h"
+#include "ops/elementwise.h"
+#include "ops/embedding.h"
+#include "ops/linear.h"
+#include "ops/loss.h"
+#include "ops/norm.h"
+#include "ops/optim/scalars.h"
+#include "ops/optim/update.h"
+#include "ops/quantize.h"
+#include "ops/rope.h"
 
 namespace plimsoll::ops {
 

@@ -5,7 +5,7 @@
 #include <cstdint>
 #include <vector>
 
-#include "ops/attributes.h"
+#include "ops/attention.h"
 
 namespace plimsoll::test {
 

@@ -9,7 +9,7 @@
 #include "base/random.h"
 #include "kernels/cpu/attention_tiles.h"
 #include "kernels/cpu/kernel.h"
-#include "ops/attributes.h"
+#include "ops/attention.h"
 
 namespace plimsoll::kernels::cpu::attention {
 

@@ -74,7 +74,7 @@ struct SoftmaxState {
   float rescale[kTileQueries];  // what the last tile multiplies earlier sums with
 };
 
-// Which words of the counter-based stream a grid takes (see Dropout in ops/attributes.h).
+// Which words of the counter-based stream a grid takes (see Dropout in ops/dropout.h).
 struct DropoutTile {
   base::RandomKey key{};
   std::uint32_t sample = 0;

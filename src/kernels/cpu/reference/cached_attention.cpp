@@ -1,4 +1,4 @@
-// Attention over a cache of keys and values, one query at a time, as ops/attributes.h defines it.
+// Attention over a cache of keys and values, one query at a time, as the headers in ops define it.
 #include <algorithm>
 #include <cmath>
 

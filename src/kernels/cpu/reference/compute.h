@@ -1,4 +1,4 @@
-// Every operator in double, one overload each, as ops/attributes.h defines it: the oracle of the operator tests and the
+// Every operator in double, one overload each, as the headers in ops define it: the oracle of the operator tests and the
 // fallback where no fast kernel takes a query. These allocate, which other kernels may not: a plan that uses one is
 // correct and slow, and says so by the kernel's name.
 #pragma once
