@@ -42,35 +42,14 @@ DType type_of(Types inputs) {
   return DType::f32;
 }
 
-// Matrix products that an operator is made of; none for most.
 std::vector<Product> products_of(const ops::Op& op, Types inputs, Types outputs) {
+  const auto products = ops::definition_of(op).products;
+  if (products == nullptr) return {};
   const DType dtype = type_of(inputs);
-  if (std::holds_alternative<ops::Linear>(op)) {
-    const base::Shape& weight = inputs[1].shape;
-    return {{.rows = inputs[0].shape.rows(), .columns = weight[0], .depth = weight[1], .dtype = dtype}};
-  }
-  if (std::holds_alternative<ops::LinearGradInput>(op)) {
-    const base::Shape& weight = inputs[1].shape;
-    return {{.rows = inputs[0].shape.rows(), .columns = weight[1], .depth = weight[0], .dtype = dtype}};
-  }
-  if (std::holds_alternative<ops::LinearGradWeight>(op))
-    return {{.rows = outputs[0].shape[0], .columns = outputs[0].shape[1], .depth = inputs[0].shape.rows(), .dtype = dtype}};
-  if (std::holds_alternative<ops::ScaledLinear>(op)) {
-    const base::Shape& b = inputs[1].shape;
-    return {{.rows = inputs[0].shape.rows(), .columns = b[0], .depth = b[1], .dtype = dtype}};
-  }
-  if (const auto* head = std::get_if<ops::HeadLoss>(&op)) {
-    const std::int64_t rows = inputs[0].shape.rows();
-    const std::int64_t vocab = inputs[1].shape[0];
-    const std::int64_t width = inputs[1].shape[1];
-    std::vector<Product> products{{.rows = rows, .columns = vocab, .depth = width, .dtype = dtype}};
-    if (head->gradients) {
-      products.push_back({.rows = rows, .columns = width, .depth = vocab, .dtype = dtype});
-      products.push_back({.rows = vocab, .columns = width, .depth = rows, .dtype = dtype});
-    }
-    return products;
-  }
-  return {};
+  std::vector<Product> priced;
+  for (const ops::Product& product : products(op, inputs, outputs))
+    priced.push_back({.rows = product.rows, .columns = product.columns, .depth = product.depth, .dtype = dtype});
+  return priced;
 }
 
 struct AttentionSize {
@@ -141,7 +120,7 @@ std::array<std::int64_t, 3> extents_of(const ops::Op& op, Types inputs, Types ou
 }
 
 double operator_seconds(const Device& device, const ops::Op& op, Types inputs, Types outputs, std::int64_t threads) {
-  if (ops::definition_of(op).view) return 0.0;
+  if (ops::is_view(op)) return 0.0;
   if (!device.samples.empty()) {
     const SampleQuery query{
         .op = ops::name_of(op), .dtype = type_of(inputs), .threads = threads, .extents = extents_of(op, inputs, outputs)};

@@ -4,16 +4,6 @@
 
 namespace plimsoll::graph {
 
-namespace {
-
-ops::Tier tier_of_results(const ops::Op& op) {
-  if (const auto* move = std::get_if<ops::Move>(&op)) return move->to;
-  if (const auto* rows = std::get_if<ops::MoveRows>(&op)) return rows->back ? ops::Tier::disk : ops::Tier::host;
-  return ops::Tier::device;
-}
-
-}  // namespace
-
 NodeId Graph::append(const Node& node) {
   const NodeId id = nodes.add(node);
   for (ValueId output : node.outputs) values[output].producer = id;
@@ -28,13 +18,14 @@ std::vector<TensorType> Graph::types(std::span<const ValueId> ids) const {
 }
 
 std::vector<ValueId> Graph::add_node(const ops::Op& op, std::vector<ValueId> inputs, BlockId block, Phase phase, std::string_view name) {
-  const std::vector<TensorType> results_types = ops::definition_of(op).infer(op, types(inputs));
+  const ops::Definition& definition = ops::definition_of(op);
+  const std::vector<TensorType> results_types = definition.infer(op, types(inputs));
+  const ops::Tier tier = definition.tier_of_results != nullptr ? definition.tier_of_results(op) : ops::Tier::device;
   const NodeId id = nodes.next_id();
   std::vector<ValueId> outputs;
   for (std::size_t index = 0; index < results_types.size(); ++index) {
     const std::string result_name = results_types.size() == 1 ? std::string(name) : fmt::format("{}.{}", name, index);
-    outputs.push_back(
-        add_value({.name = result_name, .type = results_types[index], .block = block, .producer = id, .tier = tier_of_results(op)}));
+    outputs.push_back(add_value({.name = result_name, .type = results_types[index], .block = block, .producer = id, .tier = tier}));
   }
   nodes.add({.op = op, .inputs = std::move(inputs), .outputs = outputs, .block = block, .phase = phase});
   return outputs;
@@ -125,7 +116,7 @@ void remove_unused(Graph& graph) {
       chained = chained || (alias.required && in_place[node.inputs[static_cast<std::size_t>(alias.input)].index]);
     }
     // Other ranks wait in a collective for those that have no use for its result; what runs again does so alike on all of them.
-    keep[index] = chained || (std::holds_alternative<ops::Collective>(node.op) && node.phase != Phase::recompute);
+    keep[index] = chained || (ops::is_collective(node.op) && node.phase != Phase::recompute);
     if (!chained) continue;
     for (ValueId id : node.outputs) in_place[id.index] = true;
   }

@@ -4,6 +4,7 @@
 
 #include "graph/models/models.h"
 #include "graph/passes/passes.h"
+#include "graph/scalar_chains.h"
 
 namespace plimsoll::graph {
 
@@ -54,7 +55,7 @@ Graph forward_graph(const BuildOptions& options, const WriteForward& forward, co
   if (purpose != Purpose::infer) {
     if (training.fused_head) fuse_head_loss(graph, {.gradients = purpose == Purpose::train, .accumulates = training.accumulates});
     const BlockId last{static_cast<std::uint32_t>(graph.blocks.size() - 1)};
-    graph.add_node(ops::SumLoss{}, {graph.nodes[NodeId{0}].outputs[0], graph.results[0]}, last, Phase::forward, "scalars.loss");
+    graph.add_node(ops::SumLoss{}, {ScalarChains(graph).newest(graph.scalars), graph.results[0]}, last, Phase::forward, "scalars.loss");
   }
   verify(graph, "fusion");
   return graph;

@@ -116,7 +116,7 @@ class CheapValues {
 
   std::optional<Rebuilt> rebuilt_of(const Node& node) const {
     const ops::Definition& definition = ops::definition_of(node.op);
-    if (definition.view || std::holds_alternative<ops::Collective>(node.op)) return std::nullopt;
+    if (ops::is_view(node.op) || ops::is_collective(node.op)) return std::nullopt;
     for (const ops::Alias& alias : ops::aliases_of(node.op)) {
       if (alias.required) return std::nullopt;
     }

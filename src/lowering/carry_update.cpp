@@ -123,7 +123,7 @@ std::map<std::uint32_t, std::size_t> wanted_at(const Graph& graph, const std::ve
     const Node& node = graph.nodes[NodeId{id}];
     if (node.phase != Phase::update) continue;
     if (is_update(node.op) && node.ahead) wanted[id] = uses.of(node);
-    if (is_update(node.op) || std::holds_alternative<ops::Move>(node.op) || ops::definition_of(node.op).view) continue;
+    if (is_update(node.op) || ops::is_copy(node.op) || ops::is_view(node.op)) continue;
     std::vector<std::uint32_t> makers;
     for (ValueId input : node.inputs) makers.push_back(graph.values[root_of(graph, input)].producer.index);
     std::size_t first = stretches.size();

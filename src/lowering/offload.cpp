@@ -7,9 +7,9 @@
 
 #include "base/error.h"
 #include "graph/rewrite.h"
+#include "graph/scalar_chains.h"
 #include "lowering/carry_update.h"
 #include "lowering/stretches.h"
-#include "ops/step_scalars.h"
 #include "plan/plan.h"
 
 namespace plimsoll::lowering {
@@ -32,11 +32,7 @@ constexpr std::int64_t kPartUnit = std::int64_t{1} << 19;
 constexpr std::int64_t kBuckets = 2;
 
 // The update alone: the weight in the model's type is made of the master afterwards.
-ops::Op without_copy(ops::Op op) {
-  if (auto* adam = std::get_if<ops::AdamUpdate>(&op)) adam->copy = false;
-  if (auto* sgd = std::get_if<ops::SgdUpdate>(&op)) sgd->copy = false;
-  return op;
-}
+ops::Op without_copy(const ops::Op& op) { return ops::definition_of(op).without_copy(op).value_or(op); }
 
 // The update of elements [first, first + count) of a parameter.
 struct Part {
@@ -61,6 +57,7 @@ class Offload {
  public:
   Offload(const Graph& old, const OffloadOptions& options)
       : old_(old),
+        chains_(old),
         rewrite_(old),
         new_(rewrite_.to()),
         options_(options),
@@ -148,7 +145,7 @@ class Offload {
     for (std::uint32_t id = 0; id < old_.nodes.size(); ++id) {
       const Node& node = old_.nodes[NodeId{id}];
       if (node.phase != Phase::update) continue;
-      if (std::holds_alternative<ops::Move>(node.op)) keep_at(NodeId{id}, made[node.inputs[0].index]);
+      if (ops::is_copy(node.op)) keep_at(NodeId{id}, made[node.inputs[0].index]);
       if (!is_update(node.op)) continue;
       std::size_t ready = made[node.inputs[1].index];
       for (std::size_t input = 2; input < node.inputs.size(); ++input) ready = std::max(ready, read[root(node.inputs[input]).index]);
@@ -181,7 +178,7 @@ class Offload {
     }
     for (std::uint32_t id = 0; id < old_.nodes.size(); ++id) {
       const Node& node = old_.nodes[NodeId{id}];
-      if (node.phase == Phase::update && std::holds_alternative<ops::Move>(node.op)) keep_at(NodeId{id}, made[root(node.inputs[0]).index]);
+      if (node.phase == Phase::update && ops::is_copy(node.op)) keep_at(NodeId{id}, made[root(node.inputs[0]).index]);
     }
   }
 
@@ -236,7 +233,7 @@ class Offload {
   }
 
   void sort_in(const Node& node) {
-    if (ops::definition_of(node.op).view) return;
+    if (ops::is_view(node.op)) return;
     if (!is_update(node.op)) return group_here().after.push_back(node);
     if (stay_.contains(root(node.inputs[2]).index)) return update_in_place(node);
     const std::int64_t elements = old_.values[node.inputs[2]].type.shape.elements();
@@ -284,12 +281,10 @@ class Offload {
 
   void add(Node node) {
     node.ahead = false;  // this is where it runs
-    const Node& added = new_.nodes[rewrite_.keep(std::move(node))];
-    for (ValueId output : added.outputs) {
-      const bool scalars = new_.values[output].type == ops::step_scalars_type();
-      const bool begins = std::holds_alternative<ops::BeginStep>(added.op);
-      if (scalars && (begins || (!added.inputs.empty() && added.inputs[0] == newest_scalars_))) newest_scalars_ = output;
+    for (ValueId output : node.outputs) {
+      if (chains_.of(output) == old_.scalars) newest_scalars_ = output;
     }
+    rewrite_.keep(std::move(node));
   }
 
   // A node of the update, where that is under way.
@@ -337,7 +332,7 @@ class Offload {
     place_ = {.block = begin.block, .phase = begin.phase};
     for (std::uint32_t node = begin.begin; node < begin.end; ++node) {
       const Node& begins = old_.nodes[NodeId{node}];
-      if (std::holds_alternative<ops::BeginStep>(begins.op)) scalars_ = near(begins.outputs[0]);
+      if (chains_.of(begins.outputs[0]) == old_.scalars) scalars_ = near(begins.outputs[0]);
     }
     new_.values[scalars_].all_micro_batches = true;
   }
@@ -476,6 +471,7 @@ class Offload {
   }
 
   const Graph& old_;
+  graph::ScalarChains chains_;
   graph::Rewrite rewrite_;  // results that were made in parts are replaced by what sees them all
   Graph& new_;
   OffloadOptions options_;
@@ -505,16 +501,8 @@ class Offload {
 
 }  // namespace
 
-bool is_update(const ops::Op& op) { return std::holds_alternative<ops::AdamUpdate>(op) || std::holds_alternative<ops::SgdUpdate>(op); }
-
-bool has_copy(const ops::Op& op) {
-  const auto* adam = std::get_if<ops::AdamUpdate>(&op);
-  return adam != nullptr ? adam->copy : std::get<ops::SgdUpdate>(op).copy;
-}
-
 ValueId root_of(const Graph& graph, ValueId id) {
-  for (NodeId maker = graph.values[id].producer; maker.valid() && ops::definition_of(graph.nodes[maker].op).view;
-       maker = graph.values[id].producer)
+  for (NodeId maker = graph.values[id].producer; maker.valid() && ops::is_view(graph.nodes[maker].op); maker = graph.values[id].producer)
     id = graph.nodes[maker].inputs[0];
   return id;
 }

@@ -31,12 +31,6 @@ namespace plimsoll::lowering {
 // Memory of the host that gradients pass through on their way to an update under the backward pass: gradients.bucket0, ...
 inline constexpr std::string_view kBucketName = "gradients.bucket";
 
-// Whether it updates a parameter.
-bool is_update(const ops::Op& op);
-
-// Of an update: whether it also writes the weight in the type the model computes with.
-bool has_copy(const ops::Op& op);
-
 // What a value is a view of.
 graph::ValueId root_of(const graph::Graph& graph, graph::ValueId id);
 

@@ -58,32 +58,28 @@ class ProcedureMaker {
   }
 
   void add(const Step& step) {
-    if (const auto* moved = std::get_if<ops::Collective>(&step.op)) {
-      plan::Collective collective{.op = *moved, .inputs = {}, .outputs = {}};
-      for (ValueId id : step.inputs) collective.inputs.push_back(operand(id, false));
-      for (ValueId id : step.outputs) collective.outputs.push_back(operand(id, true));
-      made_.procedure.instructions.push_back(std::move(collective));
-      return;
+    switch (ops::definition_of(step.op).runs) {
+      case ops::Runs::collective: return add_moved(plan::Collective{std::get<ops::Collective>(step.op), {}, {}}, step);
+      case ops::Runs::message: return add_moved(plan::Message{std::get<ops::Message>(step.op), {}, {}}, step);
+      case ops::Runs::row_copy: return add_moved(plan::RowCopy{std::get<ops::MoveRows>(step.op), {}, {}}, step);
+      case ops::Runs::copy: {
+        const plan::Operand from = operand(step.inputs[0], false);
+        made_.procedure.instructions.push_back(plan::Copy{std::get<ops::Move>(step.op), from, operand(step.outputs[0], true)});
+        return;
+      }
+      case ops::Runs::compute: return add_compute(step);
+      case ops::Runs::nothing: return;
     }
-    if (const auto* message = std::get_if<ops::Message>(&step.op)) {
-      plan::Message moved{.op = *message, .inputs = {}, .outputs = {}};
-      for (ValueId id : step.inputs) moved.inputs.push_back(operand(id, false));
-      for (ValueId id : step.outputs) moved.outputs.push_back(operand(id, true));
-      made_.procedure.instructions.push_back(std::move(moved));
-      return;
-    }
-    if (const auto* rows = std::get_if<ops::MoveRows>(&step.op)) {
-      plan::RowCopy moved{.op = *rows, .inputs = {}, .outputs = {}};
-      for (ValueId id : step.inputs) moved.inputs.push_back(operand(id, false));
-      for (ValueId id : step.outputs) moved.outputs.push_back(operand(id, true));
-      made_.procedure.instructions.push_back(std::move(moved));
-      return;
-    }
-    if (const auto* move = std::get_if<ops::Move>(&step.op)) {
-      const plan::Operand from = operand(step.inputs[0], false);
-      made_.procedure.instructions.push_back(plan::Copy{*move, from, operand(step.outputs[0], true)});
-      return;
-    }
+  }
+
+  template <typename Moved>
+  void add_moved(Moved moved, const Step& step) {
+    for (ValueId id : step.inputs) moved.inputs.push_back(operand(id, false));
+    for (ValueId id : step.outputs) moved.outputs.push_back(operand(id, true));
+    made_.procedure.instructions.push_back(std::move(moved));
+  }
+
+  void add_compute(const Step& step) {
     plan::Compute compute{.op = step.op, .kernel = {}, .inputs = {}, .outputs = {}};
     const std::vector<TensorType> input_types = inputs_.graph.types(step.inputs);
     const std::vector<TensorType> output_types = inputs_.graph.types(step.outputs);
@@ -158,7 +154,8 @@ class ProcedureMaker {
 
 // Where a node's operands lie; a move's lie in two tiers.
 plan::Tier tier_of(const Graph& graph, const Node& node) {
-  if (std::holds_alternative<ops::Move>(node.op) || std::holds_alternative<ops::MoveRows>(node.op)) return plan::Tier::device;
+  const ops::Runs runs = ops::definition_of(node.op).runs;
+  if (runs == ops::Runs::copy || runs == ops::Runs::row_copy) return plan::Tier::device;
   const ValueId any = node.outputs.empty() ? node.inputs.front() : node.outputs.front();
   return graph.values[any].tier;
 }
@@ -185,7 +182,7 @@ std::vector<Piece> pieces_of(const Graph& graph, bool host_beside) {
   std::vector<Piece> pieces;
   for (std::uint32_t index = 0; index < graph.nodes.size(); ++index) {
     const Node& node = graph.nodes[NodeId{index}];
-    if (ops::definition_of(node.op).view) continue;
+    if (ops::is_view(node.op)) continue;
     const plan::StreamKind stream = stream_of(graph, node, host_beside);
     const bool goes_on = !pieces.empty() && pieces.back().block == node.block && pieces.back().phase == node.phase &&
                          pieces.back().turn == node.turn && pieces.back().stream == stream && pieces.back().tier == tier_of(graph, node);

@@ -75,7 +75,7 @@ class Rerun {
 
   // The node a second time; what it makes stands for what was made before from here on.
   void again(Node node) {
-    if (std::holds_alternative<ops::Message>(node.op)) return;  // what came from another stage is kept, what went there is there
+    if (ops::is_message(node.op)) return;  // what came from another stage is kept, what went there is there
     for (const ops::Alias& alias : ops::aliases_of(node.op)) {
       const ValueId input = node.inputs[static_cast<std::size_t>(alias.input)];
       PLIMSOLL_CHECK(!alias.required || alias.view || old_.values[input].role == graph::Role::computed, "{} would be changed twice",

@@ -4,11 +4,11 @@
 #include <deque>
 #include <map>
 #include <optional>
-#include <set>
 #include <utility>
 
 #include "base/error.h"
 #include "graph/rewrite.h"
+#include "graph/scalar_chains.h"
 #include "ops/step_scalars.h"
 
 namespace plimsoll::lowering {
@@ -64,6 +64,7 @@ class DataSplit {
         strategy_(strategy),
         members_(strategy.shards()),
         micro_batches_(micro_batches),
+        chains_(old),
         rewrite_(old, graph::Values::fresh),
         new_(rewrite_.to()) {
     for (std::size_t index = 0; index < old.parameters.size(); ++index) {
@@ -193,10 +194,10 @@ class DataSplit {
   }
 
   void copy_node(std::size_t stretch, const Node& node) {
-    if (node.phase == Phase::norm) return collect_norm(node);
+    if (node.phase == Phase::norm) return norm_.push_back(node);
     if (node.phase == Phase::join) return join_gradient(node);
     // Data ranks add up theirs before places of a pipeline do.
-    if (node.phase == Phase::finish && !merged_ && std::holds_alternative<ops::Collective>(node.op))
+    if (node.phase == Phase::finish && !merged_ && ops::is_collective(node.op))
       rewrite_.replace(node.inputs[0], merged(rewrite_.now(node.inputs[0]), false, Phase::finish));
     Node copy = node;
     if (reduces_each()) copy.turn = Turn::each;  // nothing of a gradient waits for the last micro-batch
@@ -344,10 +345,10 @@ class DataSplit {
     const auto square = [&](bool split) {
       bool any = false;
       for (const Node& node : norm_) {
-        if (!std::holds_alternative<ops::SquaredNorm>(node.op)) continue;
+        if (!ops::sums_squares(node.op)) continue;
         const std::size_t parameter = gradient_of_.at(node.inputs[1].index);
         if (splits_[parameter].split != split) continue;
-        ValueId& scalars = side_chain_.contains(node.inputs[0].index) ? side : main;
+        ValueId& scalars = on_side(node.inputs[0]) ? side : main;
         auto op = std::get<ops::SquaredNorm>(node.op);
         if (split && op.counted >= 0) op.shard = splits_[parameter].padded / members_;
         scalars = add(op, {scalars, splits_[parameter].gradient}, node.block, Phase::norm, Turn::each, "scalars.norm")[0];
@@ -356,8 +357,7 @@ class DataSplit {
       return any;
     };
     for (const Node& node : norm_) {
-      if (std::holds_alternative<ops::FreshScalars>(node.op))
-        side = add(node.op, {}, node.block, Phase::norm, Turn::each, "scalars.split")[0];
+      if (ops::definition_of(node.op).begins_scalars) side = add(node.op, {}, node.block, Phase::norm, Turn::each, "scalars.split")[0];
     }
     const bool any = square(true);
     main = merged(main, any);
@@ -365,33 +365,27 @@ class DataSplit {
     square(false);
     for (const Node& node : norm_) {
       // The first of them reads what came before, whatever it does: it may be that nothing is squared but what tensor ranks share.
-      if (!node.inputs.empty() && !side_chain_.contains(node.inputs[0].index)) rewrite_.replace(node.inputs[0], main);
-      for (ValueId id : node.outputs) rewrite_.replace(id, side_chain_.contains(id.index) ? side : main);
+      if (!node.inputs.empty() && !on_side(node.inputs[0])) rewrite_.replace(node.inputs[0], main);
+      for (ValueId id : node.outputs) rewrite_.replace(id, on_side(id) ? side : main);
     }
     for (const Node& node : norm_) {
-      if (std::holds_alternative<ops::SquaredNorm>(node.op) || std::holds_alternative<ops::FreshScalars>(node.op)) continue;
+      if (ops::sums_squares(node.op) || ops::definition_of(node.op).begins_scalars) continue;
       std::vector<ValueId> inputs;
       for (ValueId id : node.inputs) inputs.push_back(rewrite_.now(id));
       const std::vector<ValueId> made = add(node.op, inputs, node.block, Phase::norm, Turn::each, "scalars.tensor");
       for (std::size_t output = 0; output < made.size(); ++output) rewrite_.replace(node.outputs[output], made[output]);
-      if (new_.values[made[0]].type == ops::step_scalars_type()) main = made[0];
+      if (chains_.of(node.outputs[0]) == old_.scalars) main = made[0];
     }
     rewrite_.replace(verdict_reads, main);
   }
 
-  void collect_norm(const Node& node) {
-    const bool starts = std::holds_alternative<ops::FreshScalars>(node.op);
-    const bool goes_on = std::holds_alternative<ops::SquaredNorm>(node.op) && side_chain_.contains(node.inputs[0].index);
-    if (starts || goes_on) side_chain_.insert(node.outputs[0].index);
-    norm_.push_back(node);
-  }
+  // On the chain of scalars that holds the squares of what tensor ranks share out.
+  bool on_side(ValueId old) const { return chains_.has(old) && chains_.of(old) != old_.scalars; }
 
-  ValueId newest_scalars() const {
-    ValueId newest = rewrite_.now(old_.scalars);
-    for (const Node& node : new_.nodes) {
-      if (!node.outputs.empty() && new_.values[node.outputs[0]].type == ops::step_scalars_type()) newest = node.outputs[0];
-    }
-    return newest;
+  // Of the step, as it is so far.
+  ValueId newest_scalars() {
+    new_.scalars = rewrite_.now(old_.scalars);
+    return graph::ScalarChains(new_).newest(new_.scalars);
   }
 
   // The sums of all data ranks. Groups of a hybrid have the same squares, but each its own losses.
@@ -418,7 +412,7 @@ class DataSplit {
   }
 
   void note_update(const Node& node) {
-    if (std::holds_alternative<ops::Move>(node.op)) return;  // of a gradient that waits for the next step
+    if (ops::is_copy(node.op)) return;  // of a gradient that waits for the next step
     const auto found = parameter_of_.find(node.inputs[2].index);
     PLIMSOLL_CHECK(found != parameter_of_.end(), "an update of no parameter");
     if (!splits_[found->second].split || gathers_weights()) return;
@@ -478,6 +472,7 @@ class DataSplit {
   const strategy::Strategy& strategy_;
   std::int64_t members_;
   std::int32_t micro_batches_;
+  graph::ScalarChains chains_;  // of the old graph
   graph::Rewrite rewrite_;
   Graph& new_;
   std::map<std::uint32_t, std::size_t> parameter_of_;
@@ -489,8 +484,7 @@ class DataSplit {
   bool first_bucket_ = true;
   std::deque<Bucket> under_way_;
   bool merged_ = false;
-  std::vector<Node> norm_;              // old nodes of the norm phase
-  std::set<std::uint32_t> side_chain_;  // old scalars that hold the squares of what tensor ranks share out
+  std::vector<Node> norm_;  // old nodes of the norm phase
   std::map<std::size_t, ValueId> kept_gradient_;
   std::vector<ValueId> updated_;
   std::size_t next_gather_ = 0;

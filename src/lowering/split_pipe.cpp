@@ -7,7 +7,7 @@
 
 #include "base/error.h"
 #include "graph/rewrite.h"
-#include "ops/step_scalars.h"
+#include "graph/scalar_chains.h"
 
 namespace plimsoll::lowering {
 
@@ -59,7 +59,13 @@ ops::Op writing_form(const ops::Op& op) {
 class PipeSplit {
  public:
   PipeSplit(const Graph& old, const Pipe& pipe, std::int32_t place, const std::optional<Corner>& corner)
-      : old_(old), pipe_(pipe), place_(place), corner_(corner), rewrite_(old, graph::Values::fresh), readers_(old.values.size()) {
+      : old_(old),
+        pipe_(pipe),
+        place_(place),
+        corner_(corner),
+        chains_(old),
+        rewrite_(old, graph::Values::fresh),
+        readers_(old.values.size()) {
     const std::vector<std::set<std::int32_t>> holders = holders_of(old, pipe);
     for (std::size_t index = 0; index < old.parameters.size(); ++index) {
       if (!holders[index].contains(place)) continue;
@@ -107,7 +113,7 @@ class PipeSplit {
   }
 
   // For updates that are a step late.
-  bool keeps_scalars(const Node& node) const { return std::holds_alternative<ops::Move>(node.op) && node.inputs[1] == old_.pending; }
+  bool keeps_scalars(const Node& node) const { return ops::is_copy(node.op) && node.inputs[1] == old_.pending; }
 
   // Roots, and the step's scalars, are there without being sent.
   std::int32_t maker_of(ValueId id) const {
@@ -116,7 +122,7 @@ class PipeSplit {
     return place_of(old_.nodes[value.producer]);
   }
 
-  bool is_scalars(ValueId id) const { return old_.values[id].type == ops::step_scalars_type(); }
+  bool is_scalars(ValueId id) const { return chains_.has(id); }
 
   bool is_mine(const Node& node) const {
     const std::int32_t place = place_of(node);
@@ -209,7 +215,7 @@ class PipeSplit {
     }
     rewrite_.keep(made, made.inputs);
     for (ValueId output : node.outputs) {
-      if (is_scalars(output) && !keeps_scalars(node)) newest_scalars_ = rewrite_.now(output);
+      if (is_scalars(output)) newest_scalars_ = rewrite_.now(output);
     }
     if (!graph::runs_per_micro_batch(node.phase)) return;
     for (ValueId output : node.outputs) send(node, output);
@@ -258,6 +264,7 @@ class PipeSplit {
   const Pipe& pipe_;
   std::int32_t place_;
   std::optional<Corner> corner_;
+  graph::ScalarChains chains_;                    // of the old graph
   graph::Rewrite rewrite_;                        // a joined gradient is replaced by the sum
   std::vector<std::set<std::int32_t>> readers_;   // of each value: other places that need it
   std::map<std::uint32_t, std::int64_t> tag_of_;  // of values that travel

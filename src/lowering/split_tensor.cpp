@@ -95,8 +95,8 @@ class TensorSplit {
 
   void add_node(const Node& node) {
     if (std::holds_alternative<ops::CrossEntropy>(node.op) && is_split(node.inputs[0])) return add_cross_entropy(node);
-    if (std::holds_alternative<ops::SquaredNorm>(node.op) && is_split(node.inputs[1])) return add_side_square(node);
-    if (std::holds_alternative<ops::SquaredNorm>(node.op)) return add_square(node);
+    if (ops::sums_squares(node.op) && is_split(node.inputs[1])) return add_side_square(node);
+    if (ops::sums_squares(node.op)) return add_square(node);
     if (const auto* message = std::get_if<ops::Message>(&node.op)) return add_message(node, *message);
     // Places of the pipe axis have the same parts as each other.
     if (node.phase == Phase::join) return finish(node, node.op, {rewrite_.now(node.inputs[0])}, {placement_[node.inputs[0].index]});
@@ -324,7 +324,7 @@ class TensorSplit {
 
   // The verdict, or the places of a pipeline that add up theirs before it.
   static bool reads_complete_sums(const Node& node) {
-    return node.phase == Phase::verdict || (node.phase == Phase::norm && std::holds_alternative<ops::Collective>(node.op));
+    return node.phase == Phase::verdict || (node.phase == Phase::norm && ops::is_collective(node.op));
   }
 
   void merge_squares(const Node& reader) {

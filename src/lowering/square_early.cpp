@@ -5,8 +5,8 @@
 #include <vector>
 
 #include "graph/rewrite.h"
+#include "graph/scalar_chains.h"
 #include "lowering/stretches.h"
-#include "ops/step_scalars.h"
 
 namespace plimsoll::lowering {
 
@@ -23,16 +23,14 @@ using graph::ValueId;
 // scalars of their own, and added where they were.
 class SquareEarly {
  public:
-  explicit SquareEarly(const Graph& old) : old_(old), rewrite_(old), moved_(old.nodes.size(), false) {
-    for (std::uint32_t index = 0; index < old.values.size(); ++index) chain_.push_back(ValueId{index});
+  explicit SquareEarly(const Graph& old) : old_(old), chains_(old), rewrite_(old), moved_(old.nodes.size(), false) {
     std::set<std::uint32_t> exchanged;  // chains
     for (std::uint32_t index = 0; index < old.nodes.size(); ++index) {
       const Node& node = old.nodes[NodeId{index}];
-      if (!makes_scalars(node) || node.inputs.empty()) continue;
-      const ValueId chain = chain_[node.outputs[0].index] = chain_[node.inputs[0].index];
-      if (node.phase != Phase::norm) continue;
+      if (node.phase != Phase::norm || !makes_scalars(node)) continue;
+      const ValueId chain = chains_.of(node.outputs[0]);
       if (std::holds_alternative<ops::MergeScalars>(node.op)) exchanged.insert(chain.index);
-      if (std::holds_alternative<ops::SquaredNorm>(node.op)) consider(NodeId{index}, chain, exchanged.contains(chain.index));
+      if (ops::sums_squares(node.op)) consider(NodeId{index}, chain, exchanged.contains(chain.index));
     }
   }
 
@@ -50,11 +48,7 @@ class SquareEarly {
   }
 
  private:
-  // Those that are kept for the next step are no link of a chain.
-  bool makes_scalars(const Node& node) const {
-    return !std::holds_alternative<ops::Move>(node.op) && node.outputs.size() == 1 &&
-           old_.values[node.outputs[0]].type == ops::step_scalars_type();
-  }
+  bool makes_scalars(const Node& node) const { return !node.outputs.empty() && chains_.has(node.outputs[0]); }
 
   void consider(NodeId id, ValueId chain, bool exchanged) {
     const ValueId gradient = old_.nodes[id].inputs[1];
@@ -87,22 +81,22 @@ class SquareEarly {
 
   void copy(Node node) {
     for (ValueId& input : node.inputs) {
-      if (old_.values[input].type != ops::step_scalars_type()) continue;
+      if (!chains_.has(input)) continue;
       // What computes micro-batch by micro-batch reads nothing of them that changes in a step, but it may be a link of the chain.
-      const auto newest = newest_.find(chain_[input.index].index);
+      const auto newest = newest_.find(chains_.of(input).index);
       if (newest != newest_.end() && (!graph::runs_per_micro_batch(node.phase) || makes_scalars(node))) input = newest->second;
     }
     for (ValueId output : node.outputs) {
       if (const auto found = squares_.find(output.index); found != squares_.end()) complete_.push_back(found->second);
     }
-    if (makes_scalars(node)) newest_[chain_[node.outputs[0].index].index] = node.outputs[0];
+    if (makes_scalars(node)) newest_[chains_.of(node.outputs[0]).index] = node.outputs[0];
     rewrite_.keep(std::move(node));
   }
 
   void square(const Stretch& stretch) {
     for (NodeId id : complete_) {
       const Node& node = old_.nodes[id];
-      const std::uint32_t chain = chain_[node.outputs[0].index].index;
+      const std::uint32_t chain = chains_.of(node.outputs[0]).index;
       ValueId& newest = sums_beside_.contains(id.index) ? beside_.at(chain) : newest_.at(chain);
       newest = rewrite_.make_one(node.op, {newest, node.inputs[1]}, {stretch.block, stretch.phase, graph::Turn::last}, "scalars.norm");
     }
@@ -111,7 +105,7 @@ class SquareEarly {
 
   // Where the first of the squares was that are summed beside the chain.
   void add_beside(const Node& node) {
-    const std::uint32_t chain = chain_[node.outputs[0].index].index;
+    const std::uint32_t chain = chains_.of(node.outputs[0]).index;
     const auto found = beside_.find(chain);
     if (found == beside_.end() || !sums_beside_.contains(old_.values[node.outputs[0]].producer.index)) return;
     const ops::MergeScalars add{.members = 1, .norm = true, .add = true};
@@ -120,9 +114,9 @@ class SquareEarly {
   }
 
   const Graph& old_;
+  graph::ScalarChains chains_;
   graph::Rewrite rewrite_;
   std::vector<bool> moved_;                  // old nodes that run elsewhere
-  std::vector<ValueId> chain_;               // old scalars -> the first of their chain
   std::vector<NodeId> starts_;               // of chains of their own
   std::map<std::uint32_t, NodeId> squares_;  // gradient -> the old node that squares it
   std::set<std::uint32_t> sums_beside_;      // old nodes whose squares are summed beside the chain

@@ -44,8 +44,10 @@ class Sharing {
     }
     // What sees a part of something must not be taken for the whole of it.
     for (const Node& node : graph.nodes) {
-      if (ops::definition_of(node.op).view) pinned_[node.outputs[0].index] = pinned_[node.inputs[0].index];
-      if (std::holds_alternative<ops::Slice>(node.op)) pinned_[node.outputs[0].index] = true;
+      if (ops::is_view(node.op)) pinned_[node.outputs[0].index] = pinned_[node.inputs[0].index];
+      for (const ops::Alias& alias : ops::aliases_of(node.op)) {
+        if (alias.part) pinned_[node.outputs[static_cast<std::size_t>(alias.output)].index] = true;
+      }
     }
   }
 
@@ -115,7 +117,7 @@ class Sharing {
         Storages::Start& start = starts[output.index];
         start = starts[input.index];
         if (alias.own_shard) start.shard = base::Bytes{made.bytes() < graph_.values[input].type.bytes() ? made.bytes() : 0};
-        if (const auto* slice = std::get_if<ops::Slice>(&node.op)) start.offset += base::Bytes{slice->first * base::size_of(made.dtype)};
+        start.offset += base::Bytes{alias.first * base::size_of(made.dtype)};
       }
     }
     return starts;

@@ -4,10 +4,10 @@
 #include <map>
 
 #include "graph/rewrite.h"
+#include "graph/scalar_chains.h"
 #include "lowering/block_chain.h"
 #include "lowering/stretches.h"
 #include "lowering/tensor_copies.h"
-#include "ops/step_scalars.h"
 
 namespace plimsoll::lowering {
 
@@ -32,11 +32,12 @@ struct Leaving {
 
 class Store {
  public:
-  Store(const Graph& old, const StoreOptions& options) : old_(old), rewrite_(old), options_(options), base_(old.values.size()) {
+  Store(const Graph& old, const StoreOptions& options)
+      : old_(old), chains_(old), rewrite_(old), options_(options), base_(old.values.size()) {
     for (std::uint32_t index = 0; index < old.values.size(); ++index) base_[index] = ValueId{index};
     for (std::uint32_t index = 0; index < old.nodes.size(); ++index) {
       const Node& node = old.nodes[NodeId{index}];
-      if (ops::definition_of(node.op).view) base_[node.outputs[0].index] = base_[node.inputs[0].index];
+      if (ops::is_view(node.op)) base_[node.outputs[0].index] = base_[node.inputs[0].index];
     }
     stretches_ = stretches_of(old);
     if (options.among) same_ = same_on_tensor_ranks(old);
@@ -69,10 +70,10 @@ class Store {
         const Node& node = old_.nodes[NodeId{at}];
         for (ValueId id : node.inputs) {
           const std::uint32_t base = base_[id.index].index;
-          if (stretch.phase == Phase::forward && !ops::definition_of(node.op).view) used[base] = index;
+          if (stretch.phase == Phase::forward && !ops::is_view(node.op)) used[base] = index;
           if (goes_back(stretch.phase) && wanted[base] == kNobody) wanted[base] = index;
         }
-        if (stretch.phase != Phase::forward || ops::definition_of(node.op).view) continue;
+        if (stretch.phase != Phase::forward || ops::is_view(node.op)) continue;
         for (ValueId id : node.outputs) made[id.index] = index;
       }
     }
@@ -101,7 +102,7 @@ class Store {
   bool may_leave(ValueId id, const std::set<ValueId>& gradients) const {
     const graph::Value& value = old_.values[id];
     const bool result = std::find(old_.results.begin(), old_.results.end(), id) != old_.results.end();
-    return !result && !value.all_micro_batches && value.type != ops::step_scalars_type() && !gradients.contains(id) && !is_in_place(id);
+    return !result && !value.all_micro_batches && !chains_.has(id) && !gradients.contains(id) && !is_in_place(id);
   }
 
   bool can_be_shared(ValueId id) const { return same_[id.index] && old_.values[id].type.shape.elements() % options_.among->members == 0; }
@@ -218,6 +219,7 @@ class Store {
   }
 
   const Graph& old_;
+  graph::ScalarChains chains_;
   graph::Rewrite rewrite_;
   const StoreOptions& options_;
   std::vector<ValueId> base_;  // of a view, what it is a view of

@@ -49,10 +49,10 @@ class Store {
   Store(const Graph& old, const StoreGradients& options)
       : old_(old), rewrite_(old), new_(rewrite_.to()), options_(options), stretches_(stretches_of(old)) {
     for (const Node& node : old.nodes) {
-      if (node.phase == Phase::update && std::holds_alternative<ops::Move>(node.op)) pending_[node.inputs[0].index] = node.inputs[1];
+      if (node.phase == Phase::update && ops::is_copy(node.op)) pending_[node.inputs[0].index] = node.inputs[1];
     }
     for (const Node& node : old.nodes) {
-      if (graph::runs_per_micro_batch(node.phase) && std::holds_alternative<ops::SquaredNorm>(node.op)) consider(node.inputs[1]);
+      if (graph::runs_per_micro_batch(node.phase) && ops::sums_squares(node.op)) consider(node.inputs[1]);
     }
   }
 
@@ -114,7 +114,7 @@ class Store {
   // What ranks, or micro-batches, add up to make `value`, where that is not in the same memory.
   ValueId added_up(ValueId value) const {
     const Node& maker = old_.nodes[old_.values[value].producer];
-    if (!std::holds_alternative<ops::Collective>(maker.op) && !std::holds_alternative<ops::Accumulate>(maker.op)) return {};
+    if (!ops::is_collective(maker.op) && !std::holds_alternative<ops::Accumulate>(maker.op)) return {};
     const auto output = std::find(maker.outputs.begin(), maker.outputs.end(), value);
     return maker.inputs[static_cast<std::size_t>(output - maker.outputs.begin())];
   }
@@ -194,7 +194,7 @@ class Store {
 
   void copy(Node node) {
     if (node.phase == Phase::update) {
-      if (std::holds_alternative<ops::Move>(node.op) && leaving_of_.contains(node.inputs[0].index)) return;  // it has gone there
+      if (ops::is_copy(node.op) && leaving_of_.contains(node.inputs[0].index)) return;  // it has gone there
       for (ValueId& input : node.inputs) {
         if (const auto found = leaving_of_.find(input.index); found != leaving_of_.end()) input = homes_[leaving_[found->second].home];
       }

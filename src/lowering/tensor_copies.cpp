@@ -13,12 +13,6 @@ using graph::ValueId;
 
 bool is_tensor_axis(ops::Axis axis) { return axis == ops::Axis::tensor || axis == ops::Axis::tensor_inner; }
 
-// Operators whose attributes differ between the ranks, or that bring what others made.
-bool differs(const ops::Op& op) {
-  return std::holds_alternative<ops::ShiftIds>(op) || std::holds_alternative<ops::Slice>(op) || std::holds_alternative<ops::OwnShard>(op) ||
-         std::holds_alternative<ops::Message>(op);
-}
-
 }  // namespace
 
 std::vector<bool> same_on_tensor_ranks(const Graph& graph) {
@@ -29,7 +23,8 @@ std::vector<bool> same_on_tensor_ranks(const Graph& graph) {
   }
   for (const Node& node : graph.nodes) {
     const auto* collective = std::get_if<ops::Collective>(&node.op);
-    bool made_same = !differs(node.op) && std::all_of(node.inputs.begin(), node.inputs.end(), [&](ValueId id) { return same[id.index]; });
+    bool made_same = !ops::definition_of(node.op).differs_by_rank &&
+                     std::all_of(node.inputs.begin(), node.inputs.end(), [&](ValueId id) { return same[id.index]; });
     if (collective != nullptr && is_tensor_axis(collective->axis)) {
       made_same = collective->axis == ops::Axis::tensor && collective->first == 0 &&
                   (collective->kind == ops::CollectiveKind::all_reduce || collective->kind == ops::CollectiveKind::all_gather);

@@ -105,12 +105,12 @@ class Tiling {
     }
   }
 
-  std::vector<ValueId> sources_of(const Node& node, std::size_t output) const {
-    if (std::holds_alternative<ops::Collective>(node.op)) return {node.inputs[output]};
-    if (std::holds_alternative<ops::Add>(node.op)) return node.inputs;
-    const bool adds = (std::holds_alternative<ops::LinearGradWeight>(node.op) && std::get<ops::LinearGradWeight>(node.op).accumulate) ||
-                      (std::holds_alternative<ops::EmbedGrad>(node.op) && std::get<ops::EmbedGrad>(node.op).accumulate);
-    return adds ? std::vector<ValueId>{node.inputs.back()} : std::vector<ValueId>{};
+  // What it adds to, or else what it is a sum of.
+  static std::vector<ValueId> sources_of(const Node& node, std::size_t output) {
+    for (const ops::Alias& alias : ops::aliases_of(node.op)) {
+      if (alias.required && alias.output == static_cast<int>(output)) return {node.inputs[static_cast<std::size_t>(alias.input)]};
+    }
+    return ops::definition_of(node.op).elementwise ? node.inputs : std::vector<ValueId>{};
   }
 
   // ---- roots and parameters
@@ -184,9 +184,9 @@ class Tiling {
     if (std::holds_alternative<ops::EmbedGrad>(node.op) && is_cut(node.outputs[0])) return add_embed_grad(node);
     if (std::holds_alternative<ops::HeadLoss>(node.op) && is_cut(node.inputs[1])) return add_head(node);
     if (!any_cut(node.inputs) && !any_cut(node.outputs)) return void(rewrite_.keep(node));
-    if (std::holds_alternative<ops::Collective>(node.op) && node.phase != graph::Phase::join) return add_bucket(node);
-    if (std::holds_alternative<ops::SquaredNorm>(node.op)) return add_squares(node);
-    if (is_elementwise(node.op)) return add_each(node);
+    if (ops::is_collective(node.op) && node.phase != graph::Phase::join) return add_bucket(node);
+    if (ops::sums_squares(node.op)) return add_squares(node);
+    if (ops::definition_of(node.op).elementwise) return add_each(node);
     const ValueId whole = first_cut(any_cut(node.inputs) ? node.inputs : node.outputs);
     base::not_legal("\"tile\" is {}, but [{}] needs {} whole, which has {}; use a larger \"tile\", or another \"precision\"",
                     base::to_string(most_), ops::name_of(node.op), name_of(whole),
@@ -199,12 +199,6 @@ class Tiling {
 
   ValueId first_cut(const std::vector<ValueId>& ids) const {
     return *std::find_if(ids.begin(), ids.end(), [&](ValueId id) { return is_cut(id); });
-  }
-
-  // What does to a tile's elements what it does to the whole tensor's.
-  static bool is_elementwise(const ops::Op& op) {
-    return std::holds_alternative<ops::AdamUpdate>(op) || std::holds_alternative<ops::SgdUpdate>(op) ||
-           std::holds_alternative<ops::Move>(op) || std::holds_alternative<ops::Add>(op) || std::holds_alternative<ops::Collective>(op);
   }
 
   // Once for each tile. What is made of what is cut is cut.

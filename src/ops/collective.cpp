@@ -111,6 +111,10 @@ std::vector<TensorType> infer_view(const Op& op, Types inputs) {
 
 std::vector<Alias> view_aliases(const Op&) { return {{.output = 0, .input = 0, .required = true, .view = true}}; }
 
+std::vector<Alias> slice_aliases(const Op& op) {
+  return {{.output = 0, .input = 0, .required = true, .view = true, .part = true, .first = std::get<Slice>(op).first}};
+}
+
 std::vector<TensorType> infer_slice(const Op& op, Types inputs) {
   const auto& slice = std::get<Slice>(op);
   expect(inputs.size() == 1 && slice.first >= 0 && slice.count > 0 && slice.first + slice.count <= inputs[0].shape.elements(), op, inputs,
@@ -145,19 +149,41 @@ std::vector<Alias> accumulate_aliases(const Op& op) { return accumulator_aliases
 
 }  // namespace
 
-Definition define(const Collective&) { return {.infer = infer_collective, .work = collective_work, .aliases = collective_aliases}; }
+Definition define(const Collective&) {
+  return {.infer = infer_collective, .work = collective_work, .aliases = collective_aliases, .runs = Runs::collective, .elementwise = true};
+}
 
-Definition define(const Message&) { return {.infer = infer_message, .work = collective_work}; }
+Definition define(const Message&) {
+  return {.infer = infer_message, .work = collective_work, .runs = Runs::message, .differs_by_rank = true};
+}
 
-Definition define(const Move&) { return {.infer = infer_move, .work = collective_work, .aliases = move_aliases, .place = place_alike<1>}; }
+Definition define(const Move&) {
+  return {.infer = infer_move,
+          .work = collective_work,
+          .aliases = move_aliases,
+          .place = place_alike<1>,
+          .runs = Runs::copy,
+          .tier_of_results = [](const Op& op) { return std::get<Move>(op).to; },
+          .elementwise = true};
+}
 
-Definition define(const MoveRows&) { return {.infer = infer_move_rows, .work = move_rows_work, .aliases = move_rows_aliases}; }
+Definition define(const MoveRows&) {
+  return {.infer = infer_move_rows,
+          .work = move_rows_work,
+          .aliases = move_rows_aliases,
+          .runs = Runs::row_copy,
+          .tier_of_results = [](const Op& op) { return std::get<MoveRows>(op).back ? Tier::disk : Tier::host; }};
+}
 
-Definition define(const View&) { return {.infer = infer_view, .work = no_work, .aliases = view_aliases, .view = true}; }
+Definition define(const View&) { return {.infer = infer_view, .work = no_work, .aliases = view_aliases, .runs = Runs::nothing}; }
 
-Definition define(const Slice&) { return {.infer = infer_slice, .work = no_work, .aliases = view_aliases, .view = true}; }
+Definition define(const Slice&) {
+  return {.infer = infer_slice, .work = no_work, .aliases = slice_aliases, .runs = Runs::nothing, .differs_by_rank = true};
+}
 
-Definition define(const OwnShard&) { return {.infer = infer_own_shard, .work = no_work, .aliases = own_shard_aliases, .view = true}; }
+Definition define(const OwnShard&) {
+  return {.infer = infer_own_shard, .work = no_work, .aliases = own_shard_aliases, .runs = Runs::nothing, .differs_by_rank = true};
+}
 
 Definition define(const Pad&) { return {.infer = infer_pad, .work = elementwise_work<0>, .aliases = overwrites_first}; }
 

@@ -1,4 +1,5 @@
-// What every operator states once: result types, work, adjoint, which operands share memory.
+// What every operator states once: result types, work, adjoint, which operands share memory, and what else passes and prices ask. Whoever
+// needs to know something about operators asks for such a fact, not for an operator by name.
 #pragma once
 
 #include <cstdint>
@@ -32,6 +33,21 @@ struct Alias {
   bool required = false;
   bool view = false;       // nothing is written: the input can still be read
   bool own_shard = false;  // the smaller of the two is this rank's shard of the larger
+  bool part = false;       // the output is a part of the input, from its element `first` on
+  std::int64_t first = 0;
+};
+
+// What runs when an operator's turn comes: an instruction of the plan, or nothing, where it is another look at the same memory.
+enum class Runs : std::uint8_t { compute, collective, message, copy, row_copy, nothing };
+
+// The sum in the step scalars that an operator adds its second operand to.
+enum class Sum : std::uint8_t { none, losses, squares };
+
+// A matrix product: (rows, depth) times (depth, columns).
+struct Product {
+  std::int64_t rows = 1;
+  std::int64_t columns = 1;
+  std::int64_t depth = 1;
 };
 
 // A cheaper operator that makes some results of a call again from others, bit for bit: a norm from the sum it normalised, an
@@ -89,14 +105,40 @@ struct Definition {
   std::vector<int> (*accumulated_outputs)(const Op& op) = nullptr;
   // (optional) How to make some results again from others; nullopt: only by running all of it.
   std::optional<Rebuild> (*rebuild)(const Op& op) = nullptr;
-  // Another look at the same memory: there is nothing to run.
-  bool view = false;
   // (optional) What becomes of it when operands are split over ranks (placement.h). Null: all operands must be whole.
   PlacedOp (*place)(const PlacementQuery& query) = nullptr;
+
+  // ---- facts
+
+  Runs runs = Runs::compute;
+  // (optional) Where its results lie. Null: in the device's memory.
+  Tier (*tier_of_results)(const Op& op) = nullptr;
+  // (optional) The matrix products that it is made of. Null: none.
+  std::vector<Product> (*products)(const Op& op, Types inputs, Types outputs) = nullptr;
+  // It updates a parameter: (scalars, gradient, weight, states.., [copy]) -> (weight, states.., [copy]), all in place.
+  bool update = false;
+  // (optional) The form of an update that does not write the weight in the type the model computes with; nullopt: this one does not.
+  std::optional<Op> (*without_copy)(const Op& op) = nullptr;
+  // It does to a part of its operands what it does to them whole.
+  bool elementwise = false;
+  // It differs from rank to rank of the tensor axis where their operands are the same.
+  bool differs_by_rank = false;
+  Sum sums = Sum::none;
+  // Its result begins a chain of step scalars (graph/scalar_chains.h).
+  bool begins_scalars = false;
 };
 
 const Definition& definition_of(const Op& op);
 std::vector<Alias> aliases_of(const Op& op);
+
+inline bool is_view(const Op& op) { return definition_of(op).runs == Runs::nothing; }
+inline bool is_collective(const Op& op) { return definition_of(op).runs == Runs::collective; }
+inline bool is_message(const Op& op) { return definition_of(op).runs == Runs::message; }
+inline bool is_copy(const Op& op) { return definition_of(op).runs == Runs::copy; }
+inline bool is_update(const Op& op) { return definition_of(op).update; }
+inline bool sums_squares(const Op& op) { return definition_of(op).sums == Sum::squares; }
+// Of an update: whether it also writes the weight in the type the model computes with.
+inline bool has_copy(const Op& op) { return definition_of(op).without_copy(op).has_value(); }
 
 // Each operand and result through memory once: the bytes of most operators.
 double bytes_of(Types inputs, Types outputs);

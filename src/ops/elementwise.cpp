@@ -59,11 +59,16 @@ Definition define(const TakeColumns&) { return {.infer = infer_take_columns, .wo
 Definition define(const PutColumns&) { return {.infer = infer_put_columns, .work = put_columns_work, .aliases = put_columns_aliases}; }
 
 Definition define(const Add&) {
-  return {.infer = infer_add, .work = elementwise_work<1>, .adjoint = add_adjoint, .aliases = may_overwrite_first, .place = place_alike<1>};
+  return {.infer = infer_add,
+          .work = elementwise_work<1>,
+          .adjoint = add_adjoint,
+          .aliases = may_overwrite_first,
+          .place = place_alike<1>,
+          .elementwise = true};
 }
 
 Definition define(const Cast&) {
-  return {.infer = infer_cast, .work = elementwise_work<0>, .adjoint = cast_adjoint, .place = place_alike<1>};
+  return {.infer = infer_cast, .work = elementwise_work<0>, .adjoint = cast_adjoint, .place = place_alike<1>, .elementwise = true};
 }
 
 }  // namespace plimsoll::ops

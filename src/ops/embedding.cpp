@@ -104,7 +104,7 @@ std::vector<TensorType> infer_shift(const Op& op, Types inputs) {
 
 Definition define(const Embed&) { return {.infer = infer_embed, .work = embed_work, .adjoint = embed_adjoint, .place = place_embed}; }
 
-Definition define(const ShiftIds&) { return {.infer = infer_shift, .work = elementwise_work<1>}; }
+Definition define(const ShiftIds&) { return {.infer = infer_shift, .work = elementwise_work<1>, .differs_by_rank = true}; }
 
 Definition define(const EmbedGrad&) {
   return {.infer = infer_embed_grad,

@@ -70,6 +70,9 @@ Work elementwise_work(const Op&, Types inputs, Types outputs) {
   return {static_cast<double>(kFlopsPerElement) * static_cast<double>(outputs[0].shape.elements()), bytes_of(inputs, outputs)};
 }
 
+// The first operand (rows, K) times the second (N, K), transposed.
+std::vector<Product> product_with_transpose(const Op& op, Types inputs, Types outputs);
+
 // The accumulating form of a gradient operator with an `accumulate` attribute.
 template <typename Attributes>
 std::optional<Op> accumulate_by_attribute(const Op& op) {

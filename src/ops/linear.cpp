@@ -173,11 +173,26 @@ PlacedOp place_bias_grad(const PlacementQuery& query) {
 
 }  // namespace
 
-Definition define(const Linear&) {
-  return {.infer = infer_linear, .work = linear_work, .adjoint = linear_adjoint, .rebuild = rebuild_linear, .place = place_linear};
+std::vector<Product> product_with_transpose(const Op&, Types inputs, Types) {
+  const Shape& b = inputs[1].shape;
+  return {{.rows = inputs[0].shape.rows(), .columns = b[0], .depth = b[1]}};
 }
 
-Definition define(const LinearGradInput&) { return {.infer = infer_grad_input, .work = linear_work, .place = place_grad_input}; }
+Definition define(const Linear&) {
+  return {.infer = infer_linear,
+          .work = linear_work,
+          .adjoint = linear_adjoint,
+          .rebuild = rebuild_linear,
+          .place = place_linear,
+          .products = product_with_transpose};
+}
+
+Definition define(const LinearGradInput&) {
+  return {.infer = infer_grad_input, .work = linear_work, .place = place_grad_input, .products = [](const Op&, Types inputs, Types) {
+            const Shape& weight = inputs[1].shape;
+            return std::vector<Product>{{.rows = inputs[0].shape.rows(), .columns = weight[1], .depth = weight[0]}};
+          }};
+}
 
 Definition define(const LinearGradWeight&) {
   return {.infer = infer_grad_weight,
@@ -185,7 +200,12 @@ Definition define(const LinearGradWeight&) {
           .aliases = [](const Op& op) { return accumulator_aliases(std::get<LinearGradWeight>(op).accumulate, 0, 1, 2); },
           .accumulating = accumulate_by_attribute<LinearGradWeight>,
           .accumulated_outputs = [](const Op&) { return std::vector<int>{0}; },
-          .place = place_grad_weight};
+          .place = place_grad_weight,
+          .products =
+              [](const Op&, Types inputs, Types outputs) {
+                const Shape& made = outputs[0].shape;
+                return std::vector<Product>{{.rows = made[0], .columns = made[1], .depth = inputs[0].shape.rows()}};
+              }};
 }
 
 Definition define(const BiasGrad&) {

@@ -88,6 +88,19 @@ PlacedOp place_cross_entropy_grad(const PlacementQuery& query) {
   return placed;
 }
 
+// The logits, and of them the gradients of both operands.
+std::vector<Product> head_products(const Op& op, Types inputs, Types) {
+  const std::int64_t rows = inputs[0].shape.rows();
+  const std::int64_t vocab = inputs[1].shape[0];
+  const std::int64_t width = inputs[1].shape[1];
+  std::vector<Product> products{{.rows = rows, .columns = vocab, .depth = width}};
+  if (std::get<HeadLoss>(op).gradients) {
+    products.push_back({.rows = rows, .columns = width, .depth = vocab});
+    products.push_back({.rows = vocab, .columns = width, .depth = rows});
+  }
+  return products;
+}
+
 }  // namespace
 
 Definition define(const CrossEntropy&) {
@@ -121,7 +134,8 @@ Definition define(const HeadLoss&) {
             const auto& head = std::get<HeadLoss>(op);
             if (!head.gradients) return std::vector<int>{};
             return head.bias ? std::vector<int>{2, 3} : std::vector<int>{2};
-          }};
+          },
+      .products = head_products};
 }
 
 }  // namespace plimsoll::ops

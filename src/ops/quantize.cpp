@@ -146,7 +146,8 @@ Definition define(const ScaledLinear&) {
               },
           .accumulating = accumulate_by_attribute<ScaledLinear>,
           .accumulated_outputs = [](const Op&) { return std::vector<int>{0}; },
-          .place = place_scaled_linear};
+          .place = place_scaled_linear,
+          .products = product_with_transpose};
 }
 
 }  // namespace plimsoll::ops

@@ -133,7 +133,7 @@ void note(const InstructionTime& time, Measured& measured) {
   const auto* compute = std::get_if<plan::Compute>(time.instruction);
   if (compute == nullptr) return;
   const double rate = static_cast<double>(bytes_of(*time.instruction)) / seconds;
-  const bool updates = std::holds_alternative<ops::AdamUpdate>(compute->op);
+  const bool updates = ops::is_update(compute->op);
   const bool large = bytes_of(*time.instruction) >= 8 * kLargeCopy;
   if (time.stream == plan::StreamKind::host_compute) {
     if (updates && large) measured.host_updates.push_back(rate);

@@ -160,7 +160,7 @@ class Pricing {
       }
       if (!graph::runs_per_micro_batch(node.phase)) continue;
       price->flops += flops_of(graph, node);
-      if (std::holds_alternative<ops::Collective>(node.op)) price->tensor_seconds += seconds;
+      if (ops::is_collective(node.op)) price->tensor_seconds += seconds;
     }
   }
 

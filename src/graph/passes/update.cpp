@@ -2,6 +2,7 @@
 #include <algorithm>
 
 #include "graph/passes/passes.h"
+#include "graph/scalar_chains.h"
 #include "ops/step_scalars.h"
 
 namespace plimsoll::graph {
@@ -101,10 +102,7 @@ void append_update(Graph& graph, const model::Training& training) {
   const bool scales = training.precision == model::Precision::fp16;
   const BlockId step{0};
   // Losses were summed in the forward pass, behind the head: that is the newest version of the scalars.
-  ValueId scalars = graph.scalars;
-  for (const Node& node : graph.nodes) {
-    if (!node.outputs.empty() && graph.values[node.outputs[0]].type == graph.values[graph.scalars].type) scalars = node.outputs[0];
-  }
+  ValueId scalars = ScalarChains(graph).newest(graph.scalars);
   const std::vector<Parameter*> trained = in_block_order(graph);
   for (Parameter* parameter : trained) {
     scalars = graph.add_node(ops::SquaredNorm{}, {scalars, parameter->gradient}, graph.values[parameter->weight].block, Phase::norm,

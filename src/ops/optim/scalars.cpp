@@ -33,13 +33,13 @@ Work sum_work(const Op&, Types inputs, Types) {
 std::vector<Alias> overwrites_scalars(const Op&) { return {{.output = 0, .input = 0, .required = true}}; }
 
 constexpr Definition kScalarDefinition{.infer = infer_scalars, .work = scalar_work, .aliases = overwrites_scalars};
-constexpr Definition kSumDefinition{.infer = infer_sum, .work = sum_work, .aliases = overwrites_scalars};
+constexpr Definition sum_into(Sum sum) { return {.infer = infer_sum, .work = sum_work, .aliases = overwrites_scalars, .sums = sum}; }
 
 }  // namespace
 
 Definition define(const BeginStep&) { return kScalarDefinition; }
-Definition define(const SumLoss&) { return kSumDefinition; }
-Definition define(const SquaredNorm&) { return kSumDefinition; }
+Definition define(const SumLoss&) { return sum_into(Sum::losses); }
+Definition define(const SquaredNorm&) { return sum_into(Sum::squares); }
 Definition define(const PrepareUpdate&) { return kScalarDefinition; }
 Definition define(const FinishStep&) { return kScalarDefinition; }
 Definition define(const FreshScalars&) {
@@ -48,7 +48,8 @@ Definition define(const FreshScalars&) {
                 expect(inputs.empty(), op, inputs, "no operand");
                 return std::vector<TensorType>{step_scalars_type()};
               },
-          .work = [](const Op&, Types, Types outputs) { return Work{0.0, static_cast<double>(outputs[0].bytes())}; }};
+          .work = [](const Op&, Types, Types outputs) { return Work{0.0, static_cast<double>(outputs[0].bytes())}; },
+          .begins_scalars = true};
 }
 Definition define(const MergeScalars&) { return {.infer = infer_merge, .work = scalar_work, .aliases = overwrites_scalars}; }
 

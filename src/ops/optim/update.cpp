@@ -16,7 +16,7 @@ int written_count(const Op& op) {
   return 1 + (sgd.momentum != 0.0 ? 1 : 0) + (sgd.copy ? 1 : 0);
 }
 
-bool has_copy(const Op& op) {
+bool makes_copy(const Op& op) {
   if (const auto* adam = std::get_if<AdamUpdate>(&op)) return adam->copy;
   return std::get<SgdUpdate>(op).copy;
 }
@@ -33,13 +33,13 @@ std::vector<TensorType> infer_update(const Op& op, Types inputs) {
   for (std::size_t index = 0; index < written; ++index) {
     const TensorType& operand = inputs[kFirstWritten + index];
     expect(operand.shape == inputs[1].shape, op, inputs, "operands shaped like the gradient");
-    const bool is_copy = has_copy(op) && index + 1 == written;
-    const bool is_low = is_split(op) && operand.dtype == DType::u16 && index + (has_copy(op) ? 2 : 1) == written;
+    const bool is_copy = makes_copy(op) && index + 1 == written;
+    const bool is_low = is_split(op) && operand.dtype == DType::u16 && index + (makes_copy(op) ? 2 : 1) == written;
     expect(is_copy || is_low || operand.dtype == DType::f32 || operand.dtype == DType::bf16, op, inputs,
            "weight and states in f32 or bf16");
   }
   const DType weight = inputs[kFirstWritten].dtype;
-  expect(!has_copy(op) || weight == DType::f32 || inputs.back().dtype == weight, op, inputs, "a copy of a rounded weight in its type");
+  expect(!makes_copy(op) || weight == DType::f32 || inputs.back().dtype == weight, op, inputs, "a copy of a rounded weight in its type");
   if (is_split(op)) {
     expect(inputs[kFirstWritten].dtype == DType::bf16 && inputs[kFirstWritten + 3].dtype == DType::u16, op, inputs,
            "a weight in bf16 and its lower halves in u16");
@@ -61,14 +61,26 @@ PlacedOp place_update(const PlacementQuery& query) {
   return placed;
 }
 
+template <typename Update>
+std::optional<Op> leave_out_copy(const Op& op) {
+  Update update = std::get<Update>(op);
+  if (!update.copy) return std::nullopt;
+  update.copy = false;
+  return update;
+}
+
+template <typename Update, int kFlops>
+constexpr Definition kUpdate{.infer = infer_update,
+                             .work = elementwise_work<kFlops>,
+                             .aliases = overwrites_all,
+                             .place = place_update,
+                             .update = true,
+                             .without_copy = leave_out_copy<Update>,
+                             .elementwise = true};
+
 }  // namespace
 
-Definition define(const AdamUpdate&) {
-  return {.infer = infer_update, .work = elementwise_work<kAdamFlops>, .aliases = overwrites_all, .place = place_update};
-}
-
-Definition define(const SgdUpdate&) {
-  return {.infer = infer_update, .work = elementwise_work<kSgdFlops>, .aliases = overwrites_all, .place = place_update};
-}
+Definition define(const AdamUpdate&) { return kUpdate<AdamUpdate, kAdamFlops>; }
+Definition define(const SgdUpdate&) { return kUpdate<SgdUpdate, kSgdFlops>; }
 
 }  // namespace plimsoll::ops
