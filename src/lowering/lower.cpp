@@ -13,6 +13,7 @@
 #include "base/parallel.h"
 #include "lowering/carry_update.h"
 #include "lowering/fit.h"
+#include "lowering/issue_calls.h"
 #include "lowering/issue_order.h"
 #include "lowering/memory.h"
 #include "lowering/procedures.h"
@@ -157,41 +158,10 @@ class ClassLowering {
     return found->second;
   }
 
-  // Before an update: weights that micro-batches under way still compute with.
-  void keep_old_weights(const graph::Graph& graph, const Storages& storages, const Issue& update, Streams& streams) {
-    for (const auto& [block, weights] : versions_.weights_by_block()) {
-      plan::Procedure copies = stash_procedure(graph, storages, block, weights);
-      std::vector<BufferId> bindings;
-      const auto program = static_cast<std::int32_t>(rank_class_.programs.size());
-      for (StorageId id : weights) {
-        const Storage& storage = storages.all[id];
-        const std::string& name = graph.values[storage.value].name;
-        bindings.push_back(persistent_.at(name));
-        bindings.push_back(put_aside(storage, name, update.batch, program, streams.moments()));
-      }
-      std::string label = copies.name;
-      streams.add({.procedure = procedures_.add(std::move(copies)),
-                   .moment = streams.moments(),
-                   .micro_batch = update.micro_batch,
-                   .label = std::move(label),
-                   .bindings = std::move(bindings),
-                   .frame = {},
-                   .waits = {},
-                   .signals = {}},
-                  plan::StreamKind::compute);
-    }
-  }
-
   BufferId add_buffer(plan::Buffer buffer) {
     buffer.bytes = std::max(buffer.bytes, Bytes{buffer.type.bytes()});
     return rank_class_.buffers.add(std::move(buffer));
   }
-
-  // A procedure, and the storage behind each of its slots.
-  struct Made {
-    plan::ProcedureId procedure;
-    std::vector<StorageId> slots;
-  };
 
   void add_program(const ProgramSource& source) {
     add_program(graphs_.graph_at(source, place_.pipe, seat_, place_.data),
@@ -229,63 +199,81 @@ class ClassLowering {
     std::int32_t batches = 1;
   };
 
+  // The calls of a program, bound to buffers.
+  struct Calls {
+    ClassLowering& lowering;
+    const graph::Graph& graph;
+    const Storages& storages;
+    const std::vector<Piece>& pieces;
+    const ProcedureInputs& inputs;
+    std::int32_t program = 0;
+    MadeProcedures made{};
+    const Made* wanted = nullptr;
+
+    void prepare(const Issue& issue) {
+      wanted = &made.of(inputs, issue, [&](plan::Procedure procedure) { return lowering.procedures_.add(std::move(procedure)); });
+    }
+
+    plan::Call call(const Issue& issue, std::int32_t moment) const {
+      const Piece& piece = pieces[issue.piece];
+      plan::Call made_call = call_of(wanted->procedure, issue, piece.name);
+      made_call.moment = moment;
+      for (StorageId slot : wanted->slots)
+        made_call.bindings.push_back(lowering.buffer_for(graph, storages.all[slot], slot, program, issue, moment));
+      const Bytes frame = lowering.procedures_[made_call.procedure].frame;
+      if (frame.count > 0) {
+        plan::Buffer buffer{.name = fmt::format("frame of {}@{}", piece.name, issue.micro_batch), .kind = BufferKind::frame};
+        buffer.tier = piece.tier;
+        buffer.type = {base::DType::u8, base::Shape{frame.count}};
+        buffer.program = program;
+        buffer.first = buffer.last = moment;
+        made_call.frame = lowering.add_buffer(std::move(buffer));
+      }
+      return made_call;
+    }
+
+    plan::Call stash(graph::BlockId block, const std::vector<StorageId>& weights, const Issue& update, std::int32_t moment) const {
+      plan::Procedure copies = stash_procedure(graph, storages, block, weights);
+      plan::Call made_call = call_of({}, update, copies.name);
+      made_call.moment = moment;
+      for (StorageId id : weights) {
+        const Storage& storage = storages.all[id];
+        const std::string& name = graph.values[storage.value].name;
+        made_call.bindings.push_back(lowering.persistent_.at(name));
+        made_call.bindings.push_back(lowering.put_aside(storage, name, update.batch, program, moment));
+      }
+      made_call.procedure = lowering.procedures_.add(std::move(copies));
+      return made_call;
+    }
+
+    plan::Call pause(const Issue& issue) const {
+      return call_of(lowering.procedures_.add({.name = "pause", .slots = {}, .temporaries = {}, .instructions = {}}), issue, "pause");
+    }
+
+    static plan::Call call_of(plan::ProcedureId procedure, const Issue& issue, const std::string& label) {
+      return {.procedure = procedure,
+              .micro_batch = issue.micro_batch,
+              .label = label,
+              .bindings = {},
+              .frame = {},
+              .waits = {},
+              .signals = {}};
+    }
+  };
+
   void add_program(const graph::Graph& graph, const ProgramShape& shape, const std::vector<strategy::schedules::Item>& items) {
     const Storages storages = share_storage(graph);
     const std::vector<Piece> pieces = pieces_of(graph, inputs_.host_beside);
     const ProcedureInputs procedure_inputs(graph, storages, pieces, inputs_.choose, inputs_.threads);
-    std::map<std::pair<std::size_t, bool>, Made> made;
     instances_.assign(storages.all.size(), {});
     stashes_.clear();
     versions_ = Versions(graph, storages, items);
-
     plan::Program program{.name = shape.name, .micro_batches = shape.micro_batches * shape.batches, .streams = {}};
     Streams streams(program);
-    Settling settling(streams);
-    for (const Issue& issue : issue_order(graph, pieces, items, shape.micro_batches, shape.batches)) {
-      const Piece& piece = pieces[issue.piece];
-      if (versions_.ends_before(piece.phase, issue)) keep_old_weights(graph, storages, issue, streams);
-      const auto [found, fresh] = made.try_emplace({issue.piece, issue.accumulate});
-      if (fresh) {
-        BoundProcedure bound = make_procedure(procedure_inputs, issue.piece, issue.accumulate);
-        found->second = {procedures_.add(std::move(bound.procedure)), std::move(bound.slots)};
-      }
-      if (settling.pauses(piece)) streams.add(pause_of(issue), plan::StreamKind::compute);
-      settling.before(piece, issue);
-      streams.add(call_of(graph, storages, piece, issue, found->second, streams.moments()), piece.stream);
-    }
+    Calls calls{*this, graph, storages, pieces, procedure_inputs, static_cast<std::int32_t>(rank_class_.programs.size())};
+    issue_calls(issue_order(graph, pieces, items, shape.micro_batches, shape.batches), pieces, versions_, streams, calls);
     end_lives(program, streams, storages);
     rank_class_.programs.push_back(std::move(program));
-  }
-
-  // What does nothing but wait.
-  plan::Call pause_of(const Issue& issue) {
-    const plan::ProcedureId nothing = procedures_.add({.name = "pause", .slots = {}, .temporaries = {}, .instructions = {}});
-    return {
-        .procedure = nothing, .micro_batch = issue.micro_batch, .label = "pause", .bindings = {}, .frame = {}, .waits = {}, .signals = {}};
-  }
-
-  plan::Call call_of(const graph::Graph& graph, const Storages& storages, const Piece& piece, const Issue& issue, const Made& made,
-                     std::int32_t moment) {
-    const auto program = static_cast<std::int32_t>(rank_class_.programs.size());
-    plan::Call call{.procedure = made.procedure,
-                    .moment = moment,
-                    .micro_batch = issue.micro_batch,
-                    .label = piece.name,
-                    .bindings = {},
-                    .frame = {},
-                    .waits = {},
-                    .signals = {}};
-    for (StorageId slot : made.slots) call.bindings.push_back(buffer_for(graph, storages.all[slot], slot, program, issue, moment));
-    const Bytes frame = procedures_[call.procedure].frame;
-    if (frame.count > 0) {
-      plan::Buffer buffer{.name = fmt::format("frame of {}@{}", piece.name, issue.micro_batch), .kind = BufferKind::frame};
-      buffer.tier = piece.tier;
-      buffer.type = {base::DType::u8, base::Shape{frame.count}};
-      buffer.program = program;
-      buffer.first = buffer.last = moment;
-      call.frame = add_buffer(std::move(buffer));
-    }
-    return call;
   }
 
   // What other streams use lives until they are known to be done with it, and results until the end.

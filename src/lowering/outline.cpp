@@ -9,6 +9,7 @@
 #include "base/error.h"
 #include "lowering/block_chain.h"
 #include "lowering/fit.h"
+#include "lowering/issue_calls.h"
 #include "lowering/issue_order.h"
 #include "lowering/memory.h"
 #include "lowering/procedures.h"
@@ -38,11 +39,7 @@ struct Template {
   Storages storages;
   std::vector<Piece> pieces;
   std::optional<ProcedureInputs> inputs;
-  struct Made {
-    ProcedureId procedure;
-    std::vector<StorageId> slots;
-  };
-  std::map<std::pair<std::size_t, bool>, Made> made;
+  MadeProcedures made;
   std::map<graph::BlockId, ProcedureId> stashes;
 };
 
@@ -264,7 +261,7 @@ class Outlining {
     return own;
   }
 
-  ProcedureId procedure_of(Template& shared, const Template::Made& made, const Piece& piece, std::int32_t stage) {
+  ProcedureId procedure_of(Template& shared, const Made& made, const Piece& piece, std::int32_t stage) {
     const bool message = piece.stream == StreamKind::send || piece.stream == StreamKind::receive;
     if (!message) return made.procedure;
     const auto [found, fresh] = addressed_.try_emplace({&shared, made.procedure.index, stage});
@@ -292,38 +289,56 @@ class Outlining {
     return found == shared.stages.end() ? 0 : stages[static_cast<std::size_t>(found - shared.stages.begin())];
   }
 
-  const Template::Made& made_of(Template& shared, const Issue& issue) {
-    const auto [found, fresh] = shared.made.try_emplace({issue.piece, issue.accumulate});
-    if (fresh) {
-      BoundProcedure bound = make_procedure(*shared.inputs, issue.piece, issue.accumulate);
-      found->second = {plan_.procedures.add(std::move(bound.procedure)), std::move(bound.slots)};
+  // The calls of a place, bound to lifetimes.
+  struct Calls {
+    Outlining& outlining;
+    Template& shared;
+    const std::vector<std::int32_t>& stages;
+    Lives& lives;
+    const Made* wanted = nullptr;
+    std::map<std::uint32_t, const std::vector<StorageId>*> slots{};  // by procedure
+
+    plan::Plan& plan() const { return outlining.plan_; }
+
+    void prepare(const Issue& issue) {
+      wanted =
+          &shared.made.of(*shared.inputs, issue, [&](plan::Procedure procedure) { return plan().procedures.add(std::move(procedure)); });
     }
-    return found->second;
-  }
 
-  // What does nothing but wait.
-  plan::Call pause_of(const Issue& issue) {
-    if (!pause_.valid()) pause_ = plan_.procedures.add({.name = "pause", .slots = {}, .temporaries = {}, .instructions = {}});
-    return {.procedure = pause_, .micro_batch = issue.micro_batch, .label = {}, .bindings = {}, .frame = {}, .waits = {}, .signals = {}};
-  }
+    plan::Call call(const Issue& issue, std::int32_t moment) {
+      const Piece& piece = shared.pieces[issue.piece];
+      plan::Call made = call_of(outlining.procedure_of(shared, *wanted, piece, stage_here(shared, piece, stages)), issue, moment);
+      slots.try_emplace(made.procedure.index, &wanted->slots);
+      made.bindings = lives.bind(wanted->slots, issue, moment);
+      lives.add_frame(moment, piece.tier, plan().procedures[wanted->procedure].frame);
+      return made;
+    }
 
-  // Before an update: weights that micro-batches under way still compute with.
-  void keep_old_weights(Template& shared, const Versions& versions, const Issue& update, Streams& streams, Lives& lives) {
-    for (const auto& [block, weights] : versions.weights_by_block()) {
+    plan::Call stash(graph::BlockId block, const std::vector<StorageId>& weights, const Issue& update, std::int32_t moment) const {
       const auto [found, fresh] = shared.stashes.try_emplace(block);
-      if (fresh) found->second = plan_.procedures.add(stash_procedure(shared.graph, shared.storages, block, weights));
-      const std::int32_t moment = streams.moments();
-      streams.add({.procedure = found->second,
-                   .moment = moment,
-                   .micro_batch = update.micro_batch,
-                   .label = {},
-                   .bindings = lives.bind_stash(weights, update, moment),
-                   .frame = {},
-                   .waits = {},
-                   .signals = {}},
-                  StreamKind::compute);
+      if (fresh) found->second = plan().procedures.add(stash_procedure(shared.graph, shared.storages, block, weights));
+      plan::Call made = call_of(found->second, update, moment);
+      made.bindings = lives.bind_stash(weights, update, moment);
+      return made;
     }
-  }
+
+    plan::Call pause(const Issue& issue) const {
+      ProcedureId& pause = outlining.pause_;
+      if (!pause.valid()) pause = plan().procedures.add({.name = "pause", .slots = {}, .temporaries = {}, .instructions = {}});
+      return call_of(pause, issue, 0);
+    }
+
+    static plan::Call call_of(ProcedureId procedure, const Issue& issue, std::int32_t moment) {
+      return {.procedure = procedure,
+              .moment = moment,
+              .micro_batch = issue.micro_batch,
+              .label = {},
+              .bindings = {},
+              .frame = {},
+              .waits = {},
+              .signals = {}};
+    }
+  };
 
   void add_class(std::int32_t place) {
     const std::vector<std::int32_t> stages = graphs_.stages_at(place);
@@ -338,29 +353,9 @@ class Outlining {
     const std::vector<Item> items = translated(graphs_.items_at(source_, place), stages, shared.stages);
     Versions versions(shared.graph, shared.storages, items);
     Lives lives(shared.storages, versions);
-    Settling settling(streams);
-    std::map<std::uint32_t, const std::vector<StorageId>*> slots;  // by procedure
-    for (const Issue& issue : issue_order(shared.graph, shared.pieces, items, source_.micro_batches, graphs_.batches(source_))) {
-      const Piece& piece = shared.pieces[issue.piece];
-      if (versions.ends_before(piece.phase, issue)) keep_old_weights(shared, versions, issue, streams, lives);
-      const Template::Made& made = made_of(shared, issue);
-      if (settling.pauses(piece)) streams.add(pause_of(issue), StreamKind::compute);
-      settling.before(piece, issue);
-      const std::int32_t moment = streams.moments();
-      const ProcedureId procedure = procedure_of(shared, made, piece, stage_here(shared, piece, stages));
-      slots.try_emplace(procedure.index, &made.slots);
-      std::vector<BufferId> bindings = lives.bind(made.slots, issue, moment);
-      lives.add_frame(moment, piece.tier, plan_.procedures[made.procedure].frame);
-      streams.add({.procedure = procedure,
-                   .moment = moment,
-                   .micro_batch = issue.micro_batch,
-                   .label = {},
-                   .bindings = std::move(bindings),
-                   .frame = {},
-                   .waits = {},
-                   .signals = {}},
-                  piece.stream);
-    }
+    Calls calls{*this, shared, stages, lives};
+    issue_calls(issue_order(shared.graph, shared.pieces, items, source_.micro_batches, graphs_.batches(source_)), shared.pieces, versions,
+                streams, calls);
     lives.end(program, streams);
     const bool laid_out = lives.count() * static_cast<std::size_t>(plan_.mesh.pipe) <= kFewLives;
     for (const plan::Tier tier : {plan::Tier::device, plan::Tier::host, plan::Tier::disk})
@@ -373,9 +368,9 @@ class Outlining {
     for (plan::Stream& stream : program.streams) {
       for (plan::Call& call : stream.calls) {
         call.bindings = {};
-        if (const auto found = slots.find(call.procedure.index); found != slots.end()) {
+        if (const auto found = calls.slots.find(call.procedure.index); found != calls.slots.end()) {
           for (const StorageId slot : *found->second) call.bindings.push_back(BufferId{slot.index});
-          slots.erase(found);
+          calls.slots.erase(found);
         }
       }
     }
