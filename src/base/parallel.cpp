@@ -5,12 +5,14 @@
 #include <thread>
 #include <vector>
 
+#include "base/cores.h"
+
 namespace plimsoll::base {
 
 std::int64_t threads_for_bytes(std::int64_t bytes) {
   constexpr std::int64_t kBytesPerThread = std::int64_t{8} << 20;
   constexpr std::int64_t kMostThreads = 4;
-  const auto cores = static_cast<std::int64_t>(std::max(1u, std::thread::hardware_concurrency()));
+  const std::int64_t cores = usable_cores();
   return std::clamp<std::int64_t>(bytes / kBytesPerThread, 1, std::min(cores, kMostThreads));
 }
 

@@ -7,6 +7,7 @@
 #include <fmt/format.h>
 #include <unistd.h>
 
+#include "base/cores.h"
 #include "base/error.h"
 #include "base/processor.h"
 #include "cli/app.h"
@@ -36,6 +37,7 @@ void open_standard_streams() {
 
 int main(int count, char** arguments) {
   open_standard_streams();
+  plimsoll::base::let_waiting_threads_sleep(arguments);
   std::signal(SIGXFSZ, SIG_IGN);  // a limit on file sizes is then an error of the write, which is told
   plimsoll::io::end_on_lost_page();
   try {

@@ -4,9 +4,9 @@
 #include <chrono>
 #include <cstdlib>
 #include <map>
-#include <thread>
 #include <tuple>
 
+#include "base/cores.h"
 #include "base/error.h"
 #include "base/random.h"
 #include "cluster/file.h"
@@ -332,7 +332,7 @@ class Passes {
 }  // namespace
 
 Calibration calibrate(io::FileSystem& file_system, const CalibrationOptions& options) {
-  const int cores = static_cast<int>(std::max(1u, std::thread::hardware_concurrency()));
+  const int cores = base::usable_cores();
   Calibration calibration{.cluster = {.name = "this", .origin = "measured here"}};
   cluster::Cluster& cluster = calibration.cluster;
   cluster::Device& device = cluster.device;

@@ -1,8 +1,8 @@
 #include "train/session.h"
 
 #include <chrono>
-#include <thread>
 
+#include "base/cores.h"
 #include "executor/cpu/cpu_backend.h"
 #include "graph/models/models.h"
 #include "io/posix_file_system.h"
@@ -61,8 +61,7 @@ Graphs graphs_of(const SessionOptions& options) {
 // Ranks of one machine share its cores.
 int thread_count(const SessionOptions& options) {
   if (options.threads > 0) return options.threads;
-  const auto cores = static_cast<int>(std::thread::hardware_concurrency());
-  return std::max(1, cores / static_cast<int>(options.strategy.ranks()));
+  return std::max(1, base::usable_cores() / static_cast<int>(options.strategy.ranks()));
 }
 
 const executor::Backend& backend_of(const SessionOptions& options) {

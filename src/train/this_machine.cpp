@@ -1,8 +1,8 @@
 #include "train/this_machine.h"
 
 #include <algorithm>
-#include <thread>
 
+#include "base/cores.h"
 #include "cluster/file.h"
 #include "cluster/presets.h"
 #include "executor/cpu/cpu_backend.h"
@@ -39,7 +39,7 @@ cluster::Cluster machine_at_a_guess(const config::Run& run, std::int64_t ranks) 
     cluster.device.reserve = base::Bytes{0};
     return cluster;
   }
-  const auto cores = static_cast<std::int64_t>(std::max(1u, std::thread::hardware_concurrency()));
+  const std::int64_t cores = base::usable_cores();
   const auto all = static_cast<double>(cores);
   cluster::Cluster cluster;
   cluster.name = "this";

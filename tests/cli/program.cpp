@@ -18,10 +18,11 @@ namespace {
 
 std::string_view key_of(std::string_view setting) { return setting.substr(0, setting.find('=')); }
 
-// Ours with the additions; NO_COLOR is the tests' to set. Kernels' threads must not spin on a machine that others use too.
+// Ours with the additions, which the program finds first; NO_COLOR is the tests' to set. The programs need not start themselves anew to
+// have threads that sleep while they wait.
 std::vector<std::string> environment_with(const std::vector<std::string>& additions) {
-  std::vector<std::string> settings{"OMP_NUM_THREADS=2", "OMP_WAIT_POLICY=passive"};
-  settings.insert(settings.end(), additions.begin(), additions.end());
+  std::vector<std::string> settings = additions;
+  settings.insert(settings.end(), {"OMP_NUM_THREADS=2", "OMP_WAIT_POLICY=passive"});
   const std::size_t ours = settings.size();
   for (char** setting = environ; *setting != nullptr; ++setting) {
     bool replaced = key_of(*setting) == "NO_COLOR";

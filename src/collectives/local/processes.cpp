@@ -10,6 +10,7 @@
 
 #include <fmt/format.h>
 
+#include "base/cores.h"
 #include "base/error.h"
 #include "collectives/local/process_environment.h"
 #include "collectives/local/process_group.h"
@@ -85,7 +86,7 @@ class ProcessTransport final : public Transport {
                                         .member = position_of(rank_, ranks, size(), name),
                                         .key = hashed(key),
                                         .limits = memory_->control().limits,
-                                        .spins = static_cast<unsigned>(size()) <= std::thread::hardware_concurrency()};
+                                        .spins = size() <= base::usable_cores()};
     return recorded(std::make_unique<ProcessGroup>(std::move(name), options, memory_, watch_));
   }
 

@@ -9,7 +9,6 @@
 #include <cerrno>
 #include <chrono>
 #include <cstring>
-#include <thread>
 
 #include <fmt/format.h>
 
@@ -69,10 +68,6 @@ std::vector<std::string> environment_for(const SuperviseOptions& options, int ra
     if (std::none_of(result.begin(), result.end(), [&](const std::string& set) { return set.starts_with(name); }))
       result.emplace_back(text);
   }
-  // Threads that spin at the end of a parallel loop take the cores from the ranks they wait for.
-  const bool crowded = static_cast<unsigned>(options.ranks) > std::thread::hardware_concurrency();
-  const auto decided = [](const std::string& set) { return set.starts_with("OMP_WAIT_POLICY=") || set.starts_with("GOMP_SPINCOUNT="); };
-  if (crowded && std::none_of(result.begin(), result.end(), decided)) result.emplace_back("OMP_WAIT_POLICY=passive");
   return result;
 }
 

@@ -3,8 +3,8 @@
 #include <cstring>
 #include <new>
 #include <numeric>
-#include <thread>
 
+#include "base/cores.h"
 #include "base/error.h"
 #include "collectives/fold.h"
 #include "collectives/local/patience.h"
@@ -20,7 +20,7 @@ std::int64_t before(Counts counts, int member) { return std::accumulate(counts.b
 std::int64_t count_of(Counts counts, int member) { return counts[static_cast<std::size_t>(member)]; }
 
 Board::Seat seat_for(const Group& group, int member, Watch* watch, const Limits& limits) {
-  const bool cores_for_all = group.members().size() <= std::thread::hardware_concurrency();
+  const bool cores_for_all = group.members().size() <= static_cast<std::size_t>(base::usable_cores());
   return {.members = group.members(), .group = group.name(), .member = member, .limits = limits, .watch = watch, .spins = cores_for_all};
 }
 
