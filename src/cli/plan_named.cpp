@@ -37,11 +37,13 @@ Answer answer_of(const std::string& planner, const Chain& chain) {
   return answer;
 }
 
-// Ours as the chain sees it: equal degrees in all stages; chunks and schedules are not in its terms.
+// Ours as the chain sees it: equal degrees in all stages; chunks and schedules are not in its terms, and neither are stages without a
+// layer, since its first and last layers have the embedding and the head.
 std::vector<named::Stage> stages_of(const planner::Choice& choice, std::int64_t layers) {
   std::vector<named::Stage> stages;
   std::size_t first = 0;
   for (const std::int64_t count : strategy::equal_layers(layers, choice.strategy.pipe)) {
+    if (count == 0) continue;
     const std::size_t last = first + static_cast<std::size_t>(count);
     stages.push_back({.first = first,
                       .last = last,

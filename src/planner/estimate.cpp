@@ -92,8 +92,9 @@ std::string Estimator::reason_against(const Choice& choice) {
   }
   if (strategy.tensor > problem_.heads)
     return fmt::format("{} heads cannot be dealt out to {} tensor ranks", problem_.heads, strategy.tensor);
-  if (strategy.pipe * strategy.chunks > problem_.layers)
-    return fmt::format("{} stages for {} layers", strategy.pipe * strategy.chunks, problem_.layers);
+  if (strategy.pipe * strategy.chunks > problem_.most_stages()) {
+    return fmt::format("{} stages for {} layers, an embedding and a head", strategy.pipe * strategy.chunks, problem_.layers);
+  }
   const std::vector<std::string> reasons = strategy::reasons_against(strategy, choice.micro_batches(problem_));
   if (!reasons.empty()) return reasons[0];
   if (const std::string& reason = prices_.of(choice).reason; !reason.empty()) return reason;

@@ -75,13 +75,10 @@ std::vector<std::int64_t> PriceTable::layers_of(const Problem& problem, const Ch
   const auto cost = [&](const BlockPrice& block, bool is_layer) {
     return block.forward + block.backward_input + block.backward_weight + keeping_of(block, strategy.recompute, is_layer).again;
   };
-  // The embedding and the head stay with the first and the last layer.
-  std::vector<double> costs(static_cast<std::size_t>(problem.layers), cost(prices.layer, true));
-  costs.front() += cost(prices.embedding, false);
-  costs.back() += cost(prices.head, false);
-  std::vector<std::int64_t> layers(static_cast<std::size_t>(stages), 0);
-  for (std::int32_t part : strategy::balanced_parts(costs, static_cast<std::int32_t>(stages))) ++layers[static_cast<std::size_t>(part)];
-  return layers;
+  std::vector<double> costs(static_cast<std::size_t>(problem.layers) + 2, cost(prices.layer, true));
+  costs.front() = cost(prices.embedding, false);
+  costs.back() = cost(prices.head, false);
+  return strategy::balanced_layers(costs, stages);
 }
 
 const std::vector<StagePrice>& PriceTable::stages_of(const Problem& problem, const Choice& choice) {

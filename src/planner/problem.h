@@ -8,6 +8,7 @@
 
 #include "base/bytes.h"
 #include "planner/prices.h"
+#include "strategy/stages.h"
 #include "strategy/strategy.h"
 
 namespace plimsoll::planner {
@@ -31,6 +32,8 @@ struct Problem {
   Wires wires;
   std::vector<std::string> precisions = {""};  // that may be chosen; one that is empty: as the run has it
   double model_flops = 0.0;                    // of a sample, forward and backward once, all ranks together
+
+  std::int64_t most_stages() const { return strategy::most_stages(layers); }
 };
 
 // A strategy with the micro-batch it is for.

@@ -92,7 +92,7 @@ void Space::visit_shapes(const Problem& problem, const See& see) const {
   const auto split = [](const Choice& choice) { return choice.strategy.tensor > 1; };
   const Question degrees = [&](const Choice& choice, const See& next) {
     const std::int64_t others = choice.strategy.tensor * choice.strategy.pipe;
-    if (problem.ranks % others != 0 || choice.strategy.pipe > problem.layers) return;
+    if (problem.ranks % others != 0 || choice.strategy.pipe > problem.most_stages()) return;
     Choice answered = choice;
     answered.strategy.data = problem.ranks / others;
     if (has(data, answered.strategy.data) && problem.global_batch % answered.strategy.data == 0) next(answered);
@@ -106,7 +106,7 @@ void Space::visit_shapes(const Problem& problem, const See& see) const {
   };
   const Question stages = [&](const Choice& choice, const See& next) {
     const bool chunked = choice.strategy.chunks > 1;
-    if (choice.strategy.pipe * choice.strategy.chunks > problem.layers) return;
+    if (choice.strategy.pipe * choice.strategy.chunks > problem.most_stages()) return;
     if (choice.strategy.pipe == 1 || (choice.strategy.schedule == "interleaved") == chunked) next(choice);
   };
   const Question type = [&](const Choice& choice, const See& next) {
@@ -306,8 +306,9 @@ std::vector<std::string> contradictions(const Problem& problem, const Pins& pins
           fmt::format("\"batch.micro\": {} and \"data\": {} make {} samples, which does not divide the batch of {}", value(pins.micro, 1),
                       value(pins.data, 1), samples, problem.global_batch));
   const std::int64_t stages = value(pins.pipe, 1) * value(pins.chunks, 1);
-  against(stages > problem.layers, fmt::format("\"pipe\": {} and \"chunks\": {} make {} stages, but the model has {} layers",
-                                               value(pins.pipe, 1), value(pins.chunks, 1), stages, problem.layers));
+  against(stages > problem.most_stages(),
+          fmt::format("\"pipe\": {} and \"chunks\": {} make {} stages, but the model has {} layers, an embedding and a head",
+                      value(pins.pipe, 1), value(pins.chunks, 1), stages, problem.layers));
   against(pins.pipe == 1 && pins.chunks.value_or(1) > 1,
           fmt::format("\"pipe\": 1 and \"chunks\": {}: chunks need a pipeline", pins.chunks.value_or(1)));
   against(pins.tensor.value_or(1) > problem.heads,
@@ -406,7 +407,7 @@ class Neighbours {
     if (strategy.tensor == 1) strategy.sequence_parallel = false;
     if (strategy.data == 1) strategy.zero = 0;
     if (strategy.pipe > 1) strategy.offload.activations = {};
-    strategy.chunks = std::min(strategy.chunks, std::max<std::int64_t>(1, problem_.layers / strategy.pipe));
+    strategy.chunks = std::min(strategy.chunks, std::max<std::int64_t>(1, problem_.most_stages() / strategy.pipe));
     if (strategy.chunks == 1 && strategy.schedule == "interleaved") strategy.schedule = "1f1b";
     if (strategy.pipe == 1) {
       strategy.chunks = 1;
@@ -465,7 +466,8 @@ class Neighbours {
   void add_pipelines() {
     const Strategy& now = choice_.strategy;
     for (const std::string& kind : space_.schedule) {
-      if (kind == now.schedule) continue;
+      // Two chunks on every rank take two stages on every rank.
+      if (kind == now.schedule || (kind == "interleaved" && 2 * now.pipe > problem_.most_stages())) continue;
       add(kind, [&](Choice& other) {
         other.strategy.schedule = kind;
         other.strategy.chunks = kind == "interleaved" ? 2 : 1;

@@ -21,10 +21,11 @@ std::int64_t layers_of(const graph::Graph& graph) { return static_cast<std::int6
 
 void require_layers(std::int64_t layers, const Strategy& strategy) {
   const std::int64_t stages = strategy.pipe * strategy.chunks;
-  if (layers >= stages) return;
+  if (stages <= most_stages(layers)) return;
   base::not_legal(
-      "this strategy cannot be run: \"pipe\" {} x \"chunks\" {} makes {} stages, but the model has {} layers; use at most {} stages",
-      strategy.pipe, strategy.chunks, stages, layers, layers);
+      "this strategy cannot be run: \"pipe\" {} x \"chunks\" {} makes {} stages, but the model has {} layers; use at most {} stages, of "
+      "which the first has the embedding alone and the last the head",
+      strategy.pipe, strategy.chunks, stages, layers, most_stages(layers));
 }
 
 // From layers of each stage to the stage of each block.
@@ -55,6 +56,12 @@ std::vector<std::int64_t> listed_layers(std::int64_t layers, const Strategy& str
 }  // namespace
 
 std::vector<std::int64_t> equal_layers(std::int64_t layers, std::int64_t stages) {
+  if (stages > layers) {
+    std::vector<std::int64_t> counts(static_cast<std::size_t>(stages), 1);
+    counts.back() = 0;
+    if (stages == most_stages(layers)) counts.front() = 0;
+    return counts;
+  }
   std::vector<std::int64_t> counts(static_cast<std::size_t>(stages), layers / stages);
   const std::int64_t left = layers % stages;
   for (std::int64_t extra = 0; extra < left; ++extra) ++counts[extra + 2 < stages ? static_cast<std::size_t>(extra + 1) : 0];
@@ -101,6 +108,14 @@ std::vector<std::int32_t> balanced_parts(const std::vector<double>& costs, std::
   return part_of;
 }
 
+std::vector<std::int64_t> balanced_layers(const std::vector<double>& costs, std::int64_t stages) {
+  std::vector<std::int64_t> layers(static_cast<std::size_t>(stages), 0);
+  for (const std::int32_t part : balanced_parts(costs, static_cast<std::int32_t>(stages))) ++layers[static_cast<std::size_t>(part)];
+  --layers.front();
+  --layers.back();
+  return layers;
+}
+
 std::vector<std::int32_t> stages_of(const graph::Graph& graph, const Strategy& strategy) {
   const auto stages = static_cast<std::int32_t>(strategy.pipe * strategy.chunks);
   if (stages == 1) return std::vector<std::int32_t>(graph.blocks.size(), 0);
@@ -108,7 +123,13 @@ std::vector<std::int32_t> stages_of(const graph::Graph& graph, const Strategy& s
   require_layers(layers, strategy);
   switch (strategy.partition) {
     case StagePartition::equal: return spread(equal_layers(layers, stages));
-    case StagePartition::by_cost: return balanced_parts(block_costs(graph), stages);
+    case StagePartition::by_cost: {
+      // The step's own block is no stage alone.
+      std::vector<double> costs = block_costs(graph);
+      costs[1] += costs[0];
+      costs.erase(costs.begin());
+      return spread(balanced_layers(costs, stages));
+    }
     case StagePartition::listed: return spread(listed_layers(layers, strategy));
   }
   return {};

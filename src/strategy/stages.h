@@ -14,9 +14,16 @@ namespace plimsoll::strategy {
 // are dealt out is the strategy's `partition`. not_legal with the numbers where that is impossible.
 std::vector<std::int32_t> stages_of(const graph::Graph& graph, const Strategy& strategy);
 
-// Layers of each stage where they are dealt out evenly. The last stage has the head beside its layers and the first the embedding: what
-// does not divide goes to those between them, then to the first.
+// Stages that have a block of the model each: a layer, or, the first and the last, the embedding and the head alone.
+constexpr std::int64_t most_stages(std::int64_t layers) { return layers + 2; }
+
+// Layers of each stage where they are dealt out evenly; there are at most most_stages(layers). The last stage has the head beside its
+// layers and the first the embedding: what does not divide goes to those between them, then to the first. Where there are more stages
+// than layers, the head is a stage alone, then the embedding too.
 std::vector<std::int64_t> equal_layers(std::int64_t layers, std::int64_t stages);
+
+// Layers of each stage such that the costliest stage is cheapest. `costs` are those of the embedding, the layers and the head.
+std::vector<std::int64_t> balanced_layers(const std::vector<double>& costs, std::int64_t stages);
 
 // What a block costs beside others: the work of its forward and backward nodes on a machine that does ten operations in the time it
 // moves a byte.

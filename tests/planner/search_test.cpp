@@ -322,7 +322,7 @@ TEST(PlannerPins, ContradictionsNameBoth) {
       {{.data = 4, .tensor = 4}, {"\"data\": 4", "\"tensor\": 4", "16"}},
       {{.data = 2, .tensor = 2, .pipe = 1}, {"\"data\": 2", "\"pipe\": 1", "4 ranks", "8"}},
       {{.data = 4, .micro = 4}, {"\"batch.micro\": 4", "\"data\": 4", "16 samples"}},
-      {{.pipe = 4, .chunks = 2}, {"\"pipe\": 4", "\"chunks\": 2", "8 stages", "6 layers"}},
+      {{.pipe = 4, .chunks = 3}, {"\"pipe\": 4", "\"chunks\": 3", "12 stages", "6 layers"}},
       {{.pipe = 1, .chunks = 2}, {"\"pipe\": 1", "\"chunks\": 2"}},
       {{.tensor = 1, .sequence_parallel = true}, {"\"tensor\": 1", "\"sequence_parallel\": true"}},
       {{.chunks = 1, .schedule = "interleaved"}, {"\"schedule\": \"interleaved\"", "\"chunks\": 1"}},
