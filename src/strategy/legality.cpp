@@ -58,9 +58,25 @@ void add_degree_reasons(const Strategy& strategy, std::vector<std::string>& reas
   }
 }
 
+// Of schedules, by name or from a file, in which micro-batches under way compute with different versions of the weights.
+void add_version_reasons(const Strategy& strategy, std::vector<std::string>& reasons) {
+  if (strategy.zero == 3 && strategy.keep_params) {
+    reasons.push_back(
+        fmt::format("\"keep_params\" keeps gathered weights for a step, but with \"{}\" a step has several versions of them; use false",
+                    strategy.schedule));
+  }
+  if (strategy.offload.params.disk > 0.0) {
+    reasons.push_back(fmt::format(
+        "\"offload.params\" is on disk, but \"{}\" puts older versions of the weights aside, which is done in memory alone; use "
+        "\"host\", or \"schedule\": \"1f1b\"",
+        strategy.schedule));
+  }
+}
+
 // Reasons that do not depend on the number of micro-batches; those that do are found when the schedule is made.
 void add_schedule_reasons(const Strategy& strategy, std::vector<std::string>& reasons) {
   if (strategy.own_degrees()) add_degree_reasons(strategy, reasons);
+  if (!synchronous(strategy)) add_version_reasons(strategy, reasons);
   if (strategy.schedule.ends_with(schedules::kCsvSuffix)) return;
   const schedules::Kind& kind = schedules::find_kind(strategy.schedule);
   if (kind.drawn_only) reasons.push_back(fmt::format("\"schedule\" is \"{}\", which can be drawn, but not run; use \"zb-h1\"", kind.name));
@@ -68,23 +84,6 @@ void add_schedule_reasons(const Strategy& strategy, std::vector<std::string>& re
     reasons.push_back(
         fmt::format("\"flush_every\" is {}, but \"{}\" ends every step with a flush; use 1, or \"schedule\": \"zb-h2\" or \"2bw\"",
                     strategy.flush_every, strategy.schedule));
-  }
-  if (!synchronous(strategy) && strategy.zero == 3 && strategy.keep_params) {
-    reasons.push_back(
-        fmt::format("\"keep_params\" keeps gathered weights for a step, but with \"{}\" a step has several versions of them; use false",
-                    strategy.schedule));
-  }
-  if (!synchronous(strategy) && strategy.offload.params.anything()) {
-    reasons.push_back(
-        fmt::format("\"offload.params\" has one version of the weights, but with \"{}\" a step has several of them; use \"none\", or "
-                    "\"schedule\": \"1f1b\"",
-                    strategy.schedule));
-  }
-  if (!synchronous(strategy) && strategy.offload.gradients.anything()) {
-    reasons.push_back(
-        fmt::format("\"offload.gradients\" keeps those of one batch, but with \"{}\" several are under way; use \"none\", or \"schedule\": "
-                    "\"1f1b\"",
-                    strategy.schedule));
   }
 }
 

@@ -2,8 +2,10 @@
 // version that ever was and computes each gradient by one rank whose stages are set to the versions that the definition names.
 #include <gtest/gtest.h>
 
+#include "io/temporary_folder.h"
 #include "ranks/compare.h"
 #include "ranks/layouts.h"
+#include "strategy/legality.h"
 #include "strategy/stages.h"
 #include "support/refusal.h"
 #include "train/weights.h"
@@ -150,6 +152,37 @@ TEST_P(Asynchronous, ComposesWithTheOtherAxes) {
   layout.strategy.tensor = 2;
   layout.strategy.sequence_parallel = true;
   expect_close(train(task, layout), alone, tolerance(task.precision));
+}
+
+// Old versions are put aside where weights are, and every batch has gradients of its own.
+TEST_P(Asynchronous, ComposesWithSlowerTiers) {
+  const Kind& kind = GetParam();
+  Task task = task_of(kind);
+  task.optimizer = model::OptimizerKind::adamw;
+  for (std::int64_t data : {1, 2}) {
+    task.samples = kind.samples * data;
+    Layout layout = layout_of(kind);
+    layout.strategy.data = data;
+    layout.strategy.zero = data == 1 ? 0 : 3;
+    layout.strategy.keep_grads = data == 1;
+    const Outcome near = train(task, layout);
+    const tests::TemporaryFolder folder;
+    layout.disk_folder = folder.path().string();
+    constexpr strategy::TierShare kHost{.host = 1.0};
+    constexpr strategy::TierShare kDisk{.disk = 1.0};
+    for (const strategy::Offload& offload : {strategy::Offload{.optimizer = kHost, .params = kHost},
+                                             {.optimizer = kHost, .gradients = kHost, .params = kHost},
+                                             {.optimizer = kDisk, .gradients = kDisk},
+                                             {.optimizer = kDisk, .gradients = kDisk, .params = kHost}}) {
+      layout.strategy.offload = offload;
+      SCOPED_TRACE(strategy::describe(layout.strategy));
+      EXPECT_EQ(strategy::reasons_against(layout.strategy, 2), std::vector<std::string>{});
+      expect_same_bits(train(task, layout), near);
+    }
+    layout.strategy.offload = {.optimizer = kDisk, .params = kDisk};
+    EXPECT_NE(tests::refusal([&] { strategy::require_legal(layout.strategy, 2); }, base::ErrorKind::not_legal).find("\"host\""),
+              std::string::npos);
+  }
 }
 
 INSTANTIATE_TEST_SUITE_P(Schedules, Asynchronous,
