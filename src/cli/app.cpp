@@ -110,11 +110,19 @@ void add_plan(CLI::App& app) {
   command->add_option("--time-limit", options->time_limit, "seconds that the search may take")->check(number(0.0))->capture_default_str();
   command->add_flag("--largest", options->largest, "say how large a model of the run's proportions the cluster can train");
   command->add_flag("--smallest", options->smallest, "say how many nodes of the cluster the model needs");
-  command->add_option("--tokens", options->tokens, "say what a training on so many tokens takes: days, energy, money")->check(number(1.0));
-  command->add_option("--price", options->price, "of a device for an hour; the cluster's unless given")->check(number(0.0));
-  command->add_option("--co2", options->co2, "kilograms for a kWh")->check(number(0.0))->capture_default_str();
-  command->add_option("--mtbf", options->mtbf, "hours between failures of a device: how often to save, and what is left")
-      ->check(number(1e-6));
+  CLI::Option* tokens = command->add_option("--tokens", options->tokens, "say what a training on so many tokens takes: days, energy, money")
+                            ->check(number(1.0));
+  command->add_option("--price", options->price, "of a device for an hour; the cluster's unless given")->check(number(0.0))->needs(tokens);
+  command->add_option("--co2", options->co2, "kilograms for a kWh")->check(number(0.0))->capture_default_str()->needs(tokens);
+  CLI::Option* mtbf =
+      command->add_option("--mtbf", options->mtbf, "hours between failures of a device: how often to save, and what is left")
+          ->check(number(1e-6));
+  command->add_option("--storage", options->storage, "what all nodes together can save in a second, as 50GB; the cluster's unless given")
+      ->type_name("BYTES")
+      ->needs(mtbf);
+  command->add_option("--restart", options->restart, "seconds from a failure to the next step; the cluster's unless given")
+      ->check(number(0.0))
+      ->needs(mtbf);
   command->callback([options] { plan_command(*options); });
 }
 

@@ -111,9 +111,9 @@ void plan_command(const PlanOptions& options) {
   }
   if (!options.schedules.empty()) return plan_schedules(file_system, run, options);
   if (!options.cluster.empty() || run.strategy_auto) return plan_search(file_system, run, options);
-  if (options.largest || options.smallest || options.tokens > 0.0 || options.planner != "plimsoll") {
+  if (options.largest || options.smallest || options.tokens > 0.0 || options.mtbf > 0.0 || options.planner != "plimsoll") {
     base::bad_input(
-        "{}: --largest, --smallest, --tokens and --planner are questions about a cluster; give --cluster NAME (this: this machine)",
+        "{}: --largest, --smallest, --tokens, --mtbf and --planner are questions about a cluster; give --cluster NAME (this: this machine)",
         run.name);
   }
   train::SessionOptions session =

@@ -45,6 +45,8 @@ struct PlanOptions {
   double price = 0.0;                  // of a device for an hour; 0: the cluster's
   double co2 = 0.48;                   // kg for a kWh
   double mtbf = 0.0;                   // hours between failures of a device
+  std::string storage;                 // bytes a second that checkpoints are saved at; empty: the cluster's
+  double restart = 0.0;                // seconds from a failure to the next step; 0: the cluster's
 };
 
 struct SimulateOptions {

@@ -52,8 +52,17 @@ double model_tflops(const Problem& problem, double seconds);  // of a device, as
 std::string seconds_text(double seconds);
 std::string count_text(double count);
 
-// What training on --tokens takes with the best candidate; nullopt where nobody asked.
-std::optional<planner::WholeRun> whole_run_of(const Outcome& outcome, const PlanOptions& options);
+// What training on --tokens takes with the best candidate, and what failures (--mtbf) cost.
+struct Whole {
+  planner::WholeRun run;
+  base::Bytes checkpoint;
+  double storage = 0.0;       // bytes a second that checkpoints are saved at
+  std::string_view saved_to;  // what that is the rate of
+  planner::RunPrices prices;
+};
+
+// nullopt where nobody asked.
+std::optional<Whole> whole_run_of(const Outcome& outcome, const PlanOptions& options);
 
 // When each call ran, as the page wants it.
 std::vector<report::ClassTimes> class_times(const plan::Plan& plan, const executor::sim::Result& result);

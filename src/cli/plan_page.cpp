@@ -51,7 +51,7 @@ report::PageTable strategies_table(const Outcome& outcome) {
   return table;
 }
 
-report::PageTable whole_run_table(const planner::WholeRun& whole) {
+report::PageTable whole_run_table(const planner::WholeRun& run) {
   using Format = report::PageTable::Format;
   return {.title = "The whole training",
           .about = "",
@@ -62,8 +62,24 @@ report::PageTable whole_run_table(const planner::WholeRun& whole) {
                       {"kg CO2", Format::count},
                       {"money", Format::count},
                       {"time that is training", Format::percent}},
-          .rows = {{Json(whole.steps), Json(whole.wall_seconds), Json(whole.device_hours), Json(whole.kwh), Json(whole.kg_co2),
-                    whole.money > 0.0 ? Json(whole.money) : Json(), Json(whole.effective_share)}},
+          .rows = {{Json(run.steps), Json(run.wall_seconds), Json(run.device_hours), Json(run.kwh), Json(run.kg_co2),
+                    run.money > 0.0 ? Json(run.money) : Json(), Json(run.effective_share)}},
+          .chosen = -1,
+          .refused = {}};
+}
+
+report::PageTable failures_table(const Whole& whole) {
+  using Format = report::PageTable::Format;
+  return {.title = "Failures and checkpoints",
+          .about = fmt::format("One failure of a device in {:.6g} hours. Checkpoints of {} are saved at {}/s ({}).",
+                               whole.prices.device_mtbf, base::to_string(whole.checkpoint),
+                               base::to_string(base::Bytes{static_cast<std::int64_t>(whole.storage)}), whole.saved_to),
+          .columns = {{"save every", Format::seconds},
+                      {"a save takes", Format::seconds},
+                      {"a restart takes", Format::seconds},
+                      {"time that is training", Format::percent}},
+          .rows = {{Json(whole.run.save_every_seconds), Json(whole.prices.save_seconds), Json(whole.prices.restart_seconds),
+                    Json(whole.run.effective_share)}},
           .chosen = -1,
           .refused = {}};
 }
@@ -88,7 +104,10 @@ void write_page(io::FileSystem& file_system, const Outcome& outcome, const PlanO
                                 {"TFLOP/s a device", fmt::format("{:.1f}", model_tflops(outcome.problem, best.estimate.step_seconds))},
                                 {"device memory", base::to_string(best.estimate.memory.device())}},
                     .tables = {strategies_table(outcome)}};
-  if (const auto whole = whole_run_of(outcome, options)) page.tables.push_back(whole_run_table(*whole));
+  if (const auto whole = whole_run_of(outcome, options)) {
+    if (options.tokens > 0.0) page.tables.push_back(whole_run_table(whole->run));
+    if (options.mtbf > 0.0) page.tables.push_back(failures_table(*whole));
+  }
   io::replace_file(file_system, options.html, io::as_bytes(report::page_html(page)));
 }
 

@@ -91,15 +91,26 @@ Json candidate_json(const Outcome& outcome, const Candidate& candidate) {
   return json;
 }
 
-Json whole_run_json(const planner::WholeRun& whole) {
-  return Json::object({{"steps", whole.steps},
-                       {"days", whole.wall_seconds / kDay},
-                       {"device_hours", whole.device_hours},
-                       {"kwh", whole.kwh},
-                       {"kg_co2", whole.kg_co2},
-                       {"money", whole.money},
-                       {"effective_share", whole.effective_share},
-                       {"checkpoint_seconds", whole.save_every_seconds}});
+Json whole_run_json(const Whole& whole, const PlanOptions& options) {
+  const planner::WholeRun& run = whole.run;
+  Json json = Json::object({});
+  if (options.tokens > 0.0) {
+    json = Json::object({{"steps", run.steps},
+                         {"days", run.wall_seconds / kDay},
+                         {"device_hours", run.device_hours},
+                         {"kwh", run.kwh},
+                         {"kg_co2", run.kg_co2},
+                         {"money", run.money}});
+  }
+  json.set("effective_share", Json(run.effective_share));
+  if (options.mtbf <= 0.0) return json;
+  json.set("save_every_seconds", Json(run.save_every_seconds));
+  json.set("save_seconds", Json(whole.prices.save_seconds));
+  json.set("restart_seconds", Json(whole.prices.restart_seconds));
+  json.set("checkpoint_bytes", Json(whole.checkpoint.count));
+  json.set("storage_bytes_per_second", Json(whole.storage));
+  json.set("storage_is", Json(std::string(whole.saved_to)));
+  return json;
 }
 
 Json outcome_json(const Outcome& outcome, const PlanOptions& options) {
@@ -139,18 +150,26 @@ Json outcome_json(const Outcome& outcome, const PlanOptions& options) {
                             {"rejected", std::move(rejected)},
                             {"refused", std::move(refused)}});
   if (outcome.named) json.set("named", to_json(*outcome.named));
-  if (const auto whole = whole_run_of(outcome, options)) json.set("whole_run", whole_run_json(*whole));
+  if (const auto whole = whole_run_of(outcome, options)) json.set("whole_run", whole_run_json(*whole, options));
   return json;
 }
 
-std::string whole_run_text(const planner::WholeRun& whole, const PlanOptions& options) {
-  std::string text = fmt::format("\n{} tokens: {} steps, {:.1f} days, {} device-hours", count_text(options.tokens), whole.steps,
-                                 whole.wall_seconds / kDay, count_text(whole.device_hours));
-  if (whole.kwh > 0.0) text += fmt::format(", {:.4g} MWh, {:.4g} t CO2", whole.kwh / 1e3, whole.kg_co2 / 1e3);
-  if (whole.money > 0.0) text += fmt::format(", costs {}", count_text(whole.money));
-  if (whole.save_every_seconds > 0.0) {
-    text += fmt::format("\nwith {:.6g} h between failures of a device: save every {:.3g} min; {:.1f}% of the time is training",
-                        options.mtbf, whole.save_every_seconds / 60.0, 100.0 * whole.effective_share);
+std::string whole_run_text(const Whole& whole, const PlanOptions& options) {
+  const planner::WholeRun& run = whole.run;
+  std::string text;
+  if (options.tokens > 0.0) {
+    text += fmt::format("\n{} tokens: {} steps, {:.1f} days, {} device-hours", count_text(options.tokens), run.steps,
+                        run.wall_seconds / kDay, count_text(run.device_hours));
+    if (run.kwh > 0.0) text += fmt::format(", {:.4g} MWh, {:.4g} t CO2", run.kwh / 1e3, run.kg_co2 / 1e3);
+    if (run.money > 0.0) text += fmt::format(", costs {}", count_text(run.money));
+  }
+  if (options.mtbf > 0.0) {
+    text += fmt::format("\nwith {:.6g} h between failures of a device: save every {}; {:.1f}% of the time is training", options.mtbf,
+                        seconds_text(run.save_every_seconds), 100.0 * run.effective_share);
+    text +=
+        fmt::format("\n  a save of {} takes {} at {}/s ({})", base::to_string(whole.checkpoint), seconds_text(whole.prices.save_seconds),
+                    base::to_string(Bytes{static_cast<std::int64_t>(whole.storage)}), whole.saved_to);
+    text += fmt::format("\n  a restart takes {} (--restart)", seconds_text(whole.prices.restart_seconds));
   }
   return text + "\n";
 }

@@ -129,7 +129,9 @@ std::vector<std::string> problems_of(const Cluster& cluster) {
   };
   need_count("nodes", cluster.nodes, kMostNodes);
   need_count("devices_per_node", cluster.devices_per_node, kMostDevices);
-  if (!not_negative(cluster.price)) problems.push_back(fmt::format("price is {}, expected 0 or more", cluster.price));
+  for (const auto& [name, number] : {std::pair{"price", cluster.price}, {"storage", cluster.storage}, {"restart", cluster.restart}}) {
+    if (!not_negative(number)) problems.push_back(fmt::format("{} is {}, expected 0 or more", name, number));
+  }
   if (cluster.host.memory.count < 0 || cluster.host.disk.count < 0 || !not_negative(cluster.host.bandwidth))
     problems.emplace_back("host has a negative size or rate, expected 0 or more");
   add_device_problems(cluster.device, problems);

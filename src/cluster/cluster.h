@@ -101,7 +101,9 @@ struct Cluster {
   Device device{};
   Host host{};
   std::vector<Link> links{};
-  double price = 0.0;  // of a device for an hour, in whatever currency; 0: not known
+  double price = 0.0;    // of a device for an hour, in whatever currency; 0: not known
+  double storage = 0.0;  // bytes a second that all nodes together save outside of them, where a lost node takes nothing along; 0: not known
+  double restart = 0.0;  // seconds from a failure to the next step; 0: not known
 
   std::int64_t devices() const { return nodes * devices_per_node; }
   const Link* find(Reach reach) const;  // nullptr: there is none

@@ -207,6 +207,8 @@ void visit_cluster(Visitor& visitor, Cluster& cluster) {
   visitor.count("nodes", cluster.nodes);
   visitor.count("devices_per_node", cluster.devices_per_node);
   visitor.number("price", cluster.price);
+  visitor.number("storage", cluster.storage);
+  visitor.number("restart", cluster.restart);
   visitor.object("device", cluster.device, [](auto& item, auto& device) { visit_device(item, device); });
   visitor.object("host", cluster.host, [](auto& item, auto& host) {
     item.bytes("memory", host.memory);

@@ -6,17 +6,17 @@
 namespace plimsoll::planner {
 
 struct RunPrices {
-  double device_hour = 0.0;   // money; 0: not known
-  double watts = 0.0;         // of a device with its share of the node; 0: not known
-  double overhead = 1.1;      // of the building: energy drawn for each unit of energy used
-  double kg_per_kwh = 0.48;   // CO2; the world's average grid
-  double device_mtbf = 0.0;   // hours between failures of one device; 0: nothing fails
-  double save_seconds = 0.0;  // that training waits for a checkpoint
-  double restart_seconds = 300.0;
+  double device_hour = 0.0;      // money; 0: not known
+  double watts = 0.0;            // of a device with its share of the node; 0: not known
+  double overhead = 1.1;         // of the building: energy drawn for each unit of energy used
+  double kg_per_kwh = 0.48;      // CO2; the world's average grid
+  double device_mtbf = 0.0;      // hours between failures of one device; 0: nothing fails
+  double save_seconds = 0.0;     // that training waits for a checkpoint
+  double restart_seconds = 0.0;  // from a failure to the next step
 };
 
 struct WholeRun {
-  std::int64_t steps = 0;
+  std::int64_t steps = 0;           // 0: only what failures cost was asked
   double training_seconds = 0.0;    // steps alone
   double effective_share = 1.0;     // of the wall time, what is spent on steps that count
   double save_every_seconds = 0.0;  // the interval that costs least; 0: nothing fails

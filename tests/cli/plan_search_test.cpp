@@ -42,6 +42,29 @@ TEST_F(PlanSearch, ListsCandidatesBestFirst) {
   EXPECT_TRUE(json.at("complete").as_bool());
 }
 
+// Failures are asked about with or without a whole training; where checkpoints go and how long a restart takes are the caller's to say.
+TEST_F(PlanSearch, FailuresCostWhatStorageAndRestartSay) {
+  const std::vector<std::string> sizes{"--cluster",       "dgx-a100-80g:2", "--set",          "model=gpt2-xl", "--set",
+                                       "batch.global=64", "--set",          "precision=bf16", "--mtbf",        "2000"};
+  const auto asked = [&](std::vector<std::string> more) {
+    more.insert(more.begin(), sizes.begin(), sizes.end());
+    more.emplace_back("--json");
+    return base::parse_json(plan(more).out, "plan").at("whole_run");
+  };
+  const base::Json assumed = asked({});
+  EXPECT_EQ(assumed.find("days"), nullptr);
+  EXPECT_EQ(assumed.at("storage_bytes_per_second").as_double(), 2e9);
+  EXPECT_EQ(assumed.at("restart_seconds").as_double(), 300.0);
+  const double bytes = assumed.at("checkpoint_bytes").as_double();
+  EXPECT_NEAR(bytes / 1.5577e9, 14.0, 0.2) << "of a parameter: bf16, f32 and two moments";
+  const base::Json given = asked({"--storage", "4GB", "--restart", "900", "--tokens", "1e9"});
+  EXPECT_NEAR(given.at("save_seconds").as_double(), bytes / 4e9, 1e-6);
+  EXPECT_EQ(given.at("restart_seconds").as_double(), 900.0);
+  EXPECT_GT(given.at("days").as_double(), 0.0);
+  EXPECT_LT(given.at("save_every_seconds").as_double(), assumed.at("save_every_seconds").as_double()) << "shorter saves come more often";
+  EXPECT_LT(given.at("effective_share").as_double(), 1.0);
+}
+
 // An estimate is not the last word: what the simulator rates faster beside a row takes its place, and its bytes are those of the plan.
 TEST_F(PlanSearch, TheSimulatorDecidesBetweenWhatLiesBeside) {
   const std::vector<std::string> sizes{"--cluster", "dgx-a100-80g:4",   "--set", "model=llama-8b",    "--set", "batch.sequence=2048",
