@@ -116,14 +116,15 @@ void plan_command(const PlanOptions& options) {
         "{}: --largest, --smallest, --tokens, --mtbf and --planner are questions about a cluster; give --cluster NAME (this: this machine)",
         run.name);
   }
-  train::SessionOptions session =
-      train::session_options(run, {.train = true, .evaluate = !run.data.valid.empty(), .schedule = train::schedule_of(file_system, run)});
+  const base::Bytes data = train::data_to_come(file_system, run);
+  train::SessionOptions session = train::session_options(
+      run, {.train = true, .evaluate = !run.data.valid.empty(), .schedule = train::schedule_of(file_system, run), .data_to_come = data});
   std::set<std::string, std::less<>> ran;
   if (options.passes) session.pass_done = [&](std::string_view pass, const graph::Graph&) { ran.emplace(pass); };
   const plan::Plan plan = train::plan_within(session, run);
   plan::verify(plan, "lowering");
   if (options.passes) return print_passes(ran, options.run.json);
-  const train::Capacity capacity = train::capacity_of(run);
+  const train::Capacity capacity = train::capacity_of(run, data);
   if (!options.out.empty()) {
     io::replace_file(file_system, options.out, io::as_bytes(plan::to_text(plan) + "\n"));
   }

@@ -142,7 +142,6 @@ void train_rank(const TrainOptions& options, const Decided& decided, collectives
   std::optional<train::StoredModel> start;  // opened before any work, so that a bad folder is refused at once
   if (!run.model_path.empty()) start.emplace(train::StoredModel::open(file_system, {.model_folder = run.model_path}, run));
   const bool speaks = transport == nullptr || transport->rank() == 0;
-  const train::Capacity capacity = train::capacity_of(run);  // before the arena counts as memory in use
   const observe::SystemClock clock;
   observe::Observers observers;
   train::Trainer trainer(
@@ -150,6 +149,7 @@ void train_rank(const TrainOptions& options, const Decided& decided, collectives
   // Until there is something to save, a signal ends the program.
   std::signal(SIGTERM, on_stop_signal);
   std::signal(SIGINT, on_stop_signal);
+  const train::Capacity& capacity = trainer.capacity();
   const observe::Terminal terminal = observe::detect_terminal(1);
   std::optional<io::FolderLock> lock;
   if (speaks) {

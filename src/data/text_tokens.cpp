@@ -42,4 +42,16 @@ std::unique_ptr<formats::TokenSource> open_text(io::FileSystem& file_system, con
   return formats::tokens_in_memory(path.string(), std::move(ids), std::move(starts));
 }
 
+std::int64_t expected_token_bytes(io::FileSystem& file_system, const io::Path& path, const formats::tokenizer::Tokenizer& tokenizer) {
+  if (is_bytes(tokenizer) && !is_json_lines(path)) return 0;
+  constexpr std::size_t kSample = std::size_t{1} << 20;
+  const io::File file(file_system, path, io::OpenMode::read);
+  const std::int64_t size = file.size();
+  std::string text(std::min<std::size_t>(kSample, static_cast<std::size_t>(size)), '\0');
+  if (text.empty()) return 0;
+  file.read_exactly(0, std::as_writable_bytes(std::span(text.data(), text.size())));
+  const auto tokens = static_cast<double>(tokenizer.encode(text).size());
+  return static_cast<std::int64_t>(4.0 * tokens * static_cast<double>(size) / static_cast<double>(text.size()));
+}
+
 }  // namespace plimsoll::data

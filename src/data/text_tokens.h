@@ -17,4 +17,7 @@ std::unique_ptr<formats::TokenSource> open_text(io::FileSystem& file_system, con
                                                 const std::shared_ptr<const formats::tokenizer::Tokenizer>& tokenizer,
                                                 std::int64_t most_bytes = std::int64_t{4} << 30);
 
+// About how many bytes the tokens of such a file take in memory, by the beginning of its text; 0 where the file is mapped.
+std::int64_t expected_token_bytes(io::FileSystem& file_system, const io::Path& path, const formats::tokenizer::Tokenizer& tokenizer);
+
 }  // namespace plimsoll::data

@@ -13,6 +13,7 @@
 #include "lowering/rows.h"
 #include "storage/disk/block_store.h"
 #include "strategy/legality.h"
+#include "train/process_memory.h"
 
 namespace plimsoll::train {
 
@@ -200,7 +201,7 @@ std::string nearest_fit(const SessionOptions& options, const Capacity& capacity)
   const States states = states_of(options);
   const bool processor = options.backend == nullptr || options.backend->name() == executor::cpu_backend().name();
   const bool measured = processor && capacity.reserve.count > 0;
-  const base::Bytes before = memory_so_far();
+  const base::Bytes before = process_memory();
   for (const Change& change : all) {
     SessionOptions changed = options;
     change(changed.strategy);
@@ -214,7 +215,7 @@ std::string nearest_fit(const SessionOptions& options, const Capacity& capacity)
     if (changed.strategy.offload.optimizer.anything()) changed.strategy.bucket = bucket_for(changed.strategy, states);
     try {
       const plan::Plan plan = plan_session(changed);
-      if (measured) there.reserve += memory_so_far() - before;
+      if (measured) there.reserve += std::max(base::Bytes{}, process_memory() - before);
       if (why_too_large(plan, there)) continue;
       check_drive(options, plan);
       const bool nowhere = options.disk_folder.empty() && plan::arena_of_all(plan, plan::Tier::disk).count > 0;

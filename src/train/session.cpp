@@ -1,5 +1,7 @@
 #include "train/session.h"
 
+#include <malloc.h>
+
 #include <chrono>
 
 #include "base/cores.h"
@@ -149,11 +151,22 @@ SessionOptions checked(SessionOptions options) {
 
 }  // namespace
 
+namespace {
+
+// Making a plan may take more than the plan, and what was freed of it would lie beside the arena for ever.
+plan::Plan lower_and_give_back(const SessionOptions& options, const Graphs& graphs) {
+  plan::Plan plan = lower_graphs(options, graphs);
+  malloc_trim(0);
+  return plan;
+}
+
+}  // namespace
+
 struct Session::State {
   explicit State(SessionOptions given)
       : options(checked(std::move(given))),
         graphs(graphs_of(options)),
-        plan(lower_graphs(options, graphs)),
+        plan(lower_and_give_back(options, graphs)),
         rank(options.transport == nullptr ? 0 : options.transport->rank()),
         executor(backend_of(options).make_executor(plan, {.rank = rank,
                                                           .transport = options.transport,

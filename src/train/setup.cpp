@@ -1,9 +1,8 @@
 #include "train/setup.h"
 
-#include <sys/resource.h>
-
 #include <algorithm>
-#include <cstdlib>
+#include <functional>
+#include <utility>
 
 #include <fmt/format.h>
 
@@ -21,11 +20,14 @@
 #include "strategy/schedules/table.h"
 #include "strategy/schedules/verify.h"
 #include "train/nearest_fit.h"
+#include "train/process_memory.h"
 #include "train/this_machine.h"
 
 namespace plimsoll::train {
 
 namespace {
+
+using Tokenizer = std::shared_ptr<const formats::tokenizer::Tokenizer>;
 
 // BERT's batches may be padded, and padding is a segment of its own.
 bool has_segments(const config::Run& run) { return run.data.mask_documents || run.model.family == model::Family::bert; }
@@ -43,8 +45,10 @@ void check_first_ids(const formats::TokenSource& source, std::int64_t vocab) {
   }
 }
 
+using OpenText = std::function<std::unique_ptr<formats::TokenSource>(const io::Path&, const Tokenizer&)>;
+
 std::shared_ptr<const formats::TokenSource> open_source(io::FileSystem& file_system, const config::Run& run, const std::string& files,
-                                                        std::string_view key) {
+                                                        std::string_view key, const OpenText& open_text) {
   if (files.empty()) base::bad_input("{}: found no \"{}\"; expected the path of a text or token file", run.name, key);
   try {
     // Token files need no tokenizer, so it is read with the first text.
@@ -52,7 +56,7 @@ std::shared_ptr<const formats::TokenSource> open_source(io::FileSystem& file_sys
     return formats::open_tokens(file_system, {files}, {.token_bytes = run.data.token_bytes, .certain = run.given("data.token_bytes")},
                                 [&](io::FileSystem& files_of, const io::Path& path) {
                                   if (!tokenizer) tokenizer = open_tokenizer(files_of, run);
-                                  return data::open_text(files_of, path, tokenizer);
+                                  return open_text(path, tokenizer);
                                 });
   } catch (const base::Error& error) {
     base::fail(error.kind(), "{}: \"{}\": {}", run.where(key), key, error.what());
@@ -70,9 +74,9 @@ std::string tokenizer_name(io::FileSystem& file_system, const config::Run& run) 
 }
 
 // Measured from the moment of planning to the end of a run with evaluation and saving: kernels' code, thread stacks,
-// pages of the data files, buffers of the writers. 7 to 8 MiB in f32, 8 to 12 in 16 bits.
+// buffers of the writers. 7 to 8 MiB in f32, 8 to 12 in 16 bits.
 constexpr base::Bytes kStillToCome{9ll << 20};
-constexpr base::Bytes kNextSearch{1ll << 20};
+constexpr base::Bytes kNextMeasure{1ll << 20};
 // What the driver, the libraries of products and attention, and machine code take on a GPU, so that a limit is a card of that size.
 constexpr base::Bytes kBesideADevicesArena{700ll << 20};
 // What program, driver and libraries take of the host's memory beside its arena: resident after some steps, 0.51 to 0.64 GB with CUDA 13.0
@@ -82,21 +86,6 @@ constexpr base::Bytes kProcessBesideADevice{580ll << 20};
 constexpr std::int64_t kLargestSchedule = std::int64_t{64} << 20;
 
 }  // namespace
-
-// What getrusage tells includes what whoever started it had, and a script of gigabytes would leave no room: it is asked only where the
-// system does not say more.
-base::Bytes memory_so_far() {
-  constexpr std::string_view kLine = "VmHWM:";
-  io::PosixFileSystem files;
-  if (const io::Path path = "/proc/self/status"; files.status(path)) {
-    const std::string status = io::read_text(files, path);
-    if (const std::size_t at = status.find(kLine); at != std::string::npos)
-      return base::Bytes{std::strtoll(status.c_str() + at + kLine.size(), nullptr, 10) * 1024};
-  }
-  struct rusage usage{};
-  getrusage(RUSAGE_SELF, &usage);
-  return base::Bytes{static_cast<std::int64_t>(usage.ru_maxrss) * 1024};
-}
 
 namespace {
 
@@ -178,7 +167,7 @@ namespace {
 // but end the process.
 base::Bytes host_limit(const config::Run& run) {
   if (run.limits.host.count > 0 || backend_of(run).name() == executor::cpu_backend().name()) return run.limits.host;
-  return executor::cpu_backend().memory(0).total - (memory_so_far() + kStillToCome + disk_buffers(run));
+  return executor::cpu_backend().memory(0).total - (process_memory() + kStillToCome + disk_buffers(run));
 }
 
 // Between flushes ranks are at different steps: nothing can be saved, evaluated or ended there.
@@ -196,28 +185,15 @@ void require_whole_rounds(const config::Run& run) {
 }
 
 // What a rank's arena may take where the plan is fitted to it. A share of the activation memory is a limit of its own.
-base::Bytes arena_limit(const config::Run& run, Programs programs) {
+base::Bytes arena_limit(const config::Run& run, const Programs& programs) {
   const bool fitted = run.strategy.recompute == strategy::Recompute::optimal;
   if (!fitted || (run.strategy.recompute_memory > 0.0 && run.limits.device.count == 0)) return {};
-  const auto room = [&] {
-    const Capacity capacity = capacity_of(run);
-    const std::int64_t shared_by = capacity.per_rank ? 1 : run.strategy.ranks();
-    return base::Bytes{std::max<std::int64_t>(1, (capacity.device - capacity.reserve).count / shared_by)};
-  };
-  if (run.limits.device.count == 0 || backend_of(run).name() != executor::cpu_backend().name()) return room();
-  // The search takes memory that the arena will not have; it counts once it has been used, and the next one may take a little more.
-  config::Run once = run;
-  once.strategy.recompute = strategy::Recompute::full;
-  once.strategy.recompute_memory = 0.0;
-  programs.transport = nullptr;
-  SessionOptions options = session_options(once, programs);
-  options.strategy = run.strategy;
-  options.device_limit = room();
-  try {
-    plan_session(options);
-  } catch (const base::Error&) {  // whoever asks for the plan is told
-  }
-  return std::max(room() - kNextSearch, base::Bytes{1});
+  const Capacity capacity = capacity_of(run, programs.data_to_come);
+  const std::int64_t shared_by = capacity.per_rank ? 1 : run.strategy.ranks();
+  base::Bytes room = capacity.device - capacity.reserve;
+  // What lies beside the arena is measured again when the plan is checked, and may be a little more by then.
+  if (run.limits.device.count > 0 && backend_of(run).name() == executor::cpu_backend().name()) room -= kNextMeasure;
+  return base::Bytes{std::max<std::int64_t>(1, room.count / shared_by)};
 }
 
 double link_here(const config::Run& run) {
@@ -263,7 +239,9 @@ std::string describe(const config::Run& run) {
 
 std::shared_ptr<const data::BatchReader> open_reader(io::FileSystem& file_system, const config::Run& run, const std::string& files,
                                                      bool evaluation) {
-  std::shared_ptr<const formats::TokenSource> source = open_source(file_system, run, files, evaluation ? "data.valid" : "data.train");
+  std::shared_ptr<const formats::TokenSource> source =
+      open_source(file_system, run, files, evaluation ? "data.valid" : "data.train",
+                  [&](const io::Path& path, const Tokenizer& tokenizer) { return data::open_text(file_system, path, tokenizer); });
   check_first_ids(*source, run.model.vocab);
   data::BatchReaderOptions options{.sequence = run.batch.sequence,
                                    .vocab = run.model.vocab,
@@ -287,6 +265,24 @@ std::shared_ptr<const data::BatchReader> open_reader(io::FileSystem& file_system
   return std::make_shared<data::BatchReader>(std::move(source), options);
 }
 
+base::Bytes data_to_come(io::FileSystem& file_system, const config::Run& run) {
+  base::Bytes tokens;
+  Tokenizer opened;
+  const base::Bytes before = process_memory();
+  const auto count = [&](const io::Path& path, const Tokenizer& tokenizer) {
+    opened = tokenizer;
+    tokens += base::Bytes{data::expected_token_bytes(file_system, path, *tokenizer)};
+    return formats::tokens_in_memory(path.string(), {0});
+  };
+  for (const auto& [files, key] : {std::pair{run.data.train, "data.train"}, {run.data.valid, "data.valid"}}) {
+    try {
+      if (!files.empty()) open_source(file_system, run, files, key, count);
+    } catch (const base::Error&) {  // a plan can be asked for before there are data
+    }
+  }
+  return tokens + std::max(base::Bytes{}, process_memory() - before);
+}
+
 data::BatchView batch_view(Session& session, std::string_view program, std::int32_t micro_batch, const config::Run& run) {
   return {.rows = run.batch.micro,
           .sequence = run.batch.sequence,
@@ -304,8 +300,8 @@ bool uses_disk(const strategy::Strategy& strategy) {
          offload.optimizer.disk + offload.gradients.disk + offload.params.disk + offload.activations.disk > 0.0;
 }
 
-Capacity capacity_of(const config::Run& run) {
-  const base::Bytes reserve = memory_so_far() + kStillToCome + disk_buffers(run);
+Capacity capacity_of(const config::Run& run, base::Bytes data_to_come) {
+  const base::Bytes reserve = process_memory() + data_to_come + kStillToCome + disk_buffers(run);
   const base::Bytes host = host_limit(run);
   std::string host_origin = run.limits.host.count > 0 ? "\"limits.host\"" : "what this machine has beside the program";
   const base::Bytes disk = run.limits.disk;

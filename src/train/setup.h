@@ -21,6 +21,7 @@ struct Programs {
   bool draw_parameters = true;
   collectives::Transport* transport = nullptr;
   std::optional<strategy::schedules::Schedule> schedule = {};
+  base::Bytes data_to_come = {};  // of capacity_of
 };
 
 // Where the run computes. `auto` is the GPU where there is one that can be used, else the processor; bad_input when it asks
@@ -60,10 +61,11 @@ struct Capacity {
   base::Bytes host_reserve = {};  // of a rank's process on the host, where its arena is a device's: program, libraries, data
 };
 
-Capacity capacity_of(const config::Run& run);
+// `data_to_come`: what the process will have in memory of the run's data and does not have yet.
+Capacity capacity_of(const config::Run& run, base::Bytes data_to_come = {});
 
-// The most that the process has had.
-base::Bytes memory_so_far();
+// What the run's tokenizer takes and the ids of text that is encoded into memory, by a sample of it: for whoever does not open the data.
+base::Bytes data_to_come(io::FileSystem& file_system, const config::Run& run);
 
 // Whether it names the disk tier, be it for what turns out to stay elsewhere.
 bool uses_disk(const strategy::Strategy& strategy);

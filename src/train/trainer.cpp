@@ -18,7 +18,7 @@ namespace plimsoll::train {
 
 namespace {
 
-Session make_session(const config::Run& run, const TrainContext& context) {
+Session make_session(const config::Run& run, const TrainContext& context, const Capacity& capacity) {
   SessionOptions options = session_options(run, {.train = true,
                                                  .evaluate = !run.data.valid.empty(),
                                                  .draw_parameters = run.model_path.empty(),
@@ -26,12 +26,17 @@ Session make_session(const config::Run& run, const TrainContext& context) {
                                                  .schedule = schedule_of(context.file_system, run)});
   options.file_system = &context.file_system;
   const plan::Plan plan = plan_within(options, run);
-  require_fit(plan, capacity_of(run), options);
+  require_fit(plan, capacity, options);
   // Of what all ranks will write together; each looks again for its own part when it opens its file.
   const base::Bytes disk = plan::arena_of_all(plan, plan::Tier::disk);
   if ((disk.count > 0 || uses_disk(run.strategy)) && (context.transport == nullptr || context.transport->rank() == 0))
     storage::disk::check_folder(context.file_system, run.limits.disk_path, disk);
   return Session(std::move(options));
+}
+
+std::optional<Evaluator> evaluator_of(const config::Run& run, const TrainContext& context) {
+  if (run.data.valid.empty()) return std::nullopt;
+  return std::optional<Evaluator>(std::in_place, context.file_system, run);
 }
 
 // How many samples there are, and a sum over some that lie all over them: which data these are, without reading all of it.
@@ -57,8 +62,9 @@ struct Trainer::State {
         context(where),
         train_reader(open_reader(where.file_system, given, given.data.train, false)),
         data_digest(digest_of(*train_reader, given)),
-        session(make_session(given, where)) {
-    if (!given.data.valid.empty()) evaluator.emplace(where.file_system, given);
+        evaluator(evaluator_of(given, where)),
+        capacity(capacity_of(given)),
+        session(make_session(given, where, capacity)) {
     // Ranks read their own copies of the data: all must hold the same, or they train on different samples.
     if (session.world() == nullptr) return;
     std::vector<collectives::Field> fields{{"data.train", data_digest}};
@@ -139,6 +145,7 @@ struct Trainer::State {
   std::shared_ptr<const data::BatchReader> train_reader;
   std::string data_digest;
   std::optional<Evaluator> evaluator;
+  Capacity capacity;
   Session session;
   Progress progress;
 };
@@ -147,6 +154,7 @@ Trainer::Trainer(const config::Run& run, TrainContext context) : state_(std::mak
 Trainer::~Trainer() = default;
 
 Session& Trainer::session() { return state_->session; }
+const Capacity& Trainer::capacity() const { return state_->capacity; }
 Progress& Trainer::progress() { return state_->progress; }
 const std::string& Trainer::data_digest() const { return state_->data_digest; }
 

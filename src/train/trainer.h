@@ -11,6 +11,7 @@
 #include "observe/clock.h"
 #include "observe/event.h"
 #include "train/session.h"
+#include "train/setup.h"
 
 namespace plimsoll::train {
 
@@ -40,6 +41,8 @@ class Trainer {
 
   Session& session();
   Progress& progress();
+  // What the run may take, and what it takes beside its arenas: measured once the data were open, before the arenas were made.
+  const Capacity& capacity() const;
   // Which samples these are: how many, and a sum over some of them.
   const std::string& data_digest() const;
 

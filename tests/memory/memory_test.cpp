@@ -6,9 +6,13 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
+#include <algorithm>
+#include <chrono>
+#include <deque>
 #include <filesystem>
 #include <fstream>
 #include <sstream>
+#include <thread>
 
 #include "base/json.h"
 
@@ -20,8 +24,17 @@ namespace {
 struct Finished {
   int status = -1;
   std::int64_t peak_bytes = 0;  // resident, as the system counted it
+  double last_bytes = 0.0;      // the most in the last looks at the process before it ended
   std::string output;
 };
+
+double resident_now(pid_t process) {
+  std::ifstream status("/proc/" + std::to_string(process) + "/status");
+  for (std::string line; std::getline(status, line);) {
+    if (line.starts_with("VmRSS:")) return 1024.0 * std::strtod(line.c_str() + 6, nullptr);
+  }
+  return 0.0;
+}
 
 Finished run_program(std::vector<std::string> arguments, const std::filesystem::path& output) {
   std::vector<char*> raw;
@@ -36,7 +49,14 @@ Finished run_program(std::vector<std::string> arguments, const std::filesystem::
   Finished finished;
   if (failed != 0) return finished;
   struct rusage usage{};
-  wait4(child, &finished.status, 0, &usage);
+  constexpr std::size_t kLastLooks = 20;
+  std::deque<double> looks;
+  while (wait4(child, &finished.status, WNOHANG, &usage) == 0) {
+    looks.push_back(resident_now(child));
+    if (looks.size() > kLastLooks) looks.pop_front();
+    std::this_thread::sleep_for(std::chrono::milliseconds(10));
+  }
+  if (!looks.empty()) finished.last_bytes = *std::max_element(looks.begin(), looks.end());
   finished.peak_bytes = static_cast<std::int64_t>(usage.ru_maxrss) * 1024;
   std::ostringstream text;
   text << std::ifstream(output).rdbuf();
@@ -120,6 +140,57 @@ TEST_F(Memory, CountsNothingOfWhoStartedIt) {
   text << std::ifstream(output).rdbuf();
   const base::Json candidate = base::parse_json(text.str(), "plan").at("candidates").at(std::size_t{0});
   EXPECT_LT(candidate.at("reserve_bytes").as_integer(), 100 << 20);
+}
+
+// What the run says that the process takes, in bytes: "reserve      33.8 MiB" or "arena 327 MiB".
+double amount_behind(const std::string& text, const std::string& word) {
+  const std::size_t at = text.find(word);
+  if (at == std::string::npos) return -1.0;
+  std::istringstream words(text.substr(at + word.size()));
+  double number = 0.0;
+  std::string unit;
+  words >> number >> unit;
+  return number * (unit == "GiB" ? 1073741824.0 : unit == "MiB" ? 1048576.0 : unit == "KiB" ? 1024.0 : 1.0);
+}
+
+// A text of many megabytes whose words a tokenizer numbers: the ids lie beside the arena, and the figure that is printed, the one that a
+// limit is held against and what the system counts are the same. The pages of a text that is read as bytes are the system's.
+TEST_F(Memory, TheReserveHoldsTokenizerAndTokens) {
+  {
+    std::ofstream text(folder_ / "long.txt");
+    for (int line = 0; line < 700'000; ++line) text << "line " << line << " of a text that is long\n";
+    std::ofstream tokenizer(folder_ / "tokenizer.json");
+    tokenizer << R"({"version": "1.0", "model": {"type": "WordLevel", "unk_token": "?", "vocab": {"?": 0, "line": 1, "of": 2, "a": 3,
+      "text": 4, "that": 5, "is": 6, "long": 7}}, "pre_tokenizer": {"type": "WhitespaceSplit"}})";
+  }
+  const auto run = [&](const std::string& name, const std::string& data, const std::string& more) {
+    std::ofstream(folder_ / name) << R"({"model": {"family": "gpt2", "layers": 1, "width": 64, "heads": 2, "context": 64, "vocab": 256},
+      "batch": {"global": 4, "micro": 4, "sequence": 64}, "steps": 300, "threads": 2, "checkpoint": {"every": 0}, "data": )"
+                                  << data << more << R"(, "out": ")" << path(name + ".out") << "\"}";
+    return run_program({"plimsoll", "train", path(name), "--fresh"}, folder_ / (name + ".txt"));
+  };
+  const std::string words = R"({"train": ")" + path("long.txt") + R"(", "tokenizer": ")" + path("tokenizer.json") + "\"}";
+  const std::string bytes = R"({"train": ")" + path("long.txt") + R"(", "tokenizer": "bytes"})";
+  const Finished numbered = run("words.json", words, "");
+  ASSERT_EQ(numbered.status, 0) << numbered.output;
+  const double arena = amount_behind(numbered.output, "device arena ");
+  const double reserve = amount_behind(numbered.output, "reserve");
+  EXPECT_GT(reserve, 4.0 * 7 * 700'000) << numbered.output;  // the ids alone
+  // What is still to come when it is measured is counted as nine MiB, of which a small model needs half.
+  EXPECT_LT(numbered.last_bytes, 1.02 * (arena + reserve)) << numbered.output;
+  EXPECT_GT(numbered.last_bytes, arena + reserve - (9 << 20)) << numbered.output;
+
+  // The same figure with a limit: what it leaves is enough, and a little less is not.
+  const auto limit = [](double amount) { return ", \"limits\": {\"device\": " + std::to_string(static_cast<std::int64_t>(amount)) + "}"; };
+  constexpr double kSlack = 3 << 20;
+  EXPECT_EQ(run("fits.json", words, limit(arena + reserve + kSlack)).status, 0);
+  EXPECT_EQ(WEXITSTATUS(run("tight.json", words, limit(arena + reserve - kSlack)).status), 3);
+  const Finished planned = run_program({"plimsoll", "plan", path("words.json")}, folder_ / "planned.txt");
+  EXPECT_NEAR(amount_behind(planned.output, "reserve"), reserve, 0.1 * reserve) << planned.output;
+
+  const Finished mapped = run("bytes.json", bytes, "");
+  ASSERT_EQ(mapped.status, 0) << mapped.output;
+  EXPECT_LT(amount_behind(mapped.output, "reserve"), 40 << 20);
 }
 
 // A plan that is fitted to a limit fits it beside what the search for it took, and the process keeps to it.
