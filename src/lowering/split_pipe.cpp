@@ -321,37 +321,88 @@ Graph route_messages(const Graph& graph, const plan::Mesh& mesh, const ops::Seat
   return routed.take();
 }
 
-Graph split_backward(const Graph& graph) {
+namespace {
+
+class BackwardSplit {
+ public:
+  BackwardSplit(const Graph& old, bool gathers_again) : old_(old), gathers_again_(gathers_again), split_(old) {}
+
+  Graph run() {
+    const std::vector<bool> only_weights = nodes_for_weights();
+    for (std::uint32_t index = 0; index < old_.nodes.size(); ++index) {
+      const Node& node = old_.nodes[NodeId{index}];
+      const bool ends =
+          node.phase > Phase::backward || (!later_.empty() && old_.blocks[later_.back()->block].stage != old_.blocks[node.block].stage);
+      if (ends) add_later();
+      if (only_weights[index]) {
+        later_.push_back(&node);
+      } else {
+        split_.keep(node);
+      }
+    }
+    return split_.take();
+  }
+
+ private:
   // From the end: a node is for weights alone if nothing but such nodes reads what it makes.
-  std::vector<bool> awaited(graph.values.size(), false);
-  std::vector<bool> only_weights(graph.nodes.size(), false);
-  for (auto index = static_cast<std::uint32_t>(graph.nodes.size()); index-- > 0;) {
-    const Node& node = graph.nodes[NodeId{index}];
-    if (node.phase > Phase::backward) continue;
-    const bool wanted =
-        node.outputs.empty() || std::any_of(node.outputs.begin(), node.outputs.end(), [&](ValueId id) { return awaited[id.index]; });
-    only_weights[index] = node.phase == Phase::backward && !wanted;
-    if (only_weights[index]) continue;
-    for (ValueId id : node.inputs) awaited[id.index] = true;
-  }
-  graph::Rewrite split(graph);
-  const auto append = [&](const Node& node, Phase phase) { split.to().nodes[split.keep(node)].phase = phase; };
-  std::vector<const Node*> later;
-  for (std::uint32_t index = 0; index < graph.nodes.size(); ++index) {
-    const Node& node = graph.nodes[NodeId{index}];
-    const bool ends =
-        node.phase > Phase::backward || (!later.empty() && graph.blocks[later.back()->block].stage != graph.blocks[node.block].stage);
-    if (ends) {
-      for (const Node* weight : later) append(*weight, Phase::backward_weight);
-      later.clear();
+  std::vector<bool> nodes_for_weights() const {
+    std::vector<bool> awaited(old_.values.size(), false);
+    std::vector<bool> only_weights(old_.nodes.size(), false);
+    for (auto index = static_cast<std::uint32_t>(old_.nodes.size()); index-- > 0;) {
+      const Node& node = old_.nodes[NodeId{index}];
+      if (node.phase > Phase::backward) continue;
+      const bool wanted =
+          node.outputs.empty() || std::any_of(node.outputs.begin(), node.outputs.end(), [&](ValueId id) { return awaited[id.index]; });
+      only_weights[index] = node.phase == Phase::backward && !wanted;
+      if (only_weights[index]) continue;
+      for (ValueId id : node.inputs) awaited[id.index] = true;
     }
-    if (only_weights[index]) {
-      later.push_back(&node);
-    } else {
-      append(node, node.phase);
-    }
+    return only_weights;
   }
-  return split.take();
-}
+
+  void add_later() {
+    std::map<std::uint32_t, ValueId> again;
+    for (const Node* weight : later_) {
+      std::vector<ValueId> inputs;
+      for (ValueId id : weight->inputs) inputs.push_back(gathered_again(id, *weight, again));
+      split_.to().nodes[split_.keep(*weight, std::move(inputs))].phase = Phase::backward_weight;
+    }
+    later_.clear();
+  }
+
+  // Where the backward pass of the inputs gathered `id`, another gather of the same rows.
+  ValueId gathered_again(ValueId id, const Node& user, std::map<std::uint32_t, ValueId>& again) {
+    const Node* view = maker_of(id);
+    if (!gathers_again_ || view == nullptr || !ops::is_view(view->op)) return split_.now(id);
+    const Node* gather = maker_of(view->inputs[0]);
+    const auto* collective = gather == nullptr ? nullptr : std::get_if<ops::Collective>(&gather->op);
+    if (collective == nullptr || collective->kind != ops::CollectiveKind::all_gather || collective->rows == 0) return split_.now(id);
+    const auto [found, fresh] = again.try_emplace(id.index);
+    if (fresh) {
+      const graph::Site site{.block = user.block, .phase = Phase::backward_weight};
+      const ValueId rows = split_.make_one(gather->op, {split_.now(gather->inputs[0])}, site, old_.values[view->inputs[0]].name + ".again");
+      found->second = split_.make_one(view->op, {rows}, site, old_.values[id].name + ".again");
+    }
+    return found->second;
+  }
+
+  // What makes the value in the backward pass, before the gradients of weights.
+  const Node* maker_of(ValueId id) const {
+    const NodeId producer = old_.values[id].producer;
+    if (!producer.valid()) return nullptr;
+    const Node& node = old_.nodes[producer];
+    const bool moves = std::find(later_.begin(), later_.end(), &node) != later_.end();
+    return node.phase == Phase::backward && !moves ? &node : nullptr;
+  }
+
+  const Graph& old_;
+  bool gathers_again_;
+  graph::Rewrite split_;
+  std::vector<const Node*> later_;  // for weights alone, of the stage in hand
+};
+
+}  // namespace
+
+Graph split_backward(const Graph& graph, bool gathers_again) { return BackwardSplit(graph, gathers_again).run(); }
 
 }  // namespace plimsoll::lowering

@@ -39,7 +39,9 @@ graph::Graph route_messages(const graph::Graph& graph, const plan::Mesh& mesh, c
 // The place that shares a weight with the first; 0 if none does.
 std::int32_t tied_place(const graph::Graph& graph, const Pipe& pipe);
 
-// Moves what only the gradients of weights need to the phase backward_weight, behind the rest of its stage's backward pass.
-graph::Graph split_backward(const graph::Graph& graph);
+// Moves what only the gradients of weights need to the phase backward_weight, after the rest of its stage's backward pass. Rows that tensor
+// ranks gathered for the backward pass are gathered again there: a rank keeps its own rows in between, not those of all. Without
+// `gathers_again` it keeps all, as a backward pass in one piece does.
+graph::Graph split_backward(const graph::Graph& graph, bool gathers_again = true);
 
 }  // namespace plimsoll::lowering

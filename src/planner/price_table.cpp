@@ -30,6 +30,7 @@ void add(StagePrice& stage, const BlockPrice& block, const Keeping& keeping, std
   stage.backward_input += times * (block.backward_input + keeping.again);
   stage.backward_weight += times * block.backward_weight;
   stage.again += times * keeping.again;
+  stage.gathered_again += times * block.gathered_again;
   stage.tensor_seconds += times * block.tensor_seconds;
   stage.flops += times * (block.flops + keeping.flops);
   stage.kept += count * keeping.bytes;

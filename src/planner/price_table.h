@@ -16,6 +16,7 @@ struct StagePrice {
   double backward_input = 0.0;  // what is made again included
   double backward_weight = 0.0;
   double again = 0.0;                 // of backward_input
+  double gathered_again = 0.0;        // more, where the two backward passes are apart
   double tensor_seconds = 0.0;        // of all three
   double wait = 0.0;                  // of all three, for weights and gradients in shards
   double flops = 0.0;                 // what is made again included

@@ -37,6 +37,7 @@ struct BlockPrice {
   double forward = 0.0;
   double backward_input = 0.0;
   double backward_weight = 0.0;
+  double gathered_again = 0.0;  // seconds more where the gradients of weights come apart from those of inputs
   Keeping everything;
   Keeping selective;
   Keeping full;

@@ -8,6 +8,12 @@ Sheet::Sheet(const Problem& problem, const Choice& choice, PriceTable& prices, b
       micro_batches_(choice.micro_batches(problem)),
       prices_(prices.of(choice)),
       stages_(prices.stages_of(problem, choice)) {
+  if (splits_backward()) {
+    for (StagePrice& stage : stages_) {
+      stage.backward_weight += stage.gathered_again;
+      stage.tensor_seconds += stage.gathered_again;
+    }
+  }
   if (fitted_stages() && !fits) keep_least();
   wait_for_what_moves();
   add_ranks();
@@ -137,8 +143,7 @@ void Sheet::add_ranks() {
     rank.forward += stage.forward;
     rank.backward += stage.backward();
     rank.kept += stage.kept;
-    const bool apart = strategy_.schedule == "zb-h1" || strategy_.schedule == "zb-h2";
-    const std::int64_t least = apart && strategy_.pipe > 1 ? std::min(stage.kept, stage.kept_for_weights) : stage.kept;
+    const std::int64_t least = splits_backward() ? std::min(stage.kept, stage.kept_for_weights) : stage.kept;
     rank.kept_least = index < ranks_.size() ? least : std::min(rank.kept_least, least);
     rank.temporary = std::max(rank.temporary, stage.temporary);
     rank.layers += stage.layers;
@@ -354,7 +359,7 @@ double Sheet::least_messages(std::size_t rank) const {
 // still have to do theirs after its last one.
 template <typename Exposed>
 double Sheet::least_end(const Exposed& exposed) const {
-  const bool whole_backward = strategy_.schedule != "zb-h1" && strategy_.schedule != "zb-h2";
+  const bool whole_backward = !splits_backward();
   double before = 0.0;
   double after = exposed(0);
   double most = 0.0;

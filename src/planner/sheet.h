@@ -6,6 +6,7 @@
 
 #include "planner/price_table.h"
 #include "planner/problem.h"
+#include "strategy/schedules/table.h"
 
 namespace plimsoll::planner {
 
@@ -58,6 +59,8 @@ class Sheet {
  private:
   // In a pipeline, recompute "optimal": each stage keeps as much as its rank's memory holds of the micro-batches that are under way.
   bool fitted_stages() const { return strategy_.pipe > 1 && strategy_.recompute == strategy::Recompute::optimal; }
+  // Gradients of weights come apart from those of inputs.
+  bool splits_backward() const { return strategy_.pipe > 1 && strategy::schedules::find_kind(strategy_.schedule).splits_backward; }
   void keep_what_fits();
   void keep_within(StagePrice& stage, std::int64_t bytes) const;
   void keep_least();

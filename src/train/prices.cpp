@@ -60,7 +60,8 @@ class Pricing {
     passes_ = lowering::passes_of(graph);
     chain_ = lowering::chain_of(graph, passes_, true);
     blocks_.assign(passes_.size(), {});
-    add_seconds(lowering::split_backward(graph));
+    add_seconds(lowering::split_backward(graph, false));
+    add_gathered_again(lowering::split_backward(graph));
     add_states(graph);
     for (std::size_t index = 0; index < blocks_.size(); ++index) {
       const strategy::ChainStage& stage = chain_.stages[index];
@@ -162,6 +163,15 @@ class Pricing {
       price->flops += flops_of(graph, node);
       if (ops::is_collective(node.op)) price->tensor_seconds += seconds;
     }
+  }
+
+  // What a schedule that has the gradients of weights apart gathers for them a second time.
+  void add_gathered_again(const Graph& graph) {
+    for (const Node& node : graph.nodes) {
+      BlockPrice* price = price_of(node.block);
+      if (price != nullptr && node.phase == Phase::backward_weight) price->gathered_again += seconds_of(graph, node);
+    }
+    for (BlockPrice& block : blocks_) block.gathered_again -= block.backward_weight;
   }
 
   void add_states(const Graph& graph) {

@@ -112,6 +112,23 @@ TEST(Pipeline, AStageMayHaveAnyBlocks) {
   expect_close(train(task, layout), alone, tolerance(task.precision));
 }
 
+// Between the backward pass of inputs and that of weights a rank keeps its own rows of gradients, not those of all tensor ranks: so
+// zb-h1 holds about what 1f1b does.
+TEST(Pipeline, ZeroBubbleKeepsRowsOfItsOwn) {
+  Task task = task_of(Family::llama);
+  task.model.kv_heads = 4;
+  const auto staged = [&](const char* schedule) {
+    Layout layout = pipeline(schedule, 2);
+    layout.strategy.tensor = 4;
+    layout.strategy.sequence_parallel = true;
+    return train(task, layout);
+  };
+  const Outcome apart = staged("zb-h1");
+  const Outcome together = staged("1f1b");
+  expect_same_bits(apart, together);
+  EXPECT_LT(static_cast<double>(apart.activations), 1.2 * static_cast<double>(together.activations));
+}
+
 // Up to eight ranks: pipe x tensor x data x ZeRO.
 struct Mesh {
   std::string schedule;

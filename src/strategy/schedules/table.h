@@ -19,6 +19,7 @@ struct Kind {
   bool chunked = false;          // takes more than one stage per rank
   bool asynchronous = false;     // batches follow one another without a flush; weights have versions
   bool recomputes = false;       // has recomputes of its own
+  bool splits_backward = false;  // gradients of weights come apart from those of inputs
   bool barrier_free = false;     // flushes, but no rank waits for others to begin the next batch
   bool drawn_only = false;       // nothing runs it
   bool takes_batches() const { return asynchronous || barrier_free; }
