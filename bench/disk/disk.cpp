@@ -46,10 +46,11 @@ train::SessionOptions session_options(const Options& options) {
 // Bytes that a step reads from the disk, and writes to it.
 std::int64_t bytes_read(const plan::Plan& plan) {
   std::int64_t bytes = 0;
-  for (const plan::Stream& stream : plan::find_program(plan.classes[0], "train")->streams) {
+  const plan::Program& program = *plan::find_program(plan.classes[0], "train");
+  for (const plan::Stream& stream : program.streams) {
     for (const plan::Call& call : stream.calls) {
       if (stream.kind != plan::StreamKind::disk_in) continue;
-      for (const plan::Instruction& instruction : plan.procedures[call.procedure].instructions)
+      for (const plan::Instruction& instruction : plan.procedures[program.procedure_of(call)].instructions)
         bytes += std::get<plan::Copy>(instruction).from.type.bytes();
     }
   }

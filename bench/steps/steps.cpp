@@ -415,9 +415,10 @@ double product_flops(const plan::Plan& plan) {
     return types;
   };
   double flops = 0.0;
-  for (const plan::Stream& stream : plan::find_program(plan.classes.at(0), "train")->streams) {
+  const plan::Program& program = *plan::find_program(plan.classes.at(0), "train");
+  for (const plan::Stream& stream : program.streams) {
     for (const plan::Call& call : stream.calls) {
-      for (const plan::Instruction& instruction : plan.procedures[call.procedure].instructions) {
+      for (const plan::Instruction& instruction : plan.procedures[program.procedure_of(call)].instructions) {
         const auto* compute = std::get_if<plan::Compute>(&instruction);
         if (compute == nullptr) continue;
         const std::vector<base::TensorType> inputs = types_of(compute->inputs);

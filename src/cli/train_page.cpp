@@ -169,8 +169,9 @@ bool is_drawn(const plan::Plan& plan) {
   if (plan.mesh.ranks() > kMostRanks) return false;
   std::size_t instructions = 0;
   for (const plan::RankClass& rank_class : plan.classes) {
-    for (const plan::Stream& stream : train_program(rank_class).streams) {
-      for (const plan::Call& call : stream.calls) instructions += plan.procedures[call.procedure].instructions.size();
+    const plan::Program& program = train_program(rank_class);
+    for (const plan::Stream& stream : program.streams) {
+      for (const plan::Call& call : stream.calls) instructions += plan.procedures[program.procedure_of(call)].instructions.size();
     }
   }
   return instructions <= kMostInstructions;

@@ -53,6 +53,8 @@ class MadeProcedures {
     return found->second;
   }
 
+  const std::map<std::pair<std::size_t, bool>, Made>& all() const { return made_; }
+
  private:
   std::map<std::pair<std::size_t, bool>, Made> made_;  // by piece, and whether gradients are added to what is there
 };

@@ -308,7 +308,7 @@ class Outlining {
     plan::Call call(const Issue& issue, std::int32_t moment) {
       const Piece& piece = shared.pieces[issue.piece];
       plan::Call made = call_of(outlining.procedure_of(shared, *wanted, piece, stage_here(shared, piece, stages)), issue, moment);
-      slots.try_emplace(made.procedure.index, &wanted->slots);
+      slots.try_emplace(made.entry.index, &wanted->slots);
       made.bindings = lives.bind(wanted->slots, issue, moment);
       lives.add_frame(moment, piece.tier, plan().procedures[wanted->procedure].frame);
       return made;
@@ -329,7 +329,7 @@ class Outlining {
     }
 
     static plan::Call call_of(ProcedureId procedure, const Issue& issue, std::int32_t moment) {
-      return {.procedure = procedure,
+      return {.entry = {procedure.index},  // entries are numbered as the plan's procedures are
               .moment = moment,
               .micro_batch = issue.micro_batch,
               .label = {},
@@ -347,7 +347,8 @@ class Outlining {
         .name = plan_.mesh.pipe == 1 ? "all" : fmt::format("pipe {}", place), .ranks = {}, .buffers = {}, .programs = {}};
     for (std::int32_t data = 0; data < plan_.mesh.data; ++data)
       rank_class.ranks.push_back((place * plan_.mesh.data + data) * plan_.mesh.tensor);
-    for (const Storage& storage : shared.storages.all) rank_class.buffers.add({.name = "", .kind = storage.kind, .tier = storage.tier});
+    for (const Storage& storage : shared.storages.all)
+      rank_class.buffers.edit().add({.name = "", .kind = storage.kind, .tier = storage.tier});
     plan::Program program{.name = source_.name, .micro_batches = source_.micro_batches * graphs_.batches(source_), .streams = {}};
     Streams streams(program);
     const std::vector<Item> items = translated(graphs_.items_at(source_, place), stages, shared.stages);
@@ -364,16 +365,17 @@ class Outlining {
     plan::Buffer activations{.name = "activations at their most", .kind = plan::BufferKind::activation};
     activations.bytes = lives.most_activations(streams.moments());
     activations.program = 0;
-    rank_class.buffers.add(std::move(activations));
+    rank_class.buffers.edit().add(std::move(activations));
     for (plan::Stream& stream : program.streams) {
       for (plan::Call& call : stream.calls) {
         call.bindings = {};
-        if (const auto found = calls.slots.find(call.procedure.index); found != calls.slots.end()) {
+        if (const auto found = calls.slots.find(call.entry.index); found != calls.slots.end()) {
           for (const StorageId slot : *found->second) call.bindings.push_back(BufferId{slot.index});
           calls.slots.erase(found);
         }
       }
     }
+    for (std::uint32_t id = 0; id < plan_.procedures.size(); ++id) program.procedures.push_back({id});
     rank_class.programs.push_back(std::move(program));
     plan_.classes.push_back(std::move(rank_class));
   }

@@ -21,6 +21,8 @@ struct Piece {
   plan::Tier tier = plan::Tier::device;  // of what it computes with, and of its frame
   std::vector<graph::NodeId> nodes;
   std::string name;  // "blocks.3.forward"
+
+  bool operator==(const Piece&) const = default;
 };
 
 // `host_beside`: the host is another processor than the device, and what it computes is on a stream of its own.

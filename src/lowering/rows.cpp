@@ -193,13 +193,12 @@ class RowGraph {
 
   // What training has of the table, where it has it.
   ValueId root(const std::string& name) {
-    const plan::Buffer* buffer = find_(name);
+    const auto& [buffer, part] = find_(name);
     PLIMSOLL_CHECK(buffer != nullptr, "there is no buffer {}", name);
     const Role role = buffer->kind == plan::BufferKind::parameter ? Role::parameter
                       : buffer->kind == plan::BufferKind::master  ? Role::master
                                                                   : Role::state;
-    return graph_.add_value(
-        {.name = name, .type = buffer->type, .role = role, .block = block_, .part = buffer->part, .tier = buffer->tier});
+    return graph_.add_value({.name = name, .type = buffer->type, .role = role, .block = block_, .part = part, .tier = buffer->tier});
   }
 
   const RowTable& table_;

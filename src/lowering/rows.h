@@ -47,8 +47,12 @@ const graph::Parameter* token_table(const graph::Graph& graph);
 // How much of the table is here and what a step moves, in a line for people.
 std::string note_of(const RowTable& table);
 
-// A buffer of the rank that outlives programs; null where it has none of the name.
-using FindBuffer = std::function<const plan::Buffer*(const std::string&)>;
+// A buffer of the rank that outlives programs, and its part of a whole tensor; null where there is none of the name.
+struct KeptBuffer {
+  const plan::Buffer* buffer = nullptr;
+  ops::Part part{};
+};
+using FindBuffer = std::function<KeptBuffer(const std::string&)>;
 
 // The graphs of the two programs, for a rank that has the rows where its buffers say.
 graph::Graph fetch_rows(const RowTable& table, const FindBuffer& find);

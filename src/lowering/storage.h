@@ -21,6 +21,8 @@ struct Storage {
   bool gradient = false;           // of a parameter
   bool all_micro_batches = false;  // one for all micro-batches of a step
   bool result = false;             // read by somebody outside after the program
+
+  bool operator==(const Storage&) const = default;
 };
 
 struct Storages {

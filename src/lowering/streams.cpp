@@ -13,7 +13,7 @@ Streams::Line& Streams::line(StreamKind kind) {
   const auto [found, fresh] = lines_.try_emplace(kind);
   if (fresh) {
     found->second.stream = program_.streams.size();
-    program_.streams.push_back({.kind = kind, .calls = {}});
+    program_.streams.edit().push_back({.kind = kind, .calls = {}});
   }
   return found->second;
 }

@@ -85,8 +85,8 @@ Json procedure_json(const Procedure& procedure) {
                        {"instructions", list_json<Instruction>(procedure.instructions, instruction_json)}});
 }
 
-Json call_json(const Call& call) {
-  return Json::object({{"procedure", id_json(call.procedure)},
+Json call_json(const Call& call, ProcedureId procedure) {
+  return Json::object({{"procedure", id_json(procedure)},
                        {"moment", call.moment},
                        {"micro_batch", call.micro_batch},
                        {"label", call.label},
@@ -115,7 +115,7 @@ Json part_json(const ops::Part& part) {
                        {"tail_begin", part.tail_begin}});
 }
 
-Json buffer_json(const Buffer& buffer) {
+Json buffer_json(const Buffer& buffer, const ops::Part& part) {
   return Json::object({{"name", buffer.name},
                        {"kind", name_of(buffer.kind)},
                        {"tier", name_of(buffer.tier)},
@@ -125,7 +125,7 @@ Json buffer_json(const Buffer& buffer) {
                        {"program", buffer.program},
                        {"first", buffer.first},
                        {"last", buffer.last},
-                       {"part", part_json(buffer.part)}});
+                       {"part", part_json(part)}});
 }
 
 // ---- text
@@ -153,7 +153,8 @@ void append(std::string& text, const Program& program) {
   text += open_object(Json::object({{"name", program.name}, {"micro_batches", program.micro_batches}, {"tokens", program.tokens}}));
   append_list(text, "streams", program.streams, [&](const Stream& stream) {
     text += open_object(Json::object({{"kind", name_of(stream.kind)}}));
-    append_list(text, "calls", stream.calls, [&](const Call& call) { text += base::write_json(call_json(call)); });
+    append_list(text, "calls", stream.calls,
+                [&](const Call& call) { text += base::write_json(call_json(call, program.procedure_of(call))); });
     text += '}';
   });
   text += '}';
@@ -166,7 +167,11 @@ void append(std::string& text, const RankClass& rank_class) {
       open_object(Json::object({{"name", rank_class.name},
                                 {"ranks", list_json<std::int32_t>(rank_class.ranks, [](const std::int32_t& rank) { return Json(rank); })},
                                 {"arena", Json(std::move(arenas))}}));
-  append_list(text, "buffers", rank_class.buffers, [&](const Buffer& buffer) { text += base::write_json(buffer_json(buffer)); });
+  BufferId id{0};
+  append_list(text, "buffers", rank_class.buffers, [&](const Buffer& buffer) {
+    text += base::write_json(buffer_json(buffer, rank_class.part_of(id)));
+    ++id.index;
+  });
   append_list(text, "programs", rank_class.programs, [&](const Program& program) { append(text, program); });
   text += '}';
 }
@@ -296,8 +301,8 @@ Procedure procedure_from(const Json& json) {
           .frame = bytes_from(json.at("frame"))};
 }
 
-Call call_from(const Json& json) {
-  return {.procedure = id_from<ProcedureId>(json.at("procedure")),
+Call call_from(const Json& json, EntryId entry) {
+  return {.entry = entry,
           .moment = small_from(json.at("moment")),
           .micro_batch = small_from(json.at("micro_batch")),
           .label = json.at("label").as_string(),
@@ -308,14 +313,21 @@ Call call_from(const Json& json) {
 }
 
 Program program_from(const Json& json) {
-  return {.name = json.at("name").as_string(),
-          .micro_batches = small_from(json.at("micro_batches")),
-          .streams = list_from<Stream>(json.at("streams"),
-                                       [](const Json& stream) {
-                                         return Stream{enum_from<StreamKind>(stream.at("kind"), 9),
-                                                       list_from<Call>(stream.at("calls"), call_from)};
-                                       }),
-          .tokens = static_cast<std::uint32_t>(small_from(json.at("tokens")))};
+  Program program{.name = json.at("name").as_string(),
+                  .micro_batches = small_from(json.at("micro_batches")),
+                  .streams = {},
+                  .tokens = static_cast<std::uint32_t>(small_from(json.at("tokens")))};
+  std::map<ProcedureId, EntryId> entries;
+  const auto entered_call = [&](const Json& call) {
+    const auto procedure = id_from<ProcedureId>(call.at("procedure"));
+    const auto [found, fresh] = entries.try_emplace(procedure, EntryId{static_cast<std::uint32_t>(entries.size())});
+    if (fresh) program.procedures.push_back(procedure);
+    return call_from(call, found->second);
+  };
+  program.streams = list_from<Stream>(json.at("streams"), [&](const Json& stream) {
+    return Stream{enum_from<StreamKind>(stream.at("kind"), 9), list_from<Call>(stream.at("calls"), entered_call)};
+  });
+  return program;
 }
 
 base::Shape shape_from(const Json& json) {
@@ -348,8 +360,7 @@ Buffer buffer_from(const Json& json) {
           .offset = bytes_from(json.at("offset")),
           .program = small_from(json.at("program")),
           .first = small_from(json.at("first")),
-          .last = small_from(json.at("last")),
-          .part = part_from(json.at("part"))};
+          .last = small_from(json.at("last"))};
 }
 
 RankClass class_from(const Json& json) {
@@ -357,9 +368,12 @@ RankClass class_from(const Json& json) {
   rank_class.name = json.at("name").as_string();
   rank_class.ranks = list_from<std::int32_t>(json.at("ranks"), small_from);
   for (std::size_t tier = 0; tier < kTiers; ++tier) rank_class.arena[tier] = bytes_from(json.at("arena").at(tier));
-  for (const Json& buffer : json.at("buffers").as_array()) rank_class.buffers.add(buffer_from(buffer));
+  for (const Json& buffer : json.at("buffers").as_array()) {
+    const BufferId id = rank_class.buffers.edit().add(buffer_from(buffer));
+    if (const ops::Part part = part_from(buffer.at("part")); part != ops::Part{}) rank_class.parts.emplace(id, part);
+  }
   rank_class.programs = list_from<Program>(json.at("programs"), program_from);
-  for (const Buffer& buffer : rank_class.buffers) {
+  for (const Buffer& buffer : rank_class.buffers.get()) {
     const bool known = buffer.persistent() || static_cast<std::size_t>(buffer.program) < rank_class.programs.size();
     if (!known) json.fail_expected("buffers of programs that exist");
   }

@@ -1,40 +1,136 @@
-// One actor for each class: ranks of a class differ only on the data axis, where they do the same and so always meet. Each is its
-// class's first rank.
+// One actor for all ranks that do the same, and so always meet: those of a class, which differ only on the data axis, and tensor ranks
+// whose calls are alike at every place of the pipe axis. Each is its first class's first rank.
 #include "plan/meetings.h"
 
+#include <algorithm>
+#include <array>
 #include <map>
 #include <optional>
 #include <tuple>
+#include <utility>
 
 #include <fmt/format.h>
+
+#include "plan/alike.h"
 
 namespace plimsoll::plan {
 
 namespace {
 
-// Where a stream is: the call, and how many of its instructions are done.
+// Where a procedure meets others: a message, or a collective, by the number of what it is.
+struct Meeting {
+  const ops::Message* message = nullptr;
+  const ops::Collective* collective = nullptr;
+  std::size_t what = 0;
+};
+
+// The meetings of procedures, in order. Collectives that may meet have the same number.
+class Agenda {
+ public:
+  explicit Agenda(const Plan& plan) {
+    for (const Procedure& procedure : plan.procedures) {
+      std::vector<Meeting>& meetings = of_.emplace_back();
+      for (const Instruction& instruction : procedure.instructions) {
+        if (const auto* message = std::get_if<Message>(&instruction)) meetings.push_back({.message = &message->op});
+        const auto* collective = std::get_if<Collective>(&instruction);
+        if (collective == nullptr) continue;
+        const ops::Axis axis = collective->op.axis;
+        const bool over_data = axis == ops::Axis::data || axis == ops::Axis::data_inner || axis == ops::Axis::data_outer;
+        inner_tensor_ = inner_tensor_ || axis == ops::Axis::tensor_inner;
+        if (!over_data || !plan.mesh.even()) meetings.push_back({.collective = &collective->op, .what = number_of(collective->op)});
+      }
+    }
+  }
+
+  const std::vector<Meeting>& of(ProcedureId id) const { return of_[id.index]; }
+  const std::string& text(std::size_t what) const { return texts_[what]; }
+  bool inner_tensor() const { return inner_tensor_; }
+
+  // Whether both meet the same others in the same order, where they are at the same place but for the tensor axis.
+  bool same(ProcedureId a, ProcedureId b) const {
+    return std::equal(of(a).begin(), of(a).end(), of(b).begin(), of(b).end(), [](const Meeting& x, const Meeting& y) {
+      return (x.message == nullptr) == (y.message == nullptr) && x.what == y.what && (x.message == nullptr || *x.message == *y.message);
+    });
+  }
+
+ private:
+  std::size_t number_of(ops::Collective op) {
+    op.place = 0;  // where they are on the axis is all that may differ
+    const auto [found, fresh] = numbers_.try_emplace(ops::to_string(op), texts_.size());
+    if (fresh) texts_.push_back(found->first);
+    return found->second;
+  }
+
+  std::vector<std::vector<Meeting>> of_;
+  std::vector<std::string> texts_;
+  std::map<std::string, std::size_t> numbers_;
+  bool inner_tensor_ = false;
+};
+
+// Of tensor ranks that do the same at every place of the pipe axis, the first: by place on the tensor axis.
+std::vector<std::int32_t> first_alike(const Plan& plan, const Agenda& agenda) {
+  std::vector<std::int32_t> first;
+  std::vector<std::vector<const RankClass*>> by_place(static_cast<std::size_t>(plan.mesh.tensor));
+  for (const RankClass& rank_class : plan.classes)
+    by_place[static_cast<std::size_t>(plan.mesh.place(ops::Axis::tensor, rank_class.ranks.front()))].push_back(&rank_class);
+  const auto same_class = [&](const RankClass* a, const RankClass* b) {
+    if (!share_calls(plan, *a, *b)) return false;
+    for (std::size_t program = 0; program < a->programs.size(); ++program) {
+      const std::vector<ProcedureId>& of_a = a->programs[program].procedures;
+      const std::vector<ProcedureId>& of_b = b->programs[program].procedures;
+      if (!std::equal(of_a.begin(), of_a.end(), of_b.begin(), of_b.end(), [&](ProcedureId x, ProcedureId y) { return agenda.same(x, y); }))
+        return false;
+    }
+    return true;
+  };
+  for (std::int32_t place = 0; place < plan.mesh.tensor; ++place) {
+    const auto& mine = by_place[static_cast<std::size_t>(place)];
+    std::int32_t found = 0;
+    while (found < place) {
+      const auto& other = by_place[static_cast<std::size_t>(found)];
+      if (first[static_cast<std::size_t>(found)] == found && std::equal(other.begin(), other.end(), mine.begin(), mine.end(), same_class))
+        break;
+      ++found;
+    }
+    first.push_back(found);
+  }
+  return first;
+}
+
+// Where a stream is: the call, and how many of its meetings are over.
 struct Progress {
   std::size_t call = 0;
-  std::size_t instruction = 0;
+  std::size_t meeting = 0;
+};
+
+// The collectives of a group in the order in which they come up. Members arrive at the first that is not complete.
+struct Gathering {
+  std::size_t what = 0;
+  StreamKind stream = StreamKind::compute;
+  std::int32_t arrived = 0;
+};
+
+// An actor's part in the collectives of an axis.
+struct Attendance {
+  std::vector<Gathering>* group = nullptr;
+  std::size_t count = 0;
+  bool waiting = false;
 };
 
 struct Actor {
   const RankClass* rank_class = nullptr;
   const Program* program = nullptr;
   std::int32_t rank = 0;
+  std::int32_t tensor_ranks = 1;  // that it stands for
   std::vector<Progress> streams{};
   std::vector<bool> signalled{};
-};
-
-// The collectives of a group in the order in which they come up. Members arrive at the first that is not complete.
-struct Gathering {
-  std::string what;
-  std::int32_t arrived = 0;
+  std::array<Attendance, ops::kAxes> attended{};
 };
 
 class Meetings {
  public:
-  Meetings(const Plan& plan, const std::string& program) : plan_(plan) {
+  Meetings(const Plan& plan, const Agenda& agenda, const std::vector<std::int32_t>& first, const std::string& program)
+      : plan_(plan), agenda_(agenda) {
     for (const RankClass& rank_class : plan.classes) {
       Actor actor{.rank_class = &rank_class, .program = find_program(rank_class, program)};
       if (actor.program == nullptr) {
@@ -42,6 +138,11 @@ class Meetings {
         return;
       }
       actor.rank = rank_class.ranks.front();
+      if (!first.empty()) {
+        const std::int32_t place = plan.mesh.place(ops::Axis::tensor, actor.rank);
+        if (first[static_cast<std::size_t>(place)] != place) continue;
+        actor.tensor_ranks = static_cast<std::int32_t>(std::count(first.begin(), first.end(), place));
+      }
       actor.streams.resize(actor.program->streams.size());
       actor.signalled.assign(actor.program->tokens, false);
       actors_.push_back(std::move(actor));
@@ -70,7 +171,7 @@ class Meetings {
  private:
   using Letter = std::tuple<std::int32_t, std::int32_t, std::int64_t, std::int32_t>;  // from, to, tag, micro-batch
 
-  // One instruction, or the end of a call; false when the stream is at its end or must wait.
+  // A call's next meetings, and its end where none is left; false when the stream is at its end or must wait.
   bool advance(Actor& actor, std::size_t stream) {
     const std::vector<Call>& calls = actor.program->streams[stream].calls;
     Progress& at = actor.streams[stream];
@@ -79,27 +180,15 @@ class Meetings {
     for (TokenId token : call.waits) {
       if (!actor.signalled[token.index]) return false;
     }
-    const std::vector<Instruction>& instructions = plan_.procedures[call.procedure].instructions;
-    if (at.instruction < instructions.size()) {
-      if (!pass(actor, stream, call, instructions[at.instruction])) return false;
-      ++at.instruction;
-      return true;
+    const std::vector<Meeting>& meetings = agenda_.of(actor.program->procedure_of(call));
+    for (const std::size_t first = at.meeting; at.meeting < meetings.size(); ++at.meeting) {
+      const Meeting& meeting = meetings[at.meeting];
+      const bool met = meeting.message != nullptr ? carry(actor, call, *meeting.message) : gather(actor, stream, call, meeting);
+      if (!met) return at.meeting > first;
     }
     if (call.signals.valid()) actor.signalled[call.signals.index] = true;
     at = {at.call + 1, 0};
     return true;
-  }
-
-  bool pass(const Actor& actor, std::size_t stream, const Call& call, const Instruction& instruction) {
-    if (const auto* message = std::get_if<Message>(&instruction)) return carry(actor, call, message->op);
-    const auto* collective = std::get_if<Collective>(&instruction);
-    if (collective == nullptr) return true;
-    const ops::Axis axis = collective->op.axis;
-    const bool over_data = axis == ops::Axis::data || axis == ops::Axis::data_inner || axis == ops::Axis::data_outer;
-    if (over_data && plan_.mesh.even()) return true;
-    ops::Collective op = collective->op;
-    op.place = 0;  // where they are on the axis is all that may differ
-    return gather(actor, stream, call, op);
   }
 
   bool carry(const Actor& actor, const Call& call, const ops::Message& message) {
@@ -115,23 +204,24 @@ class Meetings {
   }
 
   // A member that has arrived waits until all others have.
-  bool gather(const Actor& actor, std::size_t stream, const Call& call, const ops::Collective& op) {
-    const std::pair<ops::Axis, std::int32_t> group{op.axis, plan_.mesh.group(op.axis, actor.rank).front()};
-    std::vector<Gathering>& gatherings = gatherings_[group];
-    auto& [count, waiting] = attended_[{&actor, op.axis}];
+  bool gather(Actor& actor, std::size_t stream, const Call& call, const Meeting& meeting) {
+    const ops::Axis axis = meeting.collective->axis;
+    auto& [group, count, waiting] = actor.attended.at(static_cast<std::size_t>(axis));
+    if (group == nullptr) group = &gatherings_[{axis, plan_.mesh.group(axis, actor.rank).front()}];
     if (!waiting) {
-      const std::string what = fmt::format("{} on stream {}", ops::to_string(op), name_of(actor.program->streams[stream].kind));
-      if (count == gatherings.size()) gatherings.push_back({what});
-      Gathering& here = gatherings[count];
-      if (here.what != what) {
-        problem_ = fmt::format("{}: {} of {} calls {}, where others call {}", actor.program->name, call.label, actor.rank_class->name, what,
-                               here.what);
+      const StreamKind kind = actor.program->streams[stream].kind;
+      if (count == group->size()) group->push_back({meeting.what, kind});
+      Gathering& here = (*group)[count];
+      if (here.what != meeting.what || here.stream != kind) {
+        problem_ =
+            fmt::format("{}: {} of {} calls {} on stream {}, where others call {} on stream {}", actor.program->name, call.label,
+                        actor.rank_class->name, agenda_.text(meeting.what), name_of(kind), agenda_.text(here.what), name_of(here.stream));
         return false;
       }
-      ++here.arrived;
+      here.arrived += axis == ops::Axis::tensor ? actor.tensor_ranks : 1;
       waiting = true;
     }
-    if (gatherings[count].arrived < static_cast<std::int32_t>(op.members)) return false;
+    if ((*group)[count].arrived < static_cast<std::int32_t>(meeting.collective->members)) return false;
     ++count;
     waiting = false;
     return true;
@@ -151,10 +241,10 @@ class Meetings {
   }
 
   const Plan& plan_;
+  const Agenda& agenda_;
   std::vector<Actor> actors_;
   std::map<Letter, std::int32_t> mailbox_;
   std::map<std::pair<ops::Axis, std::int32_t>, std::vector<Gathering>> gatherings_;
-  std::map<std::pair<const Actor*, ops::Axis>, std::pair<std::size_t, bool>> attended_;
   std::optional<std::string> problem_;
 };
 
@@ -163,8 +253,11 @@ class Meetings {
 std::vector<std::string> meeting_problems(const Plan& plan) {
   std::vector<std::string> problems;
   if (plan.classes.empty()) return problems;
+  const Agenda agenda(plan);
+  std::vector<std::int32_t> first;  // empty: every class is an actor
+  if (plan.mesh.even() && !agenda.inner_tensor()) first = first_alike(plan, agenda);
   for (const Program& program : plan.classes.front().programs) {
-    std::optional<std::string> problem = Meetings(plan, program.name).run();
+    std::optional<std::string> problem = Meetings(plan, agenda, first, program.name).run();
     if (problem) problems.push_back(std::move(*problem));
   }
   return problems;

@@ -36,6 +36,43 @@ bool same_work(const Procedure& a, const Procedure& b) {
                     [](const Temporary& x, const Temporary& y) { return x.type == y.type && x.offset == y.offset; });
 }
 
+bool same_form(const Procedure& a, const Procedure& b) {
+  const auto same_operand = [](const Operand& x, const Operand& y) { return x.kind == y.kind && x.index == y.index && x.type == y.type; };
+  const auto same_instruction = [&](const Instruction& x, const Instruction& y) {
+    if (x.index() != y.index()) return false;
+    return std::visit(
+        [&](const auto& one) {
+          using Kind = std::decay_t<decltype(one)>;
+          const auto& other = std::get<Kind>(y);
+          if constexpr (std::is_same_v<Kind, Copy>) {
+            return one.op == other.op && same_operand(one.from, other.from) && same_operand(one.to, other.to);
+          } else {
+            const bool lists = same_lists(one.inputs, other.inputs, same_operand) && same_lists(one.outputs, other.outputs, same_operand);
+            if constexpr (std::is_same_v<Kind, Compute>) {
+              return lists && one.op.index() == other.op.index();
+            } else {
+              return lists;
+            }
+          }
+        },
+        x);
+  };
+  return a.frame == b.frame && same_lists(a.instructions, b.instructions, same_instruction) &&
+         same_lists(a.slots, b.slots,
+                    [](const Slot& x, const Slot& y) { return x.type == y.type && x.bytes == y.bytes && x.access == y.access; });
+}
+
+bool Program::operator==(const Program& other) const {
+  const auto same_call = [&](const Call& one, const Call& two) {
+    Call renamed = two;
+    renamed.entry = one.entry;
+    return procedure_of(one) == other.procedure_of(two) && one == renamed;
+  };
+  return name == other.name && micro_batches == other.micro_batches && tokens == other.tokens &&
+         same_lists(streams.get(), other.streams.get(),
+                    [&](const Stream& x, const Stream& y) { return x.kind == y.kind && same_lists(x.calls, y.calls, same_call); });
+}
+
 Degrees Mesh::degrees(std::int32_t pipe_place) const {
   return even() ? Degrees{.data = data, .tensor = tensor, .tensor_inner = tensor_inner} : own[static_cast<std::size_t>(pipe_place)];
 }
@@ -133,7 +170,7 @@ Bytes wire_bytes(const Plan& plan, const Program& program, ops::Axis axis, std::
   Bytes sum{0};
   for (const Stream& stream : program.streams) {
     for (const Call& call : stream.calls) {
-      for (const Instruction& instruction : plan.procedures[call.procedure].instructions) {
+      for (const Instruction& instruction : plan.procedures[program.procedure_of(call)].instructions) {
         if (const auto* message = std::get_if<Message>(&instruction); message != nullptr && axis == ops::Axis::pipe) {
           if (!message->op.receive) sum.count += base::TensorType{message->op.dtype, message->op.shape}.bytes();
         }
@@ -154,8 +191,8 @@ std::set<std::pair<std::int32_t, std::int32_t>> links_of(const Plan& plan, std::
   for (const Program& program : class_of(plan, rank).programs) {
     for (const Stream& stream : program.streams) {
       for (const Call& call : stream.calls) {
-        if (!seen.insert({call.procedure, plan.mesh.even() ? 0 : call.micro_batch}).second) continue;
-        for (const Instruction& instruction : plan.procedures[call.procedure].instructions) {
+        if (!seen.insert({program.procedure_of(call), plan.mesh.even() ? 0 : call.micro_batch}).second) continue;
+        for (const Instruction& instruction : plan.procedures[program.procedure_of(call)].instructions) {
           const auto* message = std::get_if<Message>(&instruction);
           if (message == nullptr) continue;
           const std::int32_t other = plan.mesh.other_end(rank, message->op, call.micro_batch);

@@ -10,6 +10,7 @@
 
 #include <array>
 #include <cstdint>
+#include <map>
 #include <set>
 #include <string>
 #include <string_view>
@@ -19,6 +20,7 @@
 #include "base/bytes.h"
 #include "base/id.h"
 #include "base/shape.h"
+#include "base/shared.h"
 #include "ops/op.h"
 #include "ops/part.h"
 
@@ -29,6 +31,7 @@ using base::TensorType;
 using BufferId = base::Id<struct BufferTag>;
 using ProcedureId = base::Id<struct ProcedureTag>;
 using TokenId = base::Id<struct TokenTag>;
+using EntryId = base::Id<struct EntryTag>;
 
 using ops::Tier;
 inline constexpr std::size_t kTiers = 3;
@@ -148,13 +151,16 @@ struct Procedure {
 
 // Equal but for names: one can stand for the other.
 bool same_work(const Procedure& a, const Procedure& b);
+// Equal but for names, kernels, and the attributes and offsets that say which part of a tensor is worked on: what calls one can call the
+// other.
+bool same_form(const Procedure& a, const Procedure& b);
 
 // ---- programs
 
 enum class StreamKind : std::uint8_t { compute, communication, send, receive, host_in, host_out, disk_in, disk_out, host_compute };
 
 struct Call {
-  ProcedureId procedure;
+  EntryId entry;            // of its program's procedures
   std::int32_t moment = 0;  // its place among the calls of all streams: what lives when is counted in these
   std::int32_t micro_batch = 0;
   std::string label;               // "blocks.3.forward"
@@ -176,10 +182,17 @@ struct Stream {
 struct Program {
   std::string name;  // "train", "evaluate", "infer"
   std::int32_t micro_batches = 1;
-  std::vector<Stream> streams;
+  base::Shared<std::vector<Stream>> streams;
   std::uint32_t tokens = 0;
+  // What calls run, by entry. Ranks that do the same with other slices have the same streams, and procedures of their own.
+  std::vector<ProcedureId> procedures{};
 
-  bool operator==(const Program&) const = default;
+  // Invalid where there is no such entry.
+  ProcedureId procedure_of(const Call& call) const {
+    return call.entry.index < procedures.size() ? procedures[call.entry.index] : ProcedureId{};
+  }
+  // How entries are numbered makes no difference.
+  bool operator==(const Program& other) const;
 };
 
 // ---- rank classes
@@ -200,7 +213,6 @@ struct Buffer {
   std::int32_t program = kAlways;
   std::int32_t first = 0;
   std::int32_t last = 0;
-  ops::Part part{};  // which part of a whole tensor it holds
 
   bool persistent() const { return program == kAlways; }
   bool operator==(const Buffer&) const = default;
@@ -251,10 +263,15 @@ struct Mesh {
 struct RankClass {
   std::string name;
   std::vector<std::int32_t> ranks;
-  base::IdVector<BufferId, Buffer> buffers;
+  base::Shared<base::IdVector<BufferId, Buffer>> buffers;  // shared as the streams of programs are
   std::vector<Program> programs;
-  std::array<Bytes, kTiers> arena{};  // bytes per tier, exact
+  std::array<Bytes, kTiers> arena{};      // bytes per tier, exact
+  std::map<BufferId, ops::Part> parts{};  // which part of a whole tensor a buffer holds, where there is one
 
+  ops::Part part_of(BufferId id) const {
+    const auto found = parts.find(id);
+    return found == parts.end() ? ops::Part{} : found->second;
+  }
   bool operator==(const RankClass&) const = default;
 };
 

@@ -24,14 +24,13 @@ std::string lifetime_text(const Buffer& buffer) {
   return buffer.persistent() ? "always" : fmt::format("program {} moments {}..{}", buffer.program, buffer.first, buffer.last);
 }
 
-void print_call(const RankClass& rank_class, const Plan& plan, const Call& call, std::string& text) {
+void print_call(const RankClass& rank_class, const Procedure& procedure, const Call& call, std::string& text) {
   std::string bindings;
   for (BufferId id : call.bindings) bindings += (bindings.empty() ? "" : ", ") + rank_class.buffers[id].name;
   std::string tokens;
   for (TokenId token : call.waits) tokens += fmt::format(" waits {}", token.index);
   if (call.signals.valid()) tokens += fmt::format(" signals {}", call.signals.index);
-  text += fmt::format("    {} {}@{} = {}({}){}\n", call.moment, call.label, call.micro_batch, plan.procedures[call.procedure].name,
-                      bindings, tokens);
+  text += fmt::format("    {} {}@{} = {}({}){}\n", call.moment, call.label, call.micro_batch, procedure.name, bindings, tokens);
 }
 
 std::vector<std::string> lines_of(const std::string& text) {
@@ -107,7 +106,7 @@ std::string to_string(const Plan& plan) {
           fmt::format("  program {} of {} micro-batch{}\n", program.name, program.micro_batches, program.micro_batches == 1 ? "" : "es");
       for (const Stream& stream : program.streams) {
         text += fmt::format("   stream {}\n", name_of(stream.kind));
-        for (const Call& call : stream.calls) print_call(rank_class, plan, call, text);
+        for (const Call& call : stream.calls) print_call(rank_class, plan.procedures[program.procedure_of(call)], call, text);
       }
     }
   }

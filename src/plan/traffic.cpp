@@ -52,7 +52,7 @@ std::int64_t sent_bytes(const ops::Collective& op, const TensorType& given, cons
 std::vector<Traffic> traffic_of(const Plan& plan, const Program& program, std::int32_t rank) {
   std::vector<Traffic> entries;
   for (const Stream& stream : program.streams) {
-    for (const Call& call : stream.calls) add_call(entries, plan, plan.procedures[call.procedure], rank);
+    for (const Call& call : stream.calls) add_call(entries, plan, plan.procedures[program.procedure_of(call)], rank);
   }
   std::stable_sort(entries.begin(), entries.end(), [](const Traffic& a, const Traffic& b) { return a.bytes > b.bytes; });
   return entries;

@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <array>
 #include <iterator>
+#include <map>
 #include <optional>
 #include <set>
 #include <thread>
@@ -10,6 +11,7 @@
 #include <fmt/format.h>
 
 #include "base/parallel.h"
+#include "plan/alike.h"
 #include "plan/meetings.h"
 #include "plan/order.h"
 #include "plan/problems.h"
@@ -64,9 +66,9 @@ class ProgramVerifier {
   }
 
   void check_call(const Call& call, std::int32_t moment) {
-    if (call.procedure.index >= plan_.procedures.size())
-      return report_("{}: {} calls procedure {}", program_.name, call.label, call.procedure.index);
-    const Procedure& procedure = plan_.procedures[call.procedure];
+    const ProcedureId id = program_.procedure_of(call);
+    if (id.index >= plan_.procedures.size()) return report_("{}: {} calls procedure {}", program_.name, call.label, id.index);
+    const Procedure& procedure = plan_.procedures[id];
     if (call.bindings.size() != procedure.slots.size()) {
       return report_("{}: {} binds {} of {} slots", program_.name, call.label, call.bindings.size(), procedure.slots.size());
     }
@@ -209,14 +211,26 @@ std::vector<std::int32_t> callers_of(const Plan& plan) {
   std::vector<std::int32_t> callers(plan.procedures.size(), 0);
   for (const RankClass& rank_class : plan.classes) {
     for (const Program& program : rank_class.programs) {
-      for (const Stream& stream : program.streams) {
-        for (const Call& call : stream.calls) {
-          if (call.procedure.index < callers.size()) callers[call.procedure.index] = rank_class.ranks.front();
-        }
+      for (ProcedureId id : program.procedures) {
+        if (id.index < callers.size()) callers[id.index] = rank_class.ranks.front();
       }
     }
   }
   return callers;
+}
+
+// Classes whose calls no class before them makes.
+std::vector<const RankClass*> different_classes(const Plan& plan) {
+  std::vector<const RankClass*> different;
+  std::map<const void*, std::vector<const RankClass*>> by_buffers;
+  for (const RankClass& rank_class : plan.classes) {
+    std::vector<const RankClass*>& others = by_buffers[&rank_class.buffers.get()];
+    const auto alike = [&](const RankClass* other) { return share_calls(plan, *other, rank_class); };
+    if (std::any_of(others.begin(), others.end(), alike)) continue;
+    others.push_back(&rank_class);
+    different.push_back(&rank_class);
+  }
+  return different;
 }
 
 std::vector<std::string> problems_of(const Plan& plan, const RankClass& rank_class) {
@@ -248,11 +262,12 @@ std::vector<std::string> problems(const Plan& plan) {
   for (std::uint32_t id = 0; id < plan.procedures.size(); ++id)
     check_procedure(plan, plan.procedures[ProcedureId{id}], callers[id], report);
   // Classes have nothing to do with each other until they meet, and hundreds of them take seconds.
-  std::vector<std::vector<std::string>> of_class(plan.classes.size());
-  const auto threads = std::min<std::int64_t>(std::thread::hardware_concurrency(), static_cast<std::int64_t>(plan.classes.size()));
+  const std::vector<const RankClass*> classes = different_classes(plan);
+  std::vector<std::vector<std::string>> of_class(classes.size());
+  const auto threads = std::min<std::int64_t>(std::thread::hardware_concurrency(), std::ssize(classes));
   base::in_parallel(std::max<std::int64_t>(1, threads), [&](std::int64_t thread) {
-    for (auto index = static_cast<std::size_t>(thread); index < plan.classes.size(); index += static_cast<std::size_t>(threads))
-      of_class[index] = problems_of(plan, plan.classes[index]);
+    for (auto index = static_cast<std::size_t>(thread); index < classes.size(); index += static_cast<std::size_t>(threads))
+      of_class[index] = problems_of(plan, *classes[index]);
   });
   for (std::vector<std::string>& found : of_class) std::move(found.begin(), found.end(), std::back_inserter(report.found));
   if (report.found.empty()) {

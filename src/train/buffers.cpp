@@ -64,9 +64,11 @@ std::vector<std::byte> Buffers::copy(const std::string& name) const {
 }
 
 ops::Part Buffers::part(const std::string& name) const {
-  const plan::Buffer& found = buffer(name);
-  if (found.part != ops::Part{}) return found.part;
-  return {.whole = found.type.shape, .slice = found.type.shape};
+  const plan::BufferId id = find(name);
+  const plan::RankClass& rank_class = executor_.rank_class();
+  if (const ops::Part part = rank_class.part_of(id); part != ops::Part{}) return part;
+  const base::Shape& shape = rank_class.buffers[id].type.shape;
+  return {.whole = shape, .slice = shape};
 }
 
 std::vector<std::string> Buffers::holding(const std::string& tensor) const {

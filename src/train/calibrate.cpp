@@ -131,7 +131,7 @@ void collect(const plan::Plan& plan, std::int32_t rank, const executor::Timeline
   auto event = timeline.events.begin();
   for (const plan::Stream& stream : program.streams) {
     for (const plan::Call& call : stream.calls) {
-      for (const plan::Instruction& instruction : plan.procedures[call.procedure].instructions) {
+      for (const plan::Instruction& instruction : plan.procedures[program.procedure_of(call)].instructions) {
         const executor::TimelineEvent& ran = *event++;
         const auto* compute = std::get_if<plan::Compute>(&instruction);
         if (compute == nullptr) continue;

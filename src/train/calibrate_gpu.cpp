@@ -217,7 +217,7 @@ std::vector<InstructionTime> instruction_times(const plan::Plan& plan, const pla
   std::vector<InstructionTime> times;
   auto event = timeline.events.begin();
   for (const auto& [call, kind] : calls) {
-    const std::vector<plan::Instruction>& instructions = plan.procedures[call->procedure].instructions;
+    const std::vector<plan::Instruction>& instructions = plan.procedures[program.procedure_of(*call)].instructions;
     std::size_t next = 0;
     for (; event != timeline.events.end() && !event->kernel.empty(); ++event) {
       const auto is_of_event = [&](const plan::Instruction& instruction) {

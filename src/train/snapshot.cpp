@@ -64,7 +64,7 @@ void for_each_write(Session& session, std::string_view name, Visit&& visit) {
   if (program == nullptr) return;
   for (const plan::Stream& stream : program->streams) {
     for (const plan::Call& call : stream.calls) {
-      const plan::Procedure& procedure = plan.procedures[call.procedure];
+      const plan::Procedure& procedure = plan.procedures[program->procedure_of(call)];
       for (std::size_t slot = 0; slot < procedure.slots.size(); ++slot) {
         if (procedure.slots[slot].access != plan::Access::read) visit(call, rank_class.buffers[call.bindings[slot]].name);
       }

@@ -141,9 +141,11 @@ std::vector<std::byte> gather_shards(Session& session, const std::string& buffer
 
 // The slice of a tensor that another rank holds, whole or in tiles.
 ops::Part slice_of_rank(const plan::Plan& plan, std::int32_t rank, const std::string& tensor) {
-  for (const plan::Buffer& known : plan::class_of(plan, rank).buffers) {
+  const plan::RankClass& rank_class = plan::class_of(plan, rank);
+  for (std::uint32_t index = 0; index < rank_class.buffers.size(); ++index) {
+    const plan::Buffer& known = rank_class.buffers[plan::BufferId{index}];
     if (!known.persistent() || (known.name != tensor && known.name != tile_buffer(tensor, 0))) continue;
-    ops::Part part = known.part;
+    ops::Part part = rank_class.part_of({index});
     part.first = part.tile = part.shard = 0;
     return part;
   }

@@ -70,9 +70,10 @@ Counted count(const plan::Plan& plan, const Cluster& cluster) {
   Counted counted;
   for (std::int32_t rank = 0; rank < plan.mesh.ranks(); ++rank) {
     const plan::RankClass& rank_class = plan::class_of(plan, rank);
-    for (const plan::Stream& stream : rank_class.programs[0].streams) {
+    const plan::Program& program = rank_class.programs[0];
+    for (const plan::Stream& stream : program.streams) {
       for (const plan::Call& call : stream.calls) {
-        for (const plan::Instruction& instruction : plan.procedures[call.procedure].instructions) {
+        for (const plan::Instruction& instruction : plan.procedures[program.procedure_of(call)].instructions) {
           if (const auto* message = std::get_if<plan::Message>(&instruction); message != nullptr && !message->op.receive) {
             const base::TensorType type{message->op.dtype, message->op.shape};
             counted.add(cluster, rank, plan.mesh.other_end(rank, message->op, call.micro_batch), static_cast<double>(type.bytes()));

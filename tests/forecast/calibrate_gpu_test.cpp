@@ -31,13 +31,14 @@ TEST(InstructionTimes, FollowTheCallsOfAllStreams) {
   const plan::ProcedureId on_host = plan.procedures.add(host);
   const auto call = [](plan::ProcedureId procedure, std::int32_t moment) {
     plan::Call made;
-    made.procedure = procedure;
+    made.entry = {procedure.index};
     made.moment = moment;
     return made;
   };
   plan::Program program;
-  program.streams.push_back({.kind = plan::StreamKind::compute, .calls = {call(on_device, 0), call(on_device, 2)}});
-  program.streams.push_back({.kind = plan::StreamKind::host_compute, .calls = {call(on_host, 1)}});
+  program.streams = std::vector<plan::Stream>{{.kind = plan::StreamKind::compute, .calls = {call(on_device, 0), call(on_device, 2)}},
+                                              {.kind = plan::StreamKind::host_compute, .calls = {call(on_host, 1)}}};
+  program.procedures = {on_device, on_host};
 
   executor::Timeline timeline;
   timeline.events = {event("cast", 0, 1),      event("adam", 1, 5),  event("cast", 5, 6),   event("", 0, 6),    // the first call

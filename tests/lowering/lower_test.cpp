@@ -83,7 +83,7 @@ TEST(Lower, LaterMicroBatchesAccumulate) {
   const std::vector<plan::Call>& calls = plan.classes.at(0).programs.at(0).streams.at(0).calls;
   for (const plan::Call& call : calls) {
     if (!call.label.ends_with(".backward")) continue;
-    for (const plan::Instruction& instruction : plan.procedures[call.procedure].instructions) {
+    for (const plan::Instruction& instruction : plan.procedures[plan.classes.at(0).programs.at(0).procedure_of(call)].instructions) {
       const auto& compute = std::get<plan::Compute>(instruction);
       if (const auto* grad = std::get_if<ops::LinearGradWeight>(&compute.op)) {
         EXPECT_EQ(grad->accumulate, call.micro_batch > 0);

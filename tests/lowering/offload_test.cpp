@@ -67,7 +67,7 @@ TEST(Offload, APartMayStayOnTheDevice) {
       std::map<plan::StreamKind, int> updates;
       for (const plan::Stream& stream : half.classes.at(0).programs.at(0).streams) {
         for (const plan::Call& call : stream.calls) {
-          for (const plan::Instruction& instruction : half.procedures[call.procedure].instructions) {
+          for (const plan::Instruction& instruction : half.procedures[half.classes.at(0).programs.at(0).procedure_of(call)].instructions) {
             const auto* compute = std::get_if<plan::Compute>(&instruction);
             if (compute != nullptr && is_update(compute->op)) ++updates[stream.kind];
           }
@@ -89,7 +89,7 @@ TEST(Offload, TheHostComputesBesideTheDevice) {
   for (const plan::Stream& stream : all.programs.at(0).streams) {
     for (const plan::Call& call : stream.calls) {
       bool on_host = false;
-      for (const plan::Instruction& instruction : plan.procedures[call.procedure].instructions) {
+      for (const plan::Instruction& instruction : plan.procedures[plan.classes.at(0).programs.at(0).procedure_of(call)].instructions) {
         const auto* compute = std::get_if<plan::Compute>(&instruction);
         if (compute == nullptr || !std::holds_alternative<ops::AdamUpdate>(compute->op)) continue;
         on_host = true;
@@ -238,7 +238,7 @@ TEST(Offload, UpdatesThatAreAStepLateRunUnderBothPasses) {
   std::int64_t under_forward = 0;  // elements
   std::int64_t under_backward = 0;
   for (const plan::Call& call : stream_of(plan, plan::StreamKind::host_compute).calls) {
-    for (const plan::Instruction& instruction : plan.procedures[call.procedure].instructions) {
+    for (const plan::Instruction& instruction : plan.procedures[plan.classes.at(0).programs.at(0).procedure_of(call)].instructions) {
       const auto& compute = std::get<plan::Compute>(instruction);
       if (!std::holds_alternative<ops::AdamUpdate>(compute.op)) continue;
       EXPECT_LT(call.moment, last);
@@ -310,7 +310,7 @@ TEST(Offload, EveryTensorGoesOutAndComesBackOnce) {
     std::int64_t in = 0;
     for (const plan::Stream& stream : plan.classes.at(0).programs.at(0).streams) {
       for (const plan::Call& call : stream.calls) {
-        for (const plan::Instruction& instruction : plan.procedures[call.procedure].instructions) {
+        for (const plan::Instruction& instruction : plan.procedures[plan.classes.at(0).programs.at(0).procedure_of(call)].instructions) {
           const auto* copy = std::get_if<plan::Copy>(&instruction);
           if (copy == nullptr) continue;
           EXPECT_EQ(stream.kind, copy->op.from == plan::Tier::device ? plan::StreamKind::host_out : plan::StreamKind::host_in);
@@ -346,7 +346,7 @@ TEST(Offload, StateOnDiskIsReadAheadAndWrittenBehind) {
   std::map<plan::StreamKind, std::int64_t> copies;
   for (const plan::Stream& stream : plan.classes.at(0).programs.at(0).streams) {
     for (const plan::Call& call : stream.calls) {
-      for (const plan::Instruction& instruction : plan.procedures[call.procedure].instructions)
+      for (const plan::Instruction& instruction : plan.procedures[plan.classes.at(0).programs.at(0).procedure_of(call)].instructions)
         copies[stream.kind] += std::holds_alternative<plan::Copy>(instruction) ? 1 : 0;
     }
   }

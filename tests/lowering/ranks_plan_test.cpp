@@ -41,6 +41,7 @@ plan::Plan plan_of(const strategy::Strategy& strategy, model::Precision precisio
   training.precision = precision;
   training.micro_batch = {.samples = 1, .sequence = 16};
   training.accumulates = micro_batches > 1;
+  training.fused_head = strategy.tensor == 1;
   const graph::Graph train = graph::training_graph(model_of(), training);
   plan::Plan plan =
       lower({.model = "small", .programs = {{"train", train, micro_batches}}, .strategy = strategy, .choose = stand_in, .threads = 1});
@@ -152,11 +153,13 @@ TEST(RanksPlan, ZeroThreeIsSixteenBytesOverRanksAndTheListedWorkingSet) {
   const plan::RankClass& rank_class = plan.classes[0];
   std::int64_t shared = 0;  // elements of whole tensors that are shared out, and of those that are not
   std::int64_t whole = 0;
-  for (const plan::Buffer& buffer : rank_class.buffers) {
+  for (std::uint32_t index = 0; index < rank_class.buffers.size(); ++index) {
+    const plan::Buffer& buffer = rank_class.buffers[plan::BufferId{index}];
     if (buffer.kind != plan::BufferKind::parameter) continue;
-    (buffer.part.shard > 0 ? shared : whole) += buffer.part.whole.elements();
-    if (buffer.part.shard > 0) {
-      ASSERT_EQ(buffer.part.shard * kRanks, buffer.part.whole.elements()) << buffer.name << " is padded";
+    const ops::Part part = rank_class.part_of({index});
+    (part.shard > 0 ? shared : whole) += part.whole.elements();
+    if (part.shard > 0) {
+      ASSERT_EQ(part.shard * kRanks, part.whole.elements()) << buffer.name << " is padded";
     }
   }
   ASSERT_GT(shared, 0);
@@ -188,6 +191,33 @@ TEST(RanksPlan, ZeroThreeIsSixteenBytesOverRanksAndTheListedWorkingSet) {
   working -= model_states(at_peak);
   EXPECT_EQ(line.peak.count, closed_form - to_come + working);
   EXPECT_EQ(rank_class.arena[0], line.peak);  // no gaps
+}
+
+// What one of them does not do, the others wait for: sharing hides nothing from the verifier.
+TEST(RanksPlan, TensorRanksShareTheCallsThatAreTheSame) {
+  strategy::Strategy strategy = strategy_of(1, 0);
+  strategy.pipe = 2;
+  strategy.tensor = 4;
+  plan::Plan plan = plan_of(strategy, model::Precision::f32, 2);
+  ASSERT_EQ(plan.classes.size(), 8u);
+  const plan::RankClass& one = plan.classes[1];
+  plan::RankClass& other = plan.classes[2];
+  EXPECT_TRUE(one.buffers.shares_with(other.buffers));
+  EXPECT_TRUE(one.programs[0].streams.shares_with(other.programs[0].streams));
+  EXPECT_NE(one.parts, other.parts) << "their slices are their own";
+
+  const auto has_collective = [&](plan::ProcedureId id) {
+    const std::vector<plan::Instruction>& instructions = plan.procedures[id].instructions;
+    return std::any_of(instructions.begin(), instructions.end(),
+                       [](const plan::Instruction& each) { return std::holds_alternative<plan::Collective>(each); });
+  };
+  std::vector<plan::ProcedureId>& runs = other.programs[0].procedures;
+  const auto entry = std::find_if(runs.begin(), runs.end(), has_collective);
+  ASSERT_NE(entry, runs.end());
+  plan::Procedure silent = plan.procedures[*entry];
+  std::erase_if(silent.instructions, [](const plan::Instruction& each) { return std::holds_alternative<plan::Collective>(each); });
+  *entry = plan.procedures.add(std::move(silent));
+  EXPECT_FALSE(plan::problems(plan).empty());
 }
 
 }  // namespace

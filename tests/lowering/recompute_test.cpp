@@ -172,9 +172,10 @@ TEST(Recompute, OptimalIsNeverWorseThanFull) {
   const auto arena = [](const plan::Plan& plan) { return plan::fullest_class(plan).arena[static_cast<std::size_t>(plan::Tier::device)]; };
   const auto again = [](const plan::Plan& plan) {
     double flops = 0.0;
-    for (const plan::Call& call : plan.classes.at(0).programs.at(0).streams.at(0).calls) {
+    const plan::Program& program = plan.classes.at(0).programs.at(0);
+    for (const plan::Call& call : program.streams.at(0).calls) {
       if (!call.label.ends_with(".recompute")) continue;
-      for (const plan::Instruction& instruction : plan.procedures[call.procedure].instructions) {
+      for (const plan::Instruction& instruction : plan.procedures[program.procedure_of(call)].instructions) {
         const auto* compute = std::get_if<plan::Compute>(&instruction);
         if (compute == nullptr) continue;
         const auto types = [](const std::vector<plan::Operand>& operands) {
@@ -242,8 +243,9 @@ TEST(Recompute, EveryPlaceOfAPipelineIsFittedByItself) {
   const plan::Plan fitted = plan_of(model, strategy, 8, limit);
   const auto run_again = [](const plan::Plan& plan, std::size_t place) {
     std::int64_t instructions = 0;
-    for (const plan::Call& call : plan.classes.at(place).programs.at(0).streams.at(0).calls) {
-      if (call.label.ends_with(".recompute")) instructions += std::ssize(plan.procedures[call.procedure].instructions);
+    const plan::Program& program = plan.classes.at(place).programs.at(0);
+    for (const plan::Call& call : program.streams.at(0).calls) {
+      if (call.label.ends_with(".recompute")) instructions += std::ssize(plan.procedures[program.procedure_of(call)].instructions);
     }
     return instructions;
   };

@@ -342,9 +342,11 @@ TEST(HybridRanks, BytesAreTheClosedForm) {
     const plan::Plan plan = plan_of(zero, 4, 2);
     std::int64_t shards = 0;  // bytes of a group's gradient shards, and of gradients that stay whole
     std::int64_t whole = 0;
-    for (const plan::Buffer& buffer : plan.classes[0].buffers) {
+    const plan::RankClass& rank_class = plan.classes[0];
+    for (std::uint32_t index = 0; index < rank_class.buffers.size(); ++index) {
+      const plan::Buffer& buffer = rank_class.buffers[plan::BufferId{index}];
       if (buffer.kind == plan::BufferKind::state && buffer.name.ends_with(".m"))
-        (buffer.part.shard > 0 ? shards : whole) += buffer.type.bytes();
+        (rank_class.part_of({index}).shard > 0 ? shards : whole) += buffer.type.bytes();
     }
     ASSERT_GT(shards, 0);
     if (zero < 3) {

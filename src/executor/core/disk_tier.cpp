@@ -25,7 +25,7 @@ void DiskTier::find_tables(const plan::Plan& plan) {
   for (const plan::Program& program : class_.programs) {
     for (const plan::Stream& stream : program.streams) {
       for (const plan::Call& call : stream.calls) {
-        for (const plan::Instruction& instruction : plan.procedures[call.procedure].instructions) {
+        for (const plan::Instruction& instruction : plan.procedures[program.procedure_of(call)].instructions) {
           if (const auto* rows = std::get_if<plan::RowCopy>(&instruction)) add_table(*rows, call);
         }
       }

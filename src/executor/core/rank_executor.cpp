@@ -81,8 +81,8 @@ void RankExecutor::write(plan::BufferId id, std::int64_t first, std::span<const 
   disk_.write(buffer, first, data);
 }
 
-CallMemory RankExecutor::locate(const plan::Call& call) const {
-  CallMemory memory{&call, {}, call.frame.valid() ? address(call.frame) : nullptr};
+CallMemory RankExecutor::locate(const plan::Program& program, const plan::Call& call) const {
+  CallMemory memory{&call, program.procedure_of(call), {}, call.frame.valid() ? address(call.frame) : nullptr};
   for (plan::BufferId id : call.bindings) memory.slots.push_back(class_.buffers[id].tier == plan::Tier::disk ? nullptr : address(id));
   return memory;
 }

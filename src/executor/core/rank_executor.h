@@ -37,6 +37,7 @@ std::vector<base::TensorType> types_of(const std::vector<plan::Operand>& operand
 // A call and where its buffers start; null for what lies on disk.
 struct CallMemory {
   const plan::Call* call = nullptr;
+  plan::ProcedureId procedure;
   std::vector<std::byte*> slots;
   std::byte* frame = nullptr;
 };
@@ -58,7 +59,7 @@ class RankExecutor : public Executor {
   // Of a buffer that is not on disk.
   virtual std::byte* address(plan::BufferId id) const = 0;
 
-  CallMemory locate(const plan::Call& call) const;
+  CallMemory locate(const plan::Program& program, const plan::Call& call) const;
   std::byte* address_of(const plan::Procedure& procedure, const CallMemory& memory, const plan::Operand& operand) const {
     if (operand.kind == plan::Operand::Kind::temporary) return memory.frame + procedure.temporaries[operand.index].offset.count;
     return memory.slots[operand.index] + shard_place_ * operand.shard.count + operand.offset.count;

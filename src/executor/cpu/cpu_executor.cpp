@@ -88,7 +88,7 @@ class CpuExecutor final : public RankExecutor {
     ResolvedProgram resolved{.streams = {}, .tokens = std::make_unique<Tokens>(program.tokens)};
     for (const plan::Stream& stream : program.streams) {
       std::vector<CallMemory>& calls = resolved.streams.emplace_back();
-      for (const plan::Call& call : stream.calls) calls.push_back(locate(call));
+      for (const plan::Call& call : stream.calls) calls.push_back(locate(program, call));
     }
     return resolved;
   }
@@ -138,8 +138,8 @@ class CpuExecutor final : public RankExecutor {
     for (plan::TokenId token : resolved.call->waits) tokens.wait(token.index);
     ask_before(*resolved.call);
     const Watch::Moment begin = watch.now();
-    const plan::Procedure& procedure = plan_.procedures[resolved.call->procedure];
-    const std::vector<PreparedInstruction>& instructions = procedures_[resolved.call->procedure.index];
+    const plan::Procedure& procedure = plan_.procedures[resolved.procedure];
+    const std::vector<PreparedInstruction>& instructions = procedures_[resolved.procedure.index];
     if (!instructions.empty() && DiskTier::touches(procedure.instructions.front())) {
       disk_.copy(procedure, *resolved.call, shard_place_,
                  [&](const plan::Operand& operand) { return address_of(procedure, resolved, operand); });

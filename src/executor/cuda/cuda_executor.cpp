@@ -106,8 +106,9 @@ class CudaExecutor final : public RankExecutor {
     for (const plan::Program& program : class_.programs) {
       for (const plan::Stream& stream : program.streams) {
         for (const plan::Call& call : stream.calls) {
-          std::vector<PreparedInstruction>& prepared = procedures_[call.procedure.index];
-          if (prepared.empty()) prepared = prepare(plan_.procedures[call.procedure], stream.kind == plan::StreamKind::host_compute);
+          std::vector<PreparedInstruction>& prepared = procedures_[program.procedure_of(call).index];
+          if (prepared.empty())
+            prepared = prepare(plan_.procedures[program.procedure_of(call)], stream.kind == plan::StreamKind::host_compute);
         }
       }
     }
@@ -145,9 +146,9 @@ class CudaExecutor final : public RankExecutor {
       while (streams_.size() <= stream) streams_.push_back(make_stream());
       resolved.joins.push_back(make_event());
       for (const plan::Call& call : program.streams[stream].calls) {
-        ResolvedCall next{locate(call), stream, nullptr};
+        ResolvedCall next{locate(program, call), stream, nullptr};
         if (is_the_hosts(program.streams[stream].kind)) next.on_host = host_call(next, program.streams[stream].kind);
-        for (const PreparedInstruction& instruction : procedures_[call.procedure.index])
+        for (const PreparedInstruction& instruction : procedures_[program.procedure_of(call).index])
           resolved.apart = resolved.apart || instruction.meets_others();
         resolved.calls.push_back(std::move(next));
       }
@@ -165,7 +166,7 @@ class CudaExecutor final : public RankExecutor {
 
   std::unique_ptr<HostCall> host_call(const ResolvedCall& resolved, plan::StreamKind kind) {
     const plan::Call& call = *resolved.call;
-    const plan::Procedure& procedure = plan_.procedures[call.procedure];
+    const plan::Procedure& procedure = plan_.procedures[resolved.procedure];
     if (touches_drive(kind)) {
       const auto copy = [this, &procedure, &call, slots = resolved.slots] {
         ask_before(call);
@@ -176,7 +177,7 @@ class CudaExecutor final : public RankExecutor {
       return std::make_unique<HostCall>(copy, host_errors_);
     }
     HostKernels kernels(plan_.threads, shard_place_);
-    for (const PreparedInstruction& prepared : procedures_[call.procedure.index]) {
+    for (const PreparedInstruction& prepared : procedures_[resolved.procedure.index]) {
       PLIMSOLL_CHECK(prepared.on_host.kernel != nullptr, "{} moves data where the host computes", procedure.name);
       const plan::Compute& compute = *prepared.on_host.compute;
       const auto tensors = [&](const std::vector<plan::Operand>& operands) {
@@ -297,13 +298,13 @@ class CudaExecutor final : public RankExecutor {
       resolved.on_host->launch(stream);
     }
     if (recorder == nullptr) return;
-    const PreparedInstruction& first = procedures_[resolved.call->procedure.index].front();
+    const PreparedInstruction& first = procedures_[resolved.procedure.index].front();
     recorder->note({first.name, first.detail, resolved.stream, resolved.call->micro_batch, std::move(begin), Recorder::now(stream)});
   }
 
   void issue_instructions(const ResolvedCall& resolved, cudaStream_t stream, Recorder* recorder) {
-    const plan::Procedure& procedure = plan_.procedures[resolved.call->procedure];
-    const std::vector<PreparedInstruction>& instructions = procedures_[resolved.call->procedure.index];
+    const plan::Procedure& procedure = plan_.procedures[resolved.procedure];
+    const std::vector<PreparedInstruction>& instructions = procedures_[resolved.procedure.index];
     for (std::size_t index = 0; index < instructions.size();) {
       const PreparedInstruction& instruction = instructions[index];
       nvtxRangePushA(instruction.detail.c_str());

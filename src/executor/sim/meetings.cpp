@@ -31,7 +31,7 @@ void Meetings::count_users(std::string_view program_name) {
     std::set<std::int32_t> offsets;  // to those that it sends to
     for (const plan::Stream& stream : program->streams) {
       for (const plan::Call& call : stream.calls) {
-        for (const plan::Instruction& instruction : plan_.procedures[call.procedure].instructions) {
+        for (const plan::Instruction& instruction : plan_.procedures[program->procedure_of(call)].instructions) {
           const auto* message = std::get_if<plan::Message>(&instruction);
           if (message != nullptr && !message->op.receive)
             offsets.insert(plan_.mesh.other_end(first, message->op, call.micro_batch) - first);

@@ -184,10 +184,10 @@ Script priced(const plan::Plan& plan, std::string_view program_name, const clust
       Lane& lane = part.lanes.emplace_back(Lane{.kind = stream.kind, .turns = {}});
       lane.turns.reserve(stream.calls.size());
       for (const plan::Call& call : stream.calls) {
-        const plan::Procedure& procedure = plan.procedures[call.procedure];
+        const plan::Procedure& procedure = plan.procedures[program->procedure_of(call)];
         const std::int32_t which = plan.mesh.even() || !has_message(procedure) ? 0 : call.micro_batch;
         const auto [found, fresh] =
-            routine_of.try_emplace({call.procedure.index, which}, static_cast<std::uint32_t>(script.routines.size()));
+            routine_of.try_emplace({program->procedure_of(call).index, which}, static_cast<std::uint32_t>(script.routines.size()));
         if (fresh) script.routines.push_back(pricing.routine(procedure, call));
         lane.turns.push_back({.routine = found->second,
                               .micro_batch = call.micro_batch,
