@@ -52,40 +52,26 @@ std::vector<Product> products_of(const ops::Op& op, Types inputs, Types outputs)
   return priced;
 }
 
-struct AttentionSize {
-  const ops::Attention& attention;
-  std::int64_t samples = 1;
-  std::int64_t length = 1;
-  bool backward = false;
-
-  std::int64_t heads() const { return samples * attention.heads.query; }
-  double scores() const { return static_cast<double>(heads()) * static_cast<double>(length) * static_cast<double>(length); }
-};
-
-std::optional<AttentionSize> attention_of(const ops::Op& op, Types inputs) {
-  if (const auto* forward = std::get_if<ops::Attention>(&op))
-    return AttentionSize{.attention = *forward, .samples = inputs[0].shape[0], .length = inputs[0].shape[1]};
-  if (const auto* grad = std::get_if<ops::AttentionGrad>(&op))
-    return AttentionSize{.attention = grad->forward, .samples = inputs[1].shape[0], .length = inputs[1].shape[1], .backward = true};
-  return std::nullopt;
+std::optional<ops::Scores> scores_of(const ops::Op& op, Types inputs) {
+  const auto scores = ops::definition_of(op).scores;
+  return scores != nullptr ? std::optional(scores(op, inputs)) : std::nullopt;
 }
 
 double memory_seconds(const Device& device, double bytes) { return bytes / (device.bandwidth * device.bandwidth_share); }
 
-double attention_seconds(const Device& device, const AttentionSize& size, const ops::Work& work, DType dtype) {
-  const std::int64_t dim = size.attention.heads.dim;
+double attention_seconds(const Device& device, const ops::Scores& size, const ops::Work& work, DType dtype) {
   if (device.attention == AttentionForm::tiled) {
-    const double products = static_cast<double>(dim) / (static_cast<double>(dim) + kSoftmaxOfAHead);
+    const double products = static_cast<double>(size.dim) / (static_cast<double>(size.dim) + kSoftmaxOfAHead);
     const double tiles = static_cast<double>(size.length) / (static_cast<double>(size.length) + kEndsOfASequence);
-    const double share = (size.backward ? kTiledShareBackward : kTiledShare) * products * tiles;
+    const double share = (size.gradients ? kTiledShareBackward : kTiledShare) * products * tiles;
     return std::max(work.flops / (matrix_rate(device, dtype) * device.matrix_share * share), memory_seconds(device, work.bytes));
   }
-  const Product scores{.rows = size.length, .columns = size.length, .depth = dim, .batch = size.heads(), .dtype = dtype};
-  const Product values{.rows = size.length, .columns = dim, .depth = size.length, .batch = size.heads(), .dtype = dtype};
-  const double factor = size.backward ? 2.0 : 1.0;  // two products for the gradients of each
-  const double bytes = size.scores() * (size.backward ? kScoreBytesBackward : kScoreBytesForward);
+  const Product scores{.rows = size.length, .columns = size.length, .depth = size.dim, .batch = size.comparisons(), .dtype = dtype};
+  const Product values{.rows = size.length, .columns = size.dim, .depth = size.length, .batch = size.comparisons(), .dtype = dtype};
+  const double factor = size.gradients ? 2.0 : 1.0;  // two products for the gradients of each
+  const double bytes = size.count() * (size.gradients ? kScoreBytesBackward : kScoreBytesForward);
   // The products run at the pace of the scores that they write or read where that is slower; the softmax between them always does.
-  const double score_bytes = size.scores() * static_cast<double>(base::size_of(dtype));
+  const double score_bytes = size.count() * static_cast<double>(base::size_of(dtype));
   const auto product = [&](const Product& each) {
     return factor * std::max(matrix_seconds(device, each), memory_seconds(device, score_bytes));
   };
@@ -95,14 +81,14 @@ double attention_seconds(const Device& device, const AttentionSize& size, const 
 
 double modelled_seconds(const Device& device, const ops::Op& op, Types inputs, Types outputs) {
   const ops::Work work = ops::definition_of(op).work(op, inputs, outputs);
-  if (const std::optional<AttentionSize> attention = attention_of(op, inputs))
-    return device.launch + attention_seconds(device, *attention, work, type_of(inputs));
+  if (const std::optional<ops::Scores> scores = scores_of(op, inputs))
+    return device.launch + attention_seconds(device, *scores, work, type_of(inputs));
   const std::vector<Product> products = products_of(op, inputs, outputs);
   if (products.empty()) return device.launch + std::max(work.flops / device.vector_rate, memory_seconds(device, work.bytes));
   double seconds = device.launch * static_cast<double>(products.size());
   for (const Product& product : products) seconds += matrix_seconds(device, product);
   double bytes = work.bytes;
-  if (products.size() > 1 || std::holds_alternative<ops::HeadLoss>(op)) {
+  if (ops::definition_of(op).chunks_product) {
     const double logits = static_cast<double>(products[0].rows) * static_cast<double>(products[0].columns);
     return seconds + memory_seconds(device, bytes + kLogitPasses * logits * static_cast<double>(base::size_of(products[0].dtype)));
   }
@@ -112,8 +98,8 @@ double modelled_seconds(const Device& device, const ops::Op& op, Types inputs, T
 }  // namespace
 
 std::array<std::int64_t, 3> extents_of(const ops::Op& op, Types inputs, Types outputs) {
-  if (const std::optional<AttentionSize> attention = attention_of(op, inputs))
-    return {attention->length * attention->length, attention->attention.heads.dim, attention->heads()};
+  if (const std::optional<ops::Scores> scores = scores_of(op, inputs))
+    return {scores->length * scores->length, scores->dim, scores->comparisons()};
   const std::vector<Product> products = products_of(op, inputs, outputs);
   if (!products.empty()) return {products[0].rows, products[0].columns, products[0].depth};
   return {static_cast<std::int64_t>(ops::definition_of(op).work(op, inputs, outputs).bytes), 1, 1};
@@ -140,8 +126,8 @@ double host_operator_seconds(const cluster::Cluster& cluster, const ops::Op& op,
 }
 
 double counted_flops(const ops::Op& op, Types inputs, Types outputs) {
-  if (const std::optional<AttentionSize> attention = attention_of(op, inputs))
-    return (attention->backward ? 8.0 : 4.0) * attention->scores() * static_cast<double>(attention->attention.heads.dim);
+  if (const std::optional<ops::Scores> scores = scores_of(op, inputs))
+    return (scores->gradients ? 8.0 : 4.0) * scores->count() * static_cast<double>(scores->dim);
   double flops = 0.0;
   for (const Product& product : products_of(op, inputs, outputs)) flops += product.flops();
   return flops;

@@ -6,6 +6,7 @@
 
 #include "lowering/memory.h"
 #include "lowering/offload.h"
+#include "plan/instructions.h"
 
 namespace plimsoll::lowering {
 
@@ -58,38 +59,26 @@ class ProcedureMaker {
   }
 
   void add(const Step& step) {
-    switch (ops::definition_of(step.op).runs) {
-      case ops::Runs::collective: return add_moved(plan::Collective{std::get<ops::Collective>(step.op), {}, {}}, step);
-      case ops::Runs::message: return add_moved(plan::Message{std::get<ops::Message>(step.op), {}, {}}, step);
-      case ops::Runs::row_copy: return add_moved(plan::RowCopy{std::get<ops::MoveRows>(step.op), {}, {}}, step);
-      case ops::Runs::copy: {
-        const plan::Operand from = operand(step.inputs[0], false);
-        made_.procedure.instructions.push_back(plan::Copy{std::get<ops::Move>(step.op), from, operand(step.outputs[0], true)});
-        return;
-      }
-      case ops::Runs::compute: return add_compute(step);
-      case ops::Runs::nothing: return;
-    }
+    if (ops::is_view(step.op)) return;
+    std::vector<plan::Operand> inputs;
+    std::vector<plan::Operand> outputs;
+    // Where a copy goes is its result, though its operator may name it among its operands.
+    const std::size_t read = ops::is_copy(step.op) ? 1 : step.inputs.size();
+    for (std::size_t input = 0; input < read; ++input) inputs.push_back(operand(step.inputs[input], false));
+    for (ValueId id : step.outputs) outputs.push_back(operand(id, true));
+    plan::Instruction instruction = plan::instruction_for(step.op, std::move(inputs), std::move(outputs));
+    if (ops::definition_of(step.op).runs == ops::Runs::compute) choose_kernel(std::get<plan::Compute>(instruction), step);
+    made_.procedure.instructions.push_back(std::move(instruction));
   }
 
-  template <typename Moved>
-  void add_moved(Moved moved, const Step& step) {
-    for (ValueId id : step.inputs) moved.inputs.push_back(operand(id, false));
-    for (ValueId id : step.outputs) moved.outputs.push_back(operand(id, true));
-    made_.procedure.instructions.push_back(std::move(moved));
-  }
-
-  void add_compute(const Step& step) {
-    plan::Compute compute{.op = step.op, .kernel = {}, .inputs = {}, .outputs = {}};
+  void choose_kernel(plan::Compute& compute, const Step& step) {
     const std::vector<TensorType> input_types = inputs_.graph.types(step.inputs);
     const std::vector<TensorType> output_types = inputs_.graph.types(step.outputs);
     const ops::KernelChoice choice = inputs_.choose(
         {.op = step.op, .inputs = input_types, .outputs = output_types, .threads = inputs_.threads, .tier = inputs_.pieces[piece_].tier});
     compute.kernel = choice.name;
     compute.workspace = Bytes{choice.workspace};
-    for (ValueId id : step.inputs) compute.inputs.push_back(operand(id, false));
-    for (ValueId id : step.outputs) compute.outputs.push_back(operand(id, true));
-    made_.procedure.instructions.push_back(std::move(compute));
+    if (choice.workspace > 0) with_workspace_.push_back(made_.procedure.instructions.size());
   }
 
   plan::Operand operand(ValueId value, bool written) {
@@ -128,19 +117,13 @@ class ProcedureMaker {
   // Temporaries and workspaces share the frame by their lifetimes within the call.
   void lay_out_frame() {
     std::vector<Lifetime> lifetimes = lifetimes_;
-    std::vector<std::size_t> with_workspace;
-    for (std::size_t index = 0; index < made_.procedure.instructions.size(); ++index) {
-      const auto* compute = std::get_if<plan::Compute>(&made_.procedure.instructions[index]);
-      if (compute == nullptr || compute->workspace.count == 0) continue;
-      with_workspace.push_back(index);
-      lifetimes.push_back({compute->workspace, static_cast<std::int32_t>(index), static_cast<std::int32_t>(index)});
-    }
+    const auto compute = [&](std::size_t index) -> plan::Compute& { return std::get<plan::Compute>(made_.procedure.instructions[index]); };
+    for (const std::size_t index : with_workspace_)
+      lifetimes.push_back({compute(index).workspace, static_cast<std::int32_t>(index), static_cast<std::int32_t>(index)});
     const Layout layout = assign_offsets(lifetimes, plan::kAlignment);
     for (std::size_t index = 0; index < lifetimes_.size(); ++index) made_.procedure.temporaries[index].offset = layout.offsets[index];
-    for (std::size_t index = 0; index < with_workspace.size(); ++index) {
-      std::get<plan::Compute>(made_.procedure.instructions[with_workspace[index]]).workspace_offset =
-          layout.offsets[lifetimes_.size() + index];
-    }
+    for (std::size_t index = 0; index < with_workspace_.size(); ++index)
+      compute(with_workspace_[index]).workspace_offset = layout.offsets[lifetimes_.size() + index];
     made_.procedure.frame = layout.total;
   }
 
@@ -148,6 +131,7 @@ class ProcedureMaker {
   std::size_t piece_;
   BoundProcedure made_;
   std::vector<Lifetime> lifetimes_;  // of the temporaries
+  std::vector<std::size_t> with_workspace_;
   std::unordered_map<std::uint32_t, std::uint32_t> temporary_of_;
   std::unordered_map<std::uint32_t, std::uint32_t> slot_of_;
 };
@@ -160,20 +144,22 @@ plan::Tier tier_of(const Graph& graph, const Node& node) {
   return graph.values[any].tier;
 }
 
+plan::StreamKind stream_of(const ops::Move& move) {
+  if (move.from == move.to) return plan::StreamKind::compute;
+  if (move.from == ops::Tier::host) return move.to == ops::Tier::disk ? plan::StreamKind::disk_out : plan::StreamKind::host_in;
+  return move.from == ops::Tier::disk ? plan::StreamKind::disk_in : plan::StreamKind::host_out;
+}
+
 // What a computation waits for at once is done where it waits.
 plan::StreamKind stream_of(const Graph& graph, const Node& node, bool host_beside) {
-  const ops::Op& op = node.op;
-  if (const auto* message = std::get_if<ops::Message>(&op)) return message->receive ? plan::StreamKind::receive : plan::StreamKind::send;
-  if (const auto* move = std::get_if<ops::Move>(&op)) {
-    if (move->from == move->to) return plan::StreamKind::compute;
-    if (move->from == ops::Tier::host) return move->to == ops::Tier::disk ? plan::StreamKind::disk_out : plan::StreamKind::host_in;
-    return move->from == ops::Tier::disk ? plan::StreamKind::disk_in : plan::StreamKind::host_out;
+  switch (ops::definition_of(node.op).runs) {
+    case ops::Runs::message: return std::get<ops::Message>(node.op).receive ? plan::StreamKind::receive : plan::StreamKind::send;
+    case ops::Runs::copy: return stream_of(std::get<ops::Move>(node.op));
+    case ops::Runs::row_copy: return std::get<ops::MoveRows>(node.op).back ? plan::StreamKind::disk_out : plan::StreamKind::disk_in;
+    case ops::Runs::collective: return ops::meets_tensor_ranks(node.op) ? plan::StreamKind::compute : plan::StreamKind::communication;
+    default: break;
   }
-  if (const auto* rows = std::get_if<ops::MoveRows>(&op)) return rows->back ? plan::StreamKind::disk_out : plan::StreamKind::disk_in;
-  const auto* collective = std::get_if<ops::Collective>(&op);
-  if (host_beside && collective == nullptr && tier_of(graph, node) == plan::Tier::host) return plan::StreamKind::host_compute;
-  const bool beside = collective != nullptr && collective->axis != ops::Axis::tensor && collective->axis != ops::Axis::tensor_inner;
-  return beside ? plan::StreamKind::communication : plan::StreamKind::compute;
+  return host_beside && tier_of(graph, node) == plan::Tier::host ? plan::StreamKind::host_compute : plan::StreamKind::compute;
 }
 
 }  // namespace
@@ -187,11 +173,10 @@ std::vector<Piece> pieces_of(const Graph& graph, bool host_beside) {
     const bool goes_on = !pieces.empty() && pieces.back().block == node.block && pieces.back().phase == node.phase &&
                          pieces.back().turn == node.turn && pieces.back().stream == stream && pieces.back().tier == tier_of(graph, node);
     if (!goes_on) {
-      const auto* collective = std::get_if<ops::Collective>(&node.op);
       const bool computes = stream == plan::StreamKind::compute || stream == plan::StreamKind::host_compute;
       const std::string_view what = computes && is_update(node.op)              ? graph::name_of(graph::Phase::update)
                                     : computes                                  ? graph::name_of(node.phase)
-                                    : stream == plan::StreamKind::communication ? ops::name_of(collective->kind)
+                                    : stream == plan::StreamKind::communication ? ops::name_of(std::get<ops::Collective>(node.op).kind)
                                                                                 : plan::name_of(stream);
       pieces.push_back({.block = node.block,
                         .phase = node.phase,

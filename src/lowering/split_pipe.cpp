@@ -303,15 +303,15 @@ std::int32_t tied_place(const Graph& graph, const Pipe& pipe) {
 Graph route_messages(const Graph& graph, const plan::Mesh& mesh, const ops::Seat& seat) {
   graph::Rewrite routed(graph);
   for (const Node& node : graph.nodes) {
-    const auto* message = std::get_if<ops::Message>(&node.op);
-    if (message == nullptr) {
+    if (!ops::is_message(node.op)) {
       routed.keep(node);
       continue;
     }
-    const std::int64_t there = mesh.degrees(static_cast<std::int32_t>(message->peer)).tensor;
+    const auto& message = std::get<ops::Message>(node.op);
+    const std::int64_t there = mesh.degrees(static_cast<std::int32_t>(message.peer)).tensor;
     // The rank at place t has what it receives from place t modulo the sender's width.
-    const std::int64_t first = message->receive ? seat.place % there : seat.place;
-    const std::int64_t step = message->receive ? there : seat.members;
+    const std::int64_t first = message.receive ? seat.place % there : seat.place;
+    const std::int64_t step = message.receive ? there : seat.members;
     for (std::int64_t place = first; place < there; place += step) {
       Node copy = node;
       std::get<ops::Message>(copy.op).seat = place;

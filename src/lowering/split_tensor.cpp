@@ -97,7 +97,7 @@ class TensorSplit {
     if (std::holds_alternative<ops::CrossEntropy>(node.op) && is_split(node.inputs[0])) return add_cross_entropy(node);
     if (ops::sums_squares(node.op) && is_split(node.inputs[1])) return add_side_square(node);
     if (ops::sums_squares(node.op)) return add_square(node);
-    if (const auto* message = std::get_if<ops::Message>(&node.op)) return add_message(node, *message);
+    if (ops::is_message(node.op)) return add_message(node, std::get<ops::Message>(node.op));
     // Places of the pipe axis have the same parts as each other.
     if (node.phase == Phase::join) return finish(node, node.op, {rewrite_.now(node.inputs[0])}, {placement_[node.inputs[0].index]});
 

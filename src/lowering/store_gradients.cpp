@@ -70,9 +70,8 @@ class Store {
   void consider(ValueId gradient) {
     const Node& maker = old_.nodes[old_.values[gradient].producer];
     if (maker.turn == Turn::last && options_.micro_batches > 1) {
-      const auto* sum = std::get_if<ops::Collective>(&maker.op);
       // Small ones that tensor ranks have whole: they stay.
-      if (sum == nullptr || sum->axis == ops::Axis::tensor || sum->axis == ops::Axis::tensor_inner) return;
+      if (!ops::is_collective(maker.op) || ops::meets_tensor_ranks(maker.op)) return;
       base::not_legal(
           "\"offload.gradients\" moves gradients out after every micro-batch, but the data ranks keep them whole until the last of {}; "
           "use \"zero\": 2 or 3 with \"keep_grads\": false, or one micro-batch",

@@ -11,7 +11,11 @@ using graph::Node;
 using graph::Role;
 using graph::ValueId;
 
-bool is_tensor_axis(ops::Axis axis) { return axis == ops::Axis::tensor || axis == ops::Axis::tensor_inner; }
+// What every tensor rank has the same of behind a collective among them.
+bool makes_same(const ops::Collective& collective) {
+  return collective.axis == ops::Axis::tensor && collective.first == 0 &&
+         (collective.kind == ops::CollectiveKind::all_reduce || collective.kind == ops::CollectiveKind::all_gather);
+}
 
 }  // namespace
 
@@ -22,13 +26,10 @@ std::vector<bool> same_on_tensor_ranks(const Graph& graph) {
     same[index] = value.role != Role::computed && value.part.dim < 0;
   }
   for (const Node& node : graph.nodes) {
-    const auto* collective = std::get_if<ops::Collective>(&node.op);
-    bool made_same = !ops::definition_of(node.op).differs_by_rank &&
-                     std::all_of(node.inputs.begin(), node.inputs.end(), [&](ValueId id) { return same[id.index]; });
-    if (collective != nullptr && is_tensor_axis(collective->axis)) {
-      made_same = collective->axis == ops::Axis::tensor && collective->first == 0 &&
-                  (collective->kind == ops::CollectiveKind::all_reduce || collective->kind == ops::CollectiveKind::all_gather);
-    }
+    const bool made_same = ops::meets_tensor_ranks(node.op)
+                               ? makes_same(std::get<ops::Collective>(node.op))
+                               : !ops::definition_of(node.op).differs_by_rank &&
+                                     std::all_of(node.inputs.begin(), node.inputs.end(), [&](ValueId id) { return same[id.index]; });
     for (ValueId id : node.outputs) same[id.index] = made_same;
   }
   return same;

@@ -87,6 +87,13 @@ Work cached_attention_work(const Op& op, Types inputs, Types outputs) {
   return {flops, bytes_of(inputs, outputs.first(1))};
 }
 
+Scores scores_of(const Op& op, Types inputs) {
+  const AttentionView view = attention_of(op);
+  const Shape& packed = inputs[view.packed()].shape;
+  const Heads& heads = view.attention.heads;
+  return {.samples = packed[0], .heads = heads.query, .length = packed[1], .dim = heads.dim, .gradients = view.backward};
+}
+
 Attention attention_here(Attention attention, const Seat& seat) {
   const Heads& heads = attention.heads;
   attention.first_head +=
@@ -118,6 +125,11 @@ PlacedOp place_attention_grad(const PlacementQuery& query) {
 
 }  // namespace
 
+AttentionView attention_of(const Op& op) {
+  if (const auto* grad = std::get_if<AttentionGrad>(&op)) return {grad->forward, true};
+  return {std::get<Attention>(op)};
+}
+
 Definition define(const CachedAttention&) {
   return {.infer = infer_cached_attention, .work = cached_attention_work, .aliases = [](const Op&) {
             return std::vector<Alias>{{.output = 1, .input = 2, .required = true}};
@@ -125,11 +137,11 @@ Definition define(const CachedAttention&) {
 }
 
 Definition define(const Attention&) {
-  return {.infer = infer_attention, .work = attention_work, .adjoint = attention_adjoint, .place = place_attention};
+  return {.infer = infer_attention, .work = attention_work, .adjoint = attention_adjoint, .place = place_attention, .scores = scores_of};
 }
 
 Definition define(const AttentionGrad&) {
-  return {.infer = infer_attention_grad, .work = attention_grad_work, .place = place_attention_grad};
+  return {.infer = infer_attention_grad, .work = attention_grad_work, .place = place_attention_grad, .scores = scores_of};
 }
 
 }  // namespace plimsoll::ops

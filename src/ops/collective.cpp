@@ -149,6 +149,12 @@ std::vector<Alias> accumulate_aliases(const Op& op) { return accumulator_aliases
 
 }  // namespace
 
+bool meets_tensor_ranks(const Op& op) {
+  if (!is_collective(op)) return false;
+  const Axis axis = std::get<Collective>(op).axis;
+  return axis == Axis::tensor || axis == Axis::tensor_inner;
+}
+
 Definition define(const Collective&) {
   return {.infer = infer_collective, .work = collective_work, .aliases = collective_aliases, .runs = Runs::collective, .elementwise = true};
 }

@@ -43,11 +43,25 @@ enum class Runs : std::uint8_t { compute, collective, message, copy, row_copy, n
 // The sum in the step scalars that an operator adds its second operand to.
 enum class Sum : std::uint8_t { none, losses, squares };
 
-// A matrix product: (rows, depth) times (depth, columns).
+// A matrix product: (rows, depth) times (depth, columns). A factor may lie in memory the other way round.
 struct Product {
   std::int64_t rows = 1;
   std::int64_t columns = 1;
   std::int64_t depth = 1;
+  bool left_transposed = false;
+  bool right_transposed = false;
+};
+
+// What attention compares: every position of a sample with every other, for each head.
+struct Scores {
+  std::int64_t samples = 1;
+  std::int64_t heads = 1;
+  std::int64_t length = 1;
+  std::int64_t dim = 1;    // of a head
+  bool gradients = false;  // of the backward pass, which makes the scores again
+
+  std::int64_t comparisons() const { return samples * heads; }  // of a sample's positions with each other
+  double count() const { return static_cast<double>(comparisons()) * static_cast<double>(length) * static_cast<double>(length); }
 };
 
 // A cheaper operator that makes some results of a call again from others, bit for bit: a norm from the sum it normalised, an
@@ -115,6 +129,10 @@ struct Definition {
   Tier (*tier_of_results)(const Op& op) = nullptr;
   // (optional) The matrix products that it is made of. Null: none.
   std::vector<Product> (*products)(const Op& op, Types inputs, Types outputs) = nullptr;
+  // The result of the first of them passes through memory in chunks, and is never there whole.
+  bool chunks_product = false;
+  // (optional) The scores between its two products. Null: it is no attention.
+  Scores (*scores)(const Op& op, Types inputs) = nullptr;
   // It updates a parameter: (scalars, gradient, weight, states.., [copy]) -> (weight, states.., [copy]), all in place.
   bool update = false;
   // (optional) The form of an update that does not write the weight in the type the model computes with; nullopt: this one does not.
@@ -135,6 +153,16 @@ inline bool is_view(const Op& op) { return definition_of(op).runs == Runs::nothi
 inline bool is_collective(const Op& op) { return definition_of(op).runs == Runs::collective; }
 inline bool is_message(const Op& op) { return definition_of(op).runs == Runs::message; }
 inline bool is_copy(const Op& op) { return definition_of(op).runs == Runs::copy; }
+// Of attention or its gradient: what it attends to, and the packed heads among its operands.
+struct AttentionView {
+  const Attention& attention;
+  bool backward = false;
+
+  std::size_t packed() const { return backward ? 1 : 0; }
+};
+AttentionView attention_of(const Op& op);
+// A collective over an axis of tensor ranks, for which they wait at once.
+bool meets_tensor_ranks(const Op& op);
 inline bool is_update(const Op& op) { return definition_of(op).update; }
 inline bool sums_squares(const Op& op) { return definition_of(op).sums == Sum::squares; }
 // Of an update: whether it also writes the weight in the type the model computes with.

@@ -175,7 +175,7 @@ PlacedOp place_bias_grad(const PlacementQuery& query) {
 
 std::vector<Product> product_with_transpose(const Op&, Types inputs, Types) {
   const Shape& b = inputs[1].shape;
-  return {{.rows = inputs[0].shape.rows(), .columns = b[0], .depth = b[1]}};
+  return {{.rows = inputs[0].shape.rows(), .columns = b[0], .depth = b[1], .right_transposed = true}};
 }
 
 Definition define(const Linear&) {
@@ -195,17 +195,18 @@ Definition define(const LinearGradInput&) {
 }
 
 Definition define(const LinearGradWeight&) {
-  return {.infer = infer_grad_weight,
-          .work = grad_weight_work,
-          .aliases = [](const Op& op) { return accumulator_aliases(std::get<LinearGradWeight>(op).accumulate, 0, 1, 2); },
-          .accumulating = accumulate_by_attribute<LinearGradWeight>,
-          .accumulated_outputs = [](const Op&) { return std::vector<int>{0}; },
-          .place = place_grad_weight,
-          .products =
-              [](const Op&, Types inputs, Types outputs) {
-                const Shape& made = outputs[0].shape;
-                return std::vector<Product>{{.rows = made[0], .columns = made[1], .depth = inputs[0].shape.rows()}};
-              }};
+  return {
+      .infer = infer_grad_weight,
+      .work = grad_weight_work,
+      .aliases = [](const Op& op) { return accumulator_aliases(std::get<LinearGradWeight>(op).accumulate, 0, 1, 2); },
+      .accumulating = accumulate_by_attribute<LinearGradWeight>,
+      .accumulated_outputs = [](const Op&) { return std::vector<int>{0}; },
+      .place = place_grad_weight,
+      .products =
+          [](const Op&, Types inputs, Types outputs) {
+            const Shape& made = outputs[0].shape;
+            return std::vector<Product>{{.rows = made[0], .columns = made[1], .depth = inputs[0].shape.rows(), .left_transposed = true}};
+          }};
 }
 
 Definition define(const BiasGrad&) {

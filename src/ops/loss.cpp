@@ -93,10 +93,10 @@ std::vector<Product> head_products(const Op& op, Types inputs, Types) {
   const std::int64_t rows = inputs[0].shape.rows();
   const std::int64_t vocab = inputs[1].shape[0];
   const std::int64_t width = inputs[1].shape[1];
-  std::vector<Product> products{{.rows = rows, .columns = vocab, .depth = width}};
+  std::vector<Product> products{{.rows = rows, .columns = vocab, .depth = width, .right_transposed = true}};
   if (std::get<HeadLoss>(op).gradients) {
     products.push_back({.rows = rows, .columns = width, .depth = vocab});
-    products.push_back({.rows = vocab, .columns = width, .depth = rows});
+    products.push_back({.rows = vocab, .columns = width, .depth = rows, .left_transposed = true});
   }
   return products;
 }
@@ -135,7 +135,8 @@ Definition define(const HeadLoss&) {
             if (!head.gradients) return std::vector<int>{};
             return head.bias ? std::vector<int>{2, 3} : std::vector<int>{2};
           },
-      .products = head_products};
+      .products = head_products,
+      .chunks_product = true};
 }
 
 }  // namespace plimsoll::ops

@@ -7,6 +7,8 @@
 #include <utility>
 
 #include "base/error.h"
+#include "ops/definition.h"
+#include "plan/instructions.h"
 #include "plan/verify.h"
 
 namespace plimsoll::plan {
@@ -43,27 +45,25 @@ Json operand_json(const Operand& operand) {
   return Json(std::move(list));
 }
 
-template <typename Moved>
-Json moved_json(const Moved& moved) {
-  return Json::object({{"op", ops::to_string(moved.op)},
-                       {"inputs", list_json<Operand>(moved.inputs, operand_json)},
-                       {"outputs", list_json<Operand>(moved.outputs, operand_json)}});
-}
-
 Json instruction_json(const Instruction& instruction) {
-  if (const auto* collective = std::get_if<Collective>(&instruction)) return moved_json(*collective);
-  if (const auto* message = std::get_if<Message>(&instruction)) return moved_json(*message);
-  if (const auto* rows = std::get_if<RowCopy>(&instruction)) return moved_json(*rows);
-  if (const auto* copy = std::get_if<Copy>(&instruction)) {
-    return Json::object({{"op", ops::to_string(copy->op)}, {"from", operand_json(copy->from)}, {"to", operand_json(copy->to)}});
-  }
-  const auto& compute = std::get<Compute>(instruction);
-  return Json::object({{"op", ops::to_string(compute.op)},
-                       {"kernel", compute.kernel},
-                       {"inputs", list_json<Operand>(compute.inputs, operand_json)},
-                       {"outputs", list_json<Operand>(compute.outputs, operand_json)},
-                       {"workspace", compute.workspace.count},
-                       {"workspace_offset", compute.workspace_offset.count}});
+  return match(
+      instruction,
+      [](const Copy& copy) {
+        return Json::object({{"op", ops::to_string(copy.op)}, {"from", operand_json(copy.from)}, {"to", operand_json(copy.to)}});
+      },
+      [](const Compute& compute) {
+        return Json::object({{"op", ops::to_string(compute.op)},
+                             {"kernel", compute.kernel},
+                             {"inputs", list_json<Operand>(compute.inputs, operand_json)},
+                             {"outputs", list_json<Operand>(compute.outputs, operand_json)},
+                             {"workspace", compute.workspace.count},
+                             {"workspace_offset", compute.workspace_offset.count}});
+      },
+      [](const auto& moved) {
+        return Json::object({{"op", ops::to_string(moved.op)},
+                             {"inputs", list_json<Operand>(moved.inputs, operand_json)},
+                             {"outputs", list_json<Operand>(moved.outputs, operand_json)}});
+      });
 }
 
 Json procedure_json(const Procedure& procedure) {
@@ -249,40 +249,38 @@ Operand operand_from(const Json& json) {
   return operand;
 }
 
+// What the operator says of its operands; types and addresses are the verifier's.
+void expect_operands(const Collective& moved, const Json& json) {
+  const auto tensors = static_cast<std::size_t>(moved.op.tensors);
+  if (moved.inputs.size() != tensors || moved.outputs.size() != tensors) json.fail_expected("as many operands as \"tensors\" says");
+}
+
+void expect_operands(const Message& moved, const Json& json) {
+  if (moved.inputs.size() != (moved.op.receive ? 0u : 1u) || moved.outputs.size() != (moved.op.receive ? 1u : 0u))
+    json.fail_expected("one operand");
+}
+
+void expect_operands(const RowCopy& moved, const Json& json) {
+  const std::size_t tables = moved.outputs.size();
+  if (moved.op.tables < 1 || tables != static_cast<std::size_t>(moved.op.tables) ||
+      moved.inputs.size() != 1 + tables * (moved.op.back ? 2 : 1))
+    json.fail_expected("ids, and as many operands as \"tables\" says");
+}
+
 Instruction instruction_from(const Json& json) {
   const ops::Op op = ops::parse_op(json.at("op").as_string());
-  if (const auto* collective = std::get_if<ops::Collective>(&op)) {
-    Collective moved{.op = *collective,
-                     .inputs = list_from<Operand>(json.at("inputs"), operand_from),
-                     .outputs = list_from<Operand>(json.at("outputs"), operand_from)};
-    const auto tensors = static_cast<std::size_t>(collective->tensors);
-    if (moved.inputs.size() != tensors || moved.outputs.size() != tensors) json.fail_expected("as many operands as \"tensors\" says");
-    return moved;
-  }
-  if (const auto* message = std::get_if<ops::Message>(&op)) {
-    Message moved{.op = *message,
-                  .inputs = list_from<Operand>(json.at("inputs"), operand_from),
-                  .outputs = list_from<Operand>(json.at("outputs"), operand_from)};
-    if (moved.inputs.size() != (message->receive ? 0u : 1u) || moved.outputs.size() != (message->receive ? 1u : 0u))
-      json.fail_expected("one operand");
-    return moved;
-  }
-  if (const auto* rows = std::get_if<ops::MoveRows>(&op)) {
-    RowCopy moved{.op = *rows,
-                  .inputs = list_from<Operand>(json.at("inputs"), operand_from),
-                  .outputs = list_from<Operand>(json.at("outputs"), operand_from)};
-    const std::size_t tables = moved.outputs.size();
-    if (rows->tables < 1 || tables != static_cast<std::size_t>(rows->tables) || moved.inputs.size() != 1 + tables * (rows->back ? 2 : 1))
-      json.fail_expected("ids, and as many operands as \"tables\" says");
-    return moved;
-  }
-  if (const auto* move = std::get_if<ops::Move>(&op)) return Copy{*move, operand_from(json.at("from")), operand_from(json.at("to"))};
-  return Compute{.op = op,
-                 .kernel = json.at("kernel").as_string(),
-                 .inputs = list_from<Operand>(json.at("inputs"), operand_from),
-                 .outputs = list_from<Operand>(json.at("outputs"), operand_from),
-                 .workspace = bytes_from(json.at("workspace")),
-                 .workspace_offset = bytes_from(json.at("workspace_offset"))};
+  if (ops::is_view(op)) json.at("op").fail_expected("an operator that runs");
+  if (ops::is_copy(op)) return instruction_for(op, {operand_from(json.at("from"))}, {operand_from(json.at("to"))});
+  Instruction instruction =
+      instruction_for(op, list_from<Operand>(json.at("inputs"), operand_from), list_from<Operand>(json.at("outputs"), operand_from));
+  std::visit(base::Overloads{[&](Compute& compute) {
+                               compute.kernel = json.at("kernel").as_string();
+                               compute.workspace = bytes_from(json.at("workspace"));
+                               compute.workspace_offset = bytes_from(json.at("workspace_offset"));
+                             },
+                             [](Copy&) {}, [&](const auto& moved) { expect_operands(moved, json); }},
+             instruction);
+  return instruction;
 }
 
 Procedure procedure_from(const Json& json) {

@@ -12,6 +12,7 @@
 #include <fmt/format.h>
 
 #include "plan/alike.h"
+#include "plan/instructions.h"
 
 namespace plimsoll::plan {
 
@@ -31,13 +32,15 @@ class Agenda {
     for (const Procedure& procedure : plan.procedures) {
       std::vector<Meeting>& meetings = of_.emplace_back();
       for (const Instruction& instruction : procedure.instructions) {
-        if (const auto* message = std::get_if<Message>(&instruction)) meetings.push_back({.message = &message->op});
-        const auto* collective = std::get_if<Collective>(&instruction);
-        if (collective == nullptr) continue;
-        const ops::Axis axis = collective->op.axis;
-        const bool over_data = axis == ops::Axis::data || axis == ops::Axis::data_inner || axis == ops::Axis::data_outer;
-        inner_tensor_ = inner_tensor_ || axis == ops::Axis::tensor_inner;
-        if (!over_data || !plan.mesh.even()) meetings.push_back({.collective = &collective->op, .what = number_of(collective->op)});
+        match(
+            instruction, [&](const Message& message) { meetings.push_back({.message = &message.op}); },
+            [&](const Collective& collective) {
+              const ops::Axis axis = collective.op.axis;
+              const bool over_data = axis == ops::Axis::data || axis == ops::Axis::data_inner || axis == ops::Axis::data_outer;
+              inner_tensor_ = inner_tensor_ || axis == ops::Axis::tensor_inner;
+              if (!over_data || !plan.mesh.even()) meetings.push_back({.collective = &collective.op, .what = number_of(collective.op)});
+            },
+            kIgnoreOthers);
       }
     }
   }

@@ -5,6 +5,7 @@
 
 #include "base/error.h"
 #include "ops/placement.h"
+#include "plan/instructions.h"
 #include "plan/traffic.h"
 
 namespace plimsoll::plan {
@@ -168,20 +169,15 @@ std::int32_t moments_of(const Program& program) {
 
 Bytes wire_bytes(const Plan& plan, const Program& program, ops::Axis axis, std::int32_t place) {
   Bytes sum{0};
-  for (const Stream& stream : program.streams) {
-    for (const Call& call : stream.calls) {
-      for (const Instruction& instruction : plan.procedures[program.procedure_of(call)].instructions) {
-        if (const auto* message = std::get_if<Message>(&instruction); message != nullptr && axis == ops::Axis::pipe) {
-          if (!message->op.receive) sum.count += base::TensorType{message->op.dtype, message->op.shape}.bytes();
-        }
-        const auto* collective = std::get_if<Collective>(&instruction);
-        if (collective == nullptr || collective->op.axis != axis) continue;
-        for (std::size_t tensor = 0; tensor < collective->inputs.size(); ++tensor) {
-          sum.count += sent_bytes(collective->op, collective->inputs[tensor].type, collective->outputs[tensor].type, place);
-        }
-      }
-    }
-  }
+  match_all(
+      plan, program,
+      [&](const Call&, const Message& message) {
+        if (axis == ops::Axis::pipe) sum.count += sent_bytes(message);
+      },
+      [&](const Call&, const Collective& collective) {
+        if (collective.op.axis == axis) sum.count += sent_bytes(collective, place);
+      },
+      kIgnoreOthers);
   return sum;
 }
 
@@ -193,10 +189,13 @@ std::set<std::pair<std::int32_t, std::int32_t>> links_of(const Plan& plan, std::
       for (const Call& call : stream.calls) {
         if (!seen.insert({program.procedure_of(call), plan.mesh.even() ? 0 : call.micro_batch}).second) continue;
         for (const Instruction& instruction : plan.procedures[program.procedure_of(call)].instructions) {
-          const auto* message = std::get_if<Message>(&instruction);
-          if (message == nullptr) continue;
-          const std::int32_t other = plan.mesh.other_end(rank, message->op, call.micro_batch);
-          links.insert(message->op.receive ? std::pair(other, rank) : std::pair(rank, other));
+          match(
+              instruction,
+              [&](const Message& message) {
+                const std::int32_t other = plan.mesh.other_end(rank, message.op, call.micro_batch);
+                links.insert(message.op.receive ? std::pair(other, rank) : std::pair(rank, other));
+              },
+              kIgnoreOthers);
         }
       }
     }

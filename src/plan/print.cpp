@@ -4,6 +4,8 @@
 
 #include <fmt/format.h>
 
+#include "plan/instructions.h"
+
 namespace plimsoll::plan {
 
 namespace {
@@ -14,10 +16,28 @@ std::string operand_text(const Procedure& procedure, const Operand& operand) {
   return procedure.slots.at(operand.index).name + (operand.shard.count > 0 ? "[own]" : "") + part;
 }
 
-std::string operand_list(const Procedure& procedure, const std::vector<Operand>& operands) {
+std::string operand_list(const Procedure& procedure, std::span<const Operand> operands) {
   std::string list;
   for (const Operand& operand : operands) list += (list.empty() ? "" : ", ") + operand_text(procedure, operand);
   return list;
+}
+
+std::string instruction_text(const Procedure& procedure, const Instruction& instruction) {
+  const auto [inputs, outputs] = operands_of(instruction);
+  const std::string given = operand_list(procedure, inputs);
+  const std::string made = operand_list(procedure, outputs);
+  return match(
+      instruction,
+      [&](const Message& message) {
+        const std::string op = ops::to_string(message.op);
+        return message.op.receive ? fmt::format("{} = {}", made, op) : fmt::format("{} <- {}", op, given);
+      },
+      [&](const Compute& compute) {
+        const std::string text = fmt::format("{} = {} <- {} by {}", made, ops::to_string(compute.op), given, compute.kernel);
+        if (compute.workspace.count == 0) return text;
+        return text + fmt::format(" workspace {} B at {}", compute.workspace.count, compute.workspace_offset.count);
+      },
+      [&](const auto& moved) { return fmt::format("{} = {} <- {}", made, ops::to_string(moved.op), given); });
 }
 
 std::string lifetime_text(const Buffer& buffer) {
@@ -53,33 +73,7 @@ std::string to_string(const Procedure& procedure) {
   for (const Temporary& temporary : procedure.temporaries) {
     text += fmt::format("  temporary %{} {} at {}\n", temporary.name, base::to_string(temporary.type), temporary.offset.count);
   }
-  for (const Instruction& instruction : procedure.instructions) {
-    if (const auto* collective = std::get_if<Collective>(&instruction)) {
-      text += fmt::format("  {} = {} <- {}\n", operand_list(procedure, collective->outputs), ops::to_string(collective->op),
-                          operand_list(procedure, collective->inputs));
-      continue;
-    }
-    if (const auto* message = std::get_if<Message>(&instruction)) {
-      text += message->op.receive ? fmt::format("  {} = {}\n", operand_list(procedure, message->outputs), ops::to_string(message->op))
-                                  : fmt::format("  {} <- {}\n", ops::to_string(message->op), operand_list(procedure, message->inputs));
-      continue;
-    }
-    if (const auto* rows = std::get_if<RowCopy>(&instruction)) {
-      text += fmt::format("  {} = {} <- {}\n", operand_list(procedure, rows->outputs), ops::to_string(rows->op),
-                          operand_list(procedure, rows->inputs));
-      continue;
-    }
-    if (const auto* copy = std::get_if<Copy>(&instruction)) {
-      text += fmt::format("  {} = {} <- {}\n", operand_list(procedure, {copy->to}), ops::to_string(copy->op),
-                          operand_list(procedure, {copy->from}));
-      continue;
-    }
-    const auto& compute = std::get<Compute>(instruction);
-    const std::string workspace =
-        compute.workspace.count > 0 ? fmt::format(" workspace {} B at {}", compute.workspace.count, compute.workspace_offset.count) : "";
-    text += fmt::format("  {} = {} <- {} by {}{}\n", operand_list(procedure, compute.outputs), ops::to_string(compute.op),
-                        operand_list(procedure, compute.inputs), compute.kernel, workspace);
-  }
+  for (const Instruction& instruction : procedure.instructions) text += fmt::format("  {}\n", instruction_text(procedure, instruction));
   return text;
 }
 

@@ -2,6 +2,8 @@
 
 #include <algorithm>
 
+#include "plan/instructions.h"
+
 namespace plimsoll::plan {
 
 namespace {
@@ -13,24 +15,19 @@ Traffic& entry_of(std::vector<Traffic>& entries, ops::Axis axis, std::string_vie
   return entries.emplace_back(Traffic{.axis = axis, .kind = kind});
 }
 
-void add_call(std::vector<Traffic>& entries, const Plan& plan, const Procedure& procedure, std::int32_t rank) {
-  for (const Instruction& instruction : procedure.instructions) {
-    if (const auto* message = std::get_if<Message>(&instruction); message != nullptr && !message->op.receive) {
-      Traffic& entry = entry_of(entries, ops::Axis::pipe, "message");
-      ++entry.calls;
-      entry.bytes.count += message->op.shape.elements() * base::size_of(message->op.dtype);  // of its operand perhaps some rows
-    }
-    if (const auto* collective = std::get_if<Collective>(&instruction)) {
-      Traffic& entry = entry_of(entries, collective->op.axis, name_of(collective->op.kind));
-      ++entry.calls;
-      const std::int32_t place = plan.mesh.place(collective->op.axis, rank);
-      for (std::size_t tensor = 0; tensor < collective->inputs.size(); ++tensor)
-        entry.bytes.count += sent_bytes(collective->op, collective->inputs[tensor].type, collective->outputs[tensor].type, place);
-    }
-  }
+}  // namespace
+
+std::int64_t sent_bytes(const Collective& collective, std::int64_t place) {
+  std::int64_t sum = 0;
+  for (std::size_t tensor = 0; tensor < collective.inputs.size(); ++tensor)
+    sum += sent_bytes(collective.op, collective.inputs[tensor].type, collective.outputs[tensor].type, place);
+  return sum;
 }
 
-}  // namespace
+// Of its operand perhaps some rows.
+std::int64_t sent_bytes(const Message& message) {
+  return message.op.receive ? 0 : message.op.shape.elements() * base::size_of(message.op.dtype);
+}
 
 std::int64_t sent_bytes(const ops::Collective& op, const TensorType& given, const TensorType& made, std::int64_t place) {
   const std::int64_t others = op.members - 1;
@@ -51,9 +48,21 @@ std::int64_t sent_bytes(const ops::Collective& op, const TensorType& given, cons
 
 std::vector<Traffic> traffic_of(const Plan& plan, const Program& program, std::int32_t rank) {
   std::vector<Traffic> entries;
-  for (const Stream& stream : program.streams) {
-    for (const Call& call : stream.calls) add_call(entries, plan, plan.procedures[program.procedure_of(call)], rank);
-  }
+  const auto add = [&](ops::Axis axis, std::string_view kind, std::int64_t bytes) {
+    Traffic& entry = entry_of(entries, axis, kind);
+    ++entry.calls;
+    entry.bytes.count += bytes;
+  };
+  match_all(
+      plan, program,
+      [&](const Call&, const Message& message) {
+        if (!message.op.receive) add(ops::Axis::pipe, "message", sent_bytes(message));
+      },
+      [&](const Call&, const Collective& collective) {
+        const ops::Axis axis = collective.op.axis;
+        add(axis, name_of(collective.op.kind), sent_bytes(collective, plan.mesh.place(axis, rank)));
+      },
+      kIgnoreOthers);
   std::stable_sort(entries.begin(), entries.end(), [](const Traffic& a, const Traffic& b) { return a.bytes > b.bytes; });
   return entries;
 }

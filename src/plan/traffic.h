@@ -18,6 +18,8 @@ struct Traffic {
 // Bytes that the member at `place` sends of one tensor of a collective: 2 (n-1)/n of an all-reduce's, (n-1)/n of what a
 // reduce-scatter takes or an all-gather gives.
 std::int64_t sent_bytes(const ops::Collective& op, const TensorType& given, const TensorType& made, std::int64_t place);
+std::int64_t sent_bytes(const Collective& collective, std::int64_t place);
+std::int64_t sent_bytes(const Message& message);
 
 // One entry for each kind on each axis, largest first.
 std::vector<Traffic> traffic_of(const Plan& plan, const Program& program, std::int32_t rank);

@@ -12,6 +12,7 @@
 
 #include "base/parallel.h"
 #include "plan/alike.h"
+#include "plan/instructions.h"
 #include "plan/meetings.h"
 #include "plan/order.h"
 #include "plan/problems.h"
@@ -93,32 +94,28 @@ class ProgramVerifier {
       const BufferId id = call.bindings[operand.index];
       return id.index < class_.buffers.size() ? std::optional(class_.buffers[id].tier) : std::nullopt;
     };
-    if (const auto* copy = std::get_if<Copy>(&instruction)) {
-      if (tier(copy->from) != copy->op.from || tier(copy->to) != copy->op.to)
-        report_("{}: {} copies between other tiers than it says", program_.name, call.label);
-      return;
-    }
-    if (const auto* rows = std::get_if<RowCopy>(&instruction)) {
-      bool right = tier(rows->ids()) == Tier::host;
-      for (std::size_t table = 0; table < rows->tables(); ++table)
-        right = right && tier(rows->table(table)) == Tier::disk && tier(rows->rows(table)) == Tier::host;
-      if (!right) report_("{}: {} moves rows between other tiers than the disk and the host's memory", program_.name, call.label);
-      return;
-    }
-    std::array<bool, kTiers> tiers{};
-    std::visit(
-        [&](const auto& moved) {
-          if constexpr (!std::is_same_v<std::decay_t<decltype(moved)>, Copy>) {
-            for (const std::vector<Operand>* operands : {&moved.inputs, &moved.outputs}) {
-              for (const Operand& operand : *operands) {
-                if (const std::optional<Tier> found = tier(operand)) tiers.at(static_cast<std::size_t>(*found)) = true;
-              }
+    match(
+        instruction,
+        [&](const Copy& copy) {
+          if (tier(copy.from) != copy.op.from || tier(copy.to) != copy.op.to)
+            report_("{}: {} copies between other tiers than it says", program_.name, call.label);
+        },
+        [&](const RowCopy& rows) {
+          bool right = tier(rows.ids()) == Tier::host;
+          for (std::size_t table = 0; table < rows.tables(); ++table)
+            right = right && tier(rows.table(table)) == Tier::disk && tier(rows.rows(table)) == Tier::host;
+          if (!right) report_("{}: {} moves rows between other tiers than the disk and the host's memory", program_.name, call.label);
+        },
+        [&](const auto& other) {
+          std::array<bool, kTiers> tiers{};
+          for (const std::vector<Operand>* operands : {&other.inputs, &other.outputs}) {
+            for (const Operand& operand : *operands) {
+              if (const std::optional<Tier> found = tier(operand)) tiers.at(static_cast<std::size_t>(*found)) = true;
             }
           }
-        },
-        instruction);
-    if (std::count(tiers.begin(), tiers.end(), true) > 1 || tiers[static_cast<std::size_t>(Tier::disk)])
-      report_("{}: {} works on several tiers at once", program_.name, call.label);
+          if (std::count(tiers.begin(), tiers.end(), true) > 1 || tiers[static_cast<std::size_t>(Tier::disk)])
+            report_("{}: {} works on several tiers at once", program_.name, call.label);
+        });
   }
 
   void check_binding(const Call& call, const Slot& slot, BufferId id, std::int32_t moment) {

@@ -4,6 +4,7 @@
 
 #include "base/error.h"
 #include "ops/definition.h"
+#include "plan/instructions.h"
 
 namespace plimsoll::plan {
 
@@ -20,26 +21,10 @@ class ProcedureVerifier {
   void run() {
     for (std::size_t index = 0; index < procedure_.instructions.size(); ++index) {
       moment_ = static_cast<std::int64_t>(index);
-      if (const auto* collective = std::get_if<Collective>(&procedure_.instructions[index])) {
-        check_collective(*collective);
-        continue;
-      }
-      if (const auto* message = std::get_if<Message>(&procedure_.instructions[index])) {
-        check_message(*message);
-        continue;
-      }
-      if (const auto* rows = std::get_if<RowCopy>(&procedure_.instructions[index])) {
-        check_moved(rows->op, rows->inputs, rows->outputs);
-        continue;
-      }
-      if (const auto* copy = std::get_if<Copy>(&procedure_.instructions[index])) {
-        check_copy(*copy);
-        continue;
-      }
-      const auto& compute = std::get<Compute>(procedure_.instructions[index]);
-      for (const Operand& operand : compute.inputs) check_operand(compute.kernel, operand, false);
-      for (const Operand& operand : compute.outputs) check_operand(compute.kernel, operand, true);
-      if (compute.workspace.count > 0) add_extent(compute.kernel, compute.workspace_offset, compute.workspace, moment_, moment_);
+      match(
+          procedure_.instructions[index], [&](const Compute& compute) { check_compute(compute); },
+          [&](const Collective& collective) { check_collective(collective); }, [&](const Message& message) { check_message(message); },
+          [&](const Copy& copy) { check_copy(copy); }, [&](const RowCopy& rows) { check_moved(rows.op, rows.inputs, rows.outputs); });
     }
     for (std::size_t index = 0; index < lifetimes_.size(); ++index) {
       const Temporary& temporary = procedure_.temporaries[index];
@@ -55,6 +40,12 @@ class ProcedureVerifier {
     if (offset + bytes > procedure_.frame)
       report_("{}: {} ends at {}, behind the frame of {} B", procedure_.name, name, (offset + bytes).count, procedure_.frame.count);
     extents_.push_back({name, offset.count, (offset + bytes).count, first, last});
+  }
+
+  void check_compute(const Compute& compute) {
+    for (const Operand& operand : compute.inputs) check_operand(compute.kernel, operand, false);
+    for (const Operand& operand : compute.outputs) check_operand(compute.kernel, operand, true);
+    if (compute.workspace.count > 0) add_extent(compute.kernel, compute.workspace_offset, compute.workspace, moment_, moment_);
   }
 
   void check_copy(const Copy& copy) {
@@ -90,10 +81,8 @@ class ProcedureVerifier {
     const std::string name = ops::to_string(op);
     for (const Operand& operand : inputs) check_operand(name, operand, false);
     for (const Operand& operand : outputs) check_operand(name, operand, true);
-    std::vector<TensorType> given;
-    for (const Operand& operand : inputs) given.push_back(operand.type);
     try {
-      const std::vector<TensorType> made = ops::definition_of(op).infer(op, given);
+      const std::vector<TensorType> made = ops::definition_of(op).infer(op, types_of(inputs));
       for (std::size_t tensor = 0; tensor < made.size(); ++tensor) {
         if (tensor >= outputs.size() || made[tensor] != outputs[tensor].type)
           return report_("{}: {} gives {} as tensor {}", procedure_.name, name, base::to_string(made[tensor]), tensor);

@@ -14,6 +14,7 @@
 #include "cost/operator.h"
 #include "executor/cpu/cpu_backend.h"
 #include "io/files.h"
+#include "plan/instructions.h"
 #include "train/calibrate_moves.h"
 #include "train/core_distance.h"
 #include "train/session.h"
@@ -133,16 +134,17 @@ void collect(const plan::Plan& plan, std::int32_t rank, const executor::Timeline
     for (const plan::Call& call : stream.calls) {
       for (const plan::Instruction& instruction : plan.procedures[program.procedure_of(call)].instructions) {
         const executor::TimelineEvent& ran = *event++;
-        const auto* compute = std::get_if<plan::Compute>(&instruction);
-        if (compute == nullptr) continue;
-        std::vector<base::TensorType> inputs;
-        std::vector<base::TensorType> outputs;
-        for (const plan::Operand& operand : compute->inputs) inputs.push_back(operand.type);
-        for (const plan::Operand& operand : compute->outputs) outputs.push_back(operand.type);
         // One thread's own time does not count what other threads of the machine took from it.
         const double seconds = plan.threads == 1 && ran.processor > 0.0 ? ran.processor : ran.end - ran.begin;
-        times[{std::string(ops::name_of(compute->op)), type_of(inputs), plan.threads, cost::extents_of(compute->op, inputs, outputs)}]
-            .push_back(std::max(seconds, 1e-9));
+        plan::match(
+            instruction,
+            [&](const plan::Compute& compute) {
+              const std::vector<base::TensorType> inputs = plan::types_of(compute.inputs);
+              const std::vector<base::TensorType> outputs = plan::types_of(compute.outputs);
+              times[{std::string(ops::name_of(compute.op)), type_of(inputs), plan.threads, cost::extents_of(compute.op, inputs, outputs)}]
+                  .push_back(std::max(seconds, 1e-9));
+            },
+            plan::kIgnoreOthers);
       }
       ++event;  // the call
     }

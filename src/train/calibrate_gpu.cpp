@@ -9,6 +9,7 @@
 #include "cost/operator.h"
 #include "model/model.h"
 #include "ops/op.h"
+#include "plan/instructions.h"
 #include "train/session.h"
 
 namespace plimsoll::train {
@@ -78,20 +79,18 @@ void fill(Session& session, const std::vector<std::int32_t>& ids) {
   for (std::size_t index = 0; index < samples.size(); ++index) samples[index] = static_cast<std::int32_t>(index);
 }
 
-std::vector<base::TensorType> types_of(const std::vector<plan::Operand>& operands) {
-  std::vector<base::TensorType> types;
-  for (const plan::Operand& operand : operands) types.push_back(operand.type);
-  return types;
-}
-
+// What a kernel moves; of anything else next to nothing.
 std::int64_t bytes_of(const plan::Instruction& instruction) {
-  const auto* compute = std::get_if<plan::Compute>(&instruction);
-  if (compute == nullptr) return 1;
-  std::int64_t bytes = 1;
-  for (const auto* operands : {&compute->inputs, &compute->outputs}) {
-    for (const plan::Operand& operand : *operands) bytes += operand.type.bytes();
-  }
-  return bytes;
+  return plan::match(
+      instruction,
+      [](const plan::Compute& compute) {
+        std::int64_t bytes = 1;
+        for (const auto* operands : {&compute.inputs, &compute.outputs}) {
+          for (const plan::Operand& operand : *operands) bytes += operand.type.bytes();
+        }
+        return bytes;
+      },
+      [](const auto&) -> std::int64_t { return 1; });
 }
 
 using SampleKey = std::tuple<std::string, DType, std::array<std::int64_t, 3>>;
@@ -123,17 +122,9 @@ DType type_of(ops::Types types) {
   return DType::f32;
 }
 
-void note(const InstructionTime& time, Measured& measured) {
-  const double seconds = std::max(time.seconds, 1e-9);
-  if (const auto* copy = std::get_if<plan::Copy>(time.instruction)) {
-    const std::int64_t bytes = copy->from.type.bytes();
-    if (bytes >= kLargeCopy) measured.copies[time.stream].push_back(static_cast<double>(bytes) / seconds);
-    return;
-  }
-  const auto* compute = std::get_if<plan::Compute>(time.instruction);
-  if (compute == nullptr) return;
+void note(const plan::Compute& compute, const InstructionTime& time, double seconds, Measured& measured) {
   const double rate = static_cast<double>(bytes_of(*time.instruction)) / seconds;
-  const bool updates = ops::is_update(compute->op);
+  const bool updates = ops::is_update(compute.op);
   const bool large = bytes_of(*time.instruction) >= 8 * kLargeCopy;
   if (time.stream == plan::StreamKind::host_compute) {
     if (updates && large) measured.host_updates.push_back(rate);
@@ -141,10 +132,21 @@ void note(const InstructionTime& time, Measured& measured) {
   }
   if (updates && large) measured.streaming.push_back(rate);
   if (time.part == 1.0) measured.launch = std::min(measured.launch, seconds);
-  const std::vector<base::TensorType> inputs = types_of(compute->inputs);
-  const std::vector<base::TensorType> outputs = types_of(compute->outputs);
-  measured.operators[{std::string(ops::name_of(compute->op)), type_of(inputs), cost::extents_of(compute->op, inputs, outputs)}].push_back(
+  const std::vector<base::TensorType> inputs = plan::types_of(compute.inputs);
+  const std::vector<base::TensorType> outputs = plan::types_of(compute.outputs);
+  measured.operators[{std::string(ops::name_of(compute.op)), type_of(inputs), cost::extents_of(compute.op, inputs, outputs)}].push_back(
       {seconds, time.part});
+}
+
+void note(const InstructionTime& time, Measured& measured) {
+  const double seconds = std::max(time.seconds, 1e-9);
+  plan::match(
+      *time.instruction, [&](const plan::Compute& compute) { note(compute, time, seconds, measured); },
+      [&](const plan::Copy& copy) {
+        const std::int64_t bytes = copy.from.type.bytes();
+        if (bytes >= kLargeCopy) measured.copies[time.stream].push_back(static_cast<double>(bytes) / seconds);
+      },
+      plan::kIgnoreOthers);
 }
 
 void run_model(const executor::Backend& gpu, const Shape& shape, model::Precision precision, const strategy::Offload& offload,
@@ -221,8 +223,8 @@ std::vector<InstructionTime> instruction_times(const plan::Plan& plan, const pla
     std::size_t next = 0;
     for (; event != timeline.events.end() && !event->kernel.empty(); ++event) {
       const auto is_of_event = [&](const plan::Instruction& instruction) {
-        const auto* compute = std::get_if<plan::Compute>(&instruction);
-        return compute != nullptr && compute->kernel == event->kernel;
+        return plan::match(
+            instruction, [&](const plan::Compute& compute) { return compute.kernel == event->kernel; }, [](const auto&) { return false; });
       };
       std::size_t end = next + 1;
       double bytes = next < instructions.size() ? static_cast<double>(bytes_of(instructions[next])) : 0.0;

@@ -132,13 +132,13 @@ class Pricing {
   double seconds_of(const Graph& graph, const Node& node) const {
     const std::vector<base::TensorType> inputs = graph.types(node.inputs);
     const std::vector<base::TensorType> outputs = graph.types(node.outputs);
-    const auto* collective = std::get_if<ops::Collective>(&node.op);
-    if (collective == nullptr) return cost::operator_seconds(inputs_.cluster.device, node.op, inputs, outputs, threads_);
+    if (!ops::is_collective(node.op)) return cost::operator_seconds(inputs_.cluster.device, node.op, inputs, outputs, threads_);
+    const auto& collective = std::get<ops::Collective>(node.op);
     double bytes = 0.0;
-    for (const base::TensorType& type : collective->kind == ops::CollectiveKind::all_gather ? outputs : inputs)
+    for (const base::TensorType& type : collective.kind == ops::CollectiveKind::all_gather ? outputs : inputs)
       bytes += static_cast<double>(type.bytes());
-    return cost::slowest_collective(inputs_.cluster, collective->kind, bytes,
-                                    cost::groups_of(inputs_.cluster, collective->members, 1, inputs_.ranks))
+    return cost::slowest_collective(inputs_.cluster, collective.kind, bytes,
+                                    cost::groups_of(inputs_.cluster, collective.members, 1, inputs_.ranks))
         .seconds;
   }
 

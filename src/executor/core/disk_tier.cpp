@@ -4,6 +4,7 @@
 #include <cstring>
 
 #include "base/error.h"
+#include "plan/instructions.h"
 
 namespace plimsoll::executor {
 
@@ -23,13 +24,7 @@ DiskTier::DiskTier(const plan::Plan& plan, const plan::RankClass& rank_class, co
 
 void DiskTier::find_tables(const plan::Plan& plan) {
   for (const plan::Program& program : class_.programs) {
-    for (const plan::Stream& stream : program.streams) {
-      for (const plan::Call& call : stream.calls) {
-        for (const plan::Instruction& instruction : plan.procedures[program.procedure_of(call)].instructions) {
-          if (const auto* rows = std::get_if<plan::RowCopy>(&instruction)) add_table(*rows, call);
-        }
-      }
-    }
+    plan::match_all(plan, program, [&](const plan::Call& call, const plan::RowCopy& rows) { add_table(rows, call); }, plan::kIgnoreOthers);
   }
 }
 
@@ -62,9 +57,10 @@ DiskTier::Place DiskTier::place_of(const plan::Buffer& buffer) const {
 }
 
 bool DiskTier::touches(const plan::Instruction& instruction) {
-  const auto* copy = std::get_if<plan::Copy>(&instruction);
-  return std::holds_alternative<plan::RowCopy>(instruction) ||
-         (copy != nullptr && (copy->op.from == plan::Tier::disk || copy->op.to == plan::Tier::disk));
+  return plan::match(
+      instruction, [](const plan::RowCopy&) { return true; },
+      [](const plan::Copy& copy) { return copy.op.from == plan::Tier::disk || copy.op.to == plan::Tier::disk; },
+      [](const auto&) { return false; });
 }
 
 void DiskTier::copy(const plan::Procedure& procedure, const plan::Call& call, std::int64_t shard_place, const AddressOf& in_memory) {
@@ -77,16 +73,16 @@ void DiskTier::copy(const plan::Procedure& procedure, const plan::Call& call, st
   std::vector<BlockStore::Reading> read;
   std::vector<BlockStore::Writing> written;
   for (const plan::Instruction& instruction : procedure.instructions) {
-    if (const auto* rows = std::get_if<plan::RowCopy>(&instruction)) {
-      move_rows(*rows, call, in_memory);
-      continue;
-    }
-    const auto& moved = std::get<plan::Copy>(instruction);
-    if (moved.op.from == plan::Tier::disk) {
-      read.push_back({on_disk(moved.from), memory_of(moved.to)});
-    } else {
-      written.push_back({on_disk(moved.to), memory_of(moved.from)});
-    }
+    plan::match(
+        instruction, [&](const plan::RowCopy& rows) { move_rows(rows, call, in_memory); },
+        [&](const plan::Copy& moved) {
+          if (moved.op.from == plan::Tier::disk) {
+            read.push_back({on_disk(moved.from), memory_of(moved.to)});
+          } else {
+            written.push_back({on_disk(moved.to), memory_of(moved.from)});
+          }
+        },
+        [](const auto& other) { PLIMSOLL_CHECK(false, "{} is on a stream of the disk", ops::to_string(other.op)); });
   }
   if (!read.empty()) store_->read(read);
   if (!written.empty()) store_->write(written);

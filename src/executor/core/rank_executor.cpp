@@ -5,6 +5,7 @@
 #include <algorithm>
 
 #include "base/error.h"
+#include "plan/instructions.h"
 
 namespace plimsoll::executor {
 
@@ -23,36 +24,35 @@ void abort_for(collectives::Transport& transport, const std::exception_ptr& erro
 
 }  // namespace
 
-InstructionView::InstructionView(const plan::Instruction& instruction)
-    : compute(std::get_if<plan::Compute>(&instruction)),
-      collective(std::get_if<plan::Collective>(&instruction)),
-      message(std::get_if<plan::Message>(&instruction)),
-      copy(std::get_if<plan::Copy>(&instruction)),
-      rows(std::get_if<plan::RowCopy>(&instruction)) {
-  if (collective != nullptr) {
-    name = std::string(ops::name_of(collective->op.kind));
-    detail = fmt::format("{}.{}", name, ops::name_of(collective->op.axis));
-  } else if (message != nullptr) {
-    name = message->op.receive ? "receive" : "send";
-    detail = fmt::format("{}.{}", name, message->op.peer);
-  } else if (copy != nullptr) {
-    name = "move";
-    detail = fmt::format("{} to {}", ops::name_of(copy->op.from), ops::name_of(copy->op.to));
-  } else if (rows != nullptr) {
-    name = "move_rows";
-    detail = rows->op.back ? "host to disk" : "disk to host";
-  } else {
-    PLIMSOLL_CHECK(compute->inputs.size() <= kMaxOperands && compute->outputs.size() <= kMaxOperands, "{} has too many operands",
-                   compute->kernel);
-    name = std::string(ops::name_of(compute->op));
-    detail = compute->kernel;
-  }
-}
-
-std::vector<base::TensorType> types_of(const std::vector<plan::Operand>& operands) {
-  std::vector<base::TensorType> types;
-  for (const plan::Operand& operand : operands) types.push_back(operand.type);
-  return types;
+InstructionView::InstructionView(const plan::Instruction& instruction) {
+  plan::match(
+      instruction,
+      [&](const plan::Compute& each) {
+        compute = &each;
+        PLIMSOLL_CHECK(each.inputs.size() <= kMaxOperands && each.outputs.size() <= kMaxOperands, "{} has too many operands", each.kernel);
+        name = std::string(ops::name_of(each.op));
+        detail = each.kernel;
+      },
+      [&](const plan::Collective& each) {
+        collective = &each;
+        name = std::string(ops::name_of(each.op.kind));
+        detail = fmt::format("{}.{}", name, ops::name_of(each.op.axis));
+      },
+      [&](const plan::Message& each) {
+        message = &each;
+        name = each.op.receive ? "receive" : "send";
+        detail = fmt::format("{}.{}", name, each.op.peer);
+      },
+      [&](const plan::Copy& each) {
+        copy = &each;
+        name = "move";
+        detail = fmt::format("{} to {}", ops::name_of(each.op.from), ops::name_of(each.op.to));
+      },
+      [&](const plan::RowCopy& each) {
+        rows = &each;
+        name = "move_rows";
+        detail = each.op.back ? "host to disk" : "disk to host";
+      });
 }
 
 RankExecutor::RankExecutor(const plan::Plan& plan, const ExecutorOptions& options)

@@ -32,8 +32,6 @@ struct InstructionView {
   std::string detail;  // the kernel, the axis, the other rank, the two tiers
 };
 
-std::vector<base::TensorType> types_of(const std::vector<plan::Operand>& operands);
-
 // A call and where its buffers start; null for what lies on disk.
 struct CallMemory {
   const plan::Call* call = nullptr;

@@ -16,6 +16,7 @@
 #include "executor/core/rank_executor.h"
 #include "executor/core/stream_workers.h"
 #include "kernels/cpu/table.h"
+#include "plan/instructions.h"
 #include "storage/host_arena.h"
 
 namespace plimsoll::executor {

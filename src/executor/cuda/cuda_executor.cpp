@@ -18,6 +18,7 @@
 #include "executor/cuda/recorder.h"
 #include "kernels/cuda/not_finite.h"
 #include "kernels/cuda/table.h"
+#include "plan/instructions.h"
 #include "storage/cuda/device_arena.h"
 #include "storage/cuda/pinned_arena.h"
 

@@ -3,6 +3,7 @@
 #include <algorithm>
 
 #include "kernels/cuda/checks.h"
+#include "plan/instructions.h"
 
 namespace plimsoll::executor {
 
@@ -19,8 +20,9 @@ std::size_t largest_operand(const plan::Plan& plan) {
   };
   for (const plan::Procedure& procedure : plan.procedures) {
     for (const plan::Instruction& instruction : procedure.instructions) {
-      if (const auto* collective = std::get_if<plan::Collective>(&instruction)) look(*collective);
-      if (const auto* message = std::get_if<plan::Message>(&instruction)) look(*message);
+      plan::match(
+          instruction, [&](const plan::Collective& collective) { look(collective); }, [&](const plan::Message& message) { look(message); },
+          plan::kIgnoreOthers);
     }
   }
   return static_cast<std::size_t>(largest);

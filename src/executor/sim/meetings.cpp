@@ -4,6 +4,7 @@
 #include <set>
 
 #include "base/error.h"
+#include "plan/instructions.h"
 
 namespace plimsoll::executor::sim {
 
@@ -29,15 +30,12 @@ void Meetings::count_users(std::string_view program_name) {
     if (program == nullptr) continue;
     const std::int32_t first = rank_class.ranks.front();
     std::set<std::int32_t> offsets;  // to those that it sends to
-    for (const plan::Stream& stream : program->streams) {
-      for (const plan::Call& call : stream.calls) {
-        for (const plan::Instruction& instruction : plan_.procedures[program->procedure_of(call)].instructions) {
-          const auto* message = std::get_if<plan::Message>(&instruction);
-          if (message != nullptr && !message->op.receive)
-            offsets.insert(plan_.mesh.other_end(first, message->op, call.micro_batch) - first);
-        }
-      }
-    }
+    plan::match_all(
+        plan_, *program,
+        [&](const plan::Call& call, const plan::Message& message) {
+          if (!message.op.receive) offsets.insert(plan_.mesh.other_end(first, message.op, call.micro_batch) - first);
+        },
+        plan::kIgnoreOthers);
     for (const std::int32_t rank : ranks_of(rank_class)) {
       const auto leaves = [&](std::int32_t offset) { return cost::node_of(cluster_, rank) != cost::node_of(cluster_, rank + offset); };
       if (std::any_of(offsets.begin(), offsets.end(), leaves)) ++leaving_[cost::node_of(cluster_, rank)];

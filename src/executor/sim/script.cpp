@@ -7,17 +7,11 @@
 #include "cost/operator.h"
 #include "cost/transfer.h"
 #include "executor/sim/meetings.h"
+#include "plan/instructions.h"
 
 namespace plimsoll::executor::sim {
 
 namespace {
-
-std::vector<base::TensorType> types_of(const std::vector<plan::Operand>& operands) {
-  std::vector<base::TensorType> types;
-  types.reserve(operands.size());
-  for (const plan::Operand& operand : operands) types.push_back(operand.type);
-  return types;
-}
 
 Step moved(Step::Kind kind, const cost::Transfer& transfer) {
   Step step{.kind = kind, .seconds = transfer.seconds};
@@ -39,32 +33,37 @@ class Pricing {
   Routine routine(const plan::Procedure& procedure, const plan::Call& call) const {
     Routine routine{.name = procedure.name, .steps = {}};
     for (const plan::Instruction& instruction : procedure.instructions) {
-      if (const auto* compute = std::get_if<plan::Compute>(&instruction)) {
-        const std::vector<base::TensorType> inputs = types_of(compute->inputs);
-        const std::vector<base::TensorType> outputs = types_of(compute->outputs);
-        routine.flops += cost::counted_flops(compute->op, inputs, outputs);
-        const bool host = on_host(*compute, call);
-        add_work(routine, compute_seconds(*compute, inputs, outputs, host), host);
-      } else if (const auto* collective = std::get_if<plan::Collective>(&instruction)) {
-        routine.steps.push_back(meeting(*collective));
-      } else if (const auto* message = std::get_if<plan::Message>(&instruction)) {
-        routine.steps.push_back(message_step(*message, call));
-      } else if (const auto* rows = std::get_if<plan::RowCopy>(&instruction)) {
-        routine.steps.push_back(rows->op.back ? copy_step(plan::Tier::host, plan::Tier::disk, plan::moved_bytes(*rows))
-                                              : copy_step(plan::Tier::disk, plan::Tier::host, plan::moved_bytes(*rows)));
-      } else {
-        const auto& copy = std::get<plan::Copy>(instruction);
-        if (copy.op.from == copy.op.to) {
-          add_work(routine, copy_inside_seconds(copy), copy.op.from != ops::Tier::device);
-        } else {
-          routine.steps.push_back(copy_step(copy.op.from, copy.op.to, plan::Bytes{copy.from.type.bytes()}));
-        }
-      }
+      plan::match(
+          instruction, [&](const plan::Compute& compute) { add_compute(routine, compute, call); },
+          [&](const plan::Collective& collective) { routine.steps.push_back(meeting(collective)); },
+          [&](const plan::Message& message) { routine.steps.push_back(message_step(message, call)); },
+          [&](const plan::Copy& copy) { add_copy(routine, copy); },
+          [&](const plan::RowCopy& rows) {
+            const plan::Bytes bytes = plan::moved_bytes(rows);
+            routine.steps.push_back(rows.op.back ? copy_step(plan::Tier::host, plan::Tier::disk, bytes)
+                                                 : copy_step(plan::Tier::disk, plan::Tier::host, bytes));
+          });
     }
     return routine;
   }
 
  private:
+  void add_compute(Routine& routine, const plan::Compute& compute, const plan::Call& call) const {
+    const std::vector<base::TensorType> inputs = plan::types_of(compute.inputs);
+    const std::vector<base::TensorType> outputs = plan::types_of(compute.outputs);
+    routine.flops += cost::counted_flops(compute.op, inputs, outputs);
+    const bool host = on_host(compute, call);
+    add_work(routine, compute_seconds(compute, inputs, outputs, host), host);
+  }
+
+  void add_copy(Routine& routine, const plan::Copy& copy) const {
+    if (copy.op.from == copy.op.to) {
+      add_work(routine, copy_inside_seconds(copy), copy.op.from != ops::Tier::device);
+    } else {
+      routine.steps.push_back(copy_step(copy.op.from, copy.op.to, plan::Bytes{copy.from.type.bytes()}));
+    }
+  }
+
   static void add_work(Routine& routine, double seconds, bool on_host) {
     if (!routine.steps.empty() && routine.steps.back().kind == Step::Kind::work && routine.steps.back().on_host == on_host) {
       routine.steps.back().seconds += seconds;
@@ -135,8 +134,9 @@ class Pricing {
 };
 
 bool has_message(const plan::Procedure& procedure) {
-  return std::any_of(procedure.instructions.begin(), procedure.instructions.end(),
-                     [](const plan::Instruction& instruction) { return std::holds_alternative<plan::Message>(instruction); });
+  return std::any_of(procedure.instructions.begin(), procedure.instructions.end(), [](const plan::Instruction& instruction) {
+    return plan::match(instruction, [](const plan::Message&) { return true; }, [](const auto&) { return false; });
+  });
 }
 
 constexpr std::string_view kForward = ".forward";

@@ -107,59 +107,77 @@ std::int64_t grad_weight_workspace(const ops::KernelQuery& query) {
 
 // ---- the same by oneDNN
 
-// All three multiplications as oneDNN wants them, from the types of the operands.
-OnednnGemm onednn_problem(const ops::Op& op, ops::Types inputs, ops::Types outputs) {
-  if (const auto* linear = std::get_if<ops::Linear>(&op)) {
-    const base::Shape& w = inputs[1].shape;
-    OnednnGemm gemm{.m = inputs[0].shape.rows(), .n = w[0], .k = w[1], .b_transposed = true, .c_dtype = outputs[0].dtype};
-    if (linear->bias) gemm.bias = inputs[2].dtype;
-    return gemm;
-  }
-  if (std::holds_alternative<ops::LinearGradInput>(op)) {
-    const base::Shape& w = inputs[1].shape;
-    return {.m = inputs[0].shape.rows(), .n = w[1], .k = w[0], .c_dtype = outputs[0].dtype};
-  }
-  const base::Shape& dw = outputs[0].shape;
-  return {.m = dw[0],
-          .n = dw[1],
-          .k = inputs[0].shape.rows(),
-          .a_transposed = true,
-          .c_dtype = outputs[0].dtype,
-          .accumulate = std::get<ops::LinearGradWeight>(op).accumulate};
+// The operator's product as oneDNN wants it, from the types of the operands.
+OnednnGemm gemm_of(const ops::KernelQuery& query) {
+  const ops::Product product = ops::definition_of(query.op).products(query.op, query.inputs, query.outputs).front();
+  return {.m = product.rows,
+          .n = product.columns,
+          .k = product.depth,
+          .a_transposed = product.left_transposed,
+          .b_transposed = product.right_transposed,
+          .c_dtype = query.outputs[0].dtype};
 }
 
-OnednnMatmul onednn_matmul(const ops::KernelQuery& query) { return {onednn_problem(query.op, query.inputs, query.outputs), query.threads}; }
+OnednnMatmul linear_matmul(const ops::KernelQuery& query) {
+  OnednnGemm gemm = gemm_of(query);
+  if (std::get<ops::Linear>(query.op).bias) gemm.bias = query.inputs[2].dtype;
+  return {gemm, query.threads};
+}
 
+OnednnMatmul grad_input_matmul(const ops::KernelQuery& query) { return {gemm_of(query), query.threads}; }
+
+OnednnMatmul grad_weight_matmul(const ops::KernelQuery& query) {
+  OnednnGemm gemm = gemm_of(query);
+  gemm.accumulate = std::get<ops::LinearGradWeight>(query.op).accumulate;
+  return {gemm, query.threads};
+}
+
+using MakeMatmul = OnednnMatmul (*)(const ops::KernelQuery& query);
+
+template <MakeMatmul kMake>
 std::optional<std::string> refuse_onednn(const ops::KernelQuery& query) {
   const auto is_bf16 = [](const base::TensorType& type) { return type.dtype == base::DType::bf16; };
   if (!is_bf16(query.inputs[0]) || !is_bf16(query.inputs[1])) return "the operands are not both bf16";
   for (const base::TensorType& type : {query.inputs.back(), query.outputs[0]}) {
     if (!is_bf16(type) && type.dtype != base::DType::f32) return fmt::format("{} is neither bf16 nor f32", base::name_of(type.dtype));
   }
-  return onednn_matmul(query).refusal();
+  return kMake(query).refusal();
 }
 
-std::int64_t onednn_workspace(const ops::KernelQuery& query) { return onednn_matmul(query).workspace(); }
+template <MakeMatmul kMake>
+std::int64_t onednn_workspace(const ops::KernelQuery& query) {
+  return kMake(query).workspace();
+}
 
+template <MakeMatmul kMake>
 Prepared prepare_onednn(const ops::KernelQuery& query) {
-  auto matmul = std::make_shared<OnednnMatmul>(onednn_matmul(query));
+  auto matmul = std::make_shared<OnednnMatmul>(kMake(query));
   matmul->prepare();
   return matmul;
 }
 
-void run_onednn(const Call& call) {
+void run_matmul(const Call& call, const Tensor* bias, const Tensor& c) {
   const auto& matmul = *static_cast<const OnednnMatmul*>(call.prepared);
-  const auto* linear = std::get_if<ops::Linear>(&call.op);
-  const bool activates = linear != nullptr && linear->activation != ops::ActivationKind::none;
+  matmul.run(call.inputs[0].data, call.inputs[1].data, bias != nullptr ? bias->data : nullptr, c.data, call.workspace);
+}
+
+void run_onednn_linear(const Call& call) {
+  const auto& linear = std::get<ops::Linear>(call.op);
+  const bool activates = linear.activation != ops::ActivationKind::none;
   const Tensor& c = call.outputs[activates ? 1 : 0];
-  const void* bias = linear != nullptr && linear->bias ? call.inputs[2].data : nullptr;
-  matmul.run(call.inputs[0].data, call.inputs[1].data, bias, c.data, call.workspace);
-  if (std::holds_alternative<ops::LinearGradInput>(call.op)) apply_slopes(call);
+  run_matmul(call, linear.bias ? &call.inputs[2] : nullptr, c);
   if (!activates) return;
-  const ops::Op activation = ops::Activation{.kind = linear->activation};
+  const ops::Op activation = ops::Activation{.kind = linear.activation};
   const Kernel& kernel = kernel_named("activation.simd");
   kernel.run({.op = activation, .inputs = {&c, 1}, .outputs = call.outputs.first(1), .threads = call.threads});
 }
+
+void run_onednn_grad_input(const Call& call) {
+  run_matmul(call, nullptr, call.outputs[0]);
+  apply_slopes(call);
+}
+
+void run_onednn_grad_weight(const Call& call) { run_matmul(call, nullptr, call.outputs[0]); }
 
 // ---- bias gradient
 
@@ -205,15 +223,21 @@ void run_bias_grad(const Call& call) {
   finish_row_sums(call.outputs[0], accumulate ? &call.inputs[1] : nullptr, scratch.partials, scratch.stride, blocks.count, call.threads);
 }
 
-constexpr Kernel by_onednn(std::string_view op, std::string_view name) {
-  return {.op = op, .name = name, .refusal = refuse_onednn, .workspace = onednn_workspace, .prepare = prepare_onednn, .run = run_onednn};
+template <MakeMatmul kMake>
+constexpr Kernel by_onednn(std::string_view op, std::string_view name, void (*run)(const Call& call)) {
+  return {.op = op,
+          .name = name,
+          .refusal = refuse_onednn<kMake>,
+          .workspace = onednn_workspace<kMake>,
+          .prepare = prepare_onednn<kMake>,
+          .run = run};
 }
 
 constexpr std::array kKernels{
     Kernel{.op = "linear", .name = "linear.few_rows", .refusal = refuse_many_rows, .workspace = few_rows_bytes, .run = run_few_rows},
-    by_onednn("linear", "linear.onednn"),
-    by_onednn("linear_grad_input", "linear_grad_input.onednn"),
-    by_onednn("linear_grad_weight", "linear_grad_weight.onednn"),
+    by_onednn<linear_matmul>("linear", "linear.onednn", run_onednn_linear),
+    by_onednn<grad_input_matmul>("linear_grad_input", "linear_grad_input.onednn", run_onednn_grad_input),
+    by_onednn<grad_weight_matmul>("linear_grad_weight", "linear_grad_weight.onednn", run_onednn_grad_weight),
     Kernel{.op = "linear", .name = "linear.packed", .refusal = refuse_other_floats, .workspace = linear_workspace, .run = run_linear},
     Kernel{.op = "linear_grad_input",
            .name = "linear_grad_input.packed",

@@ -62,9 +62,9 @@ struct Problem {
 };
 
 Problem problem_of(const ops::KernelQuery& query, bool deterministic) {
-  const auto* backward = std::get_if<ops::AttentionGrad>(&query.op);
-  const ops::Attention& op = backward != nullptr ? backward->forward : std::get<ops::Attention>(query.op);
-  const base::TensorType& packed = query.inputs[backward != nullptr ? 1 : 0];
+  const ops::AttentionView view = ops::attention_of(query.op);
+  const ops::Attention& op = view.attention;
+  const base::TensorType& packed = query.inputs[view.packed()];
   const bool grouped = op.heads.per_group() > 1;
   return {.batch = packed.shape[0],
           .length = packed.shape[1],
@@ -79,7 +79,7 @@ Problem problem_of(const ops::KernelQuery& query, bool deterministic) {
           .window = op.window,
           .segmented = op.segmented,
           .dtype = packed.dtype,
-          .backward = backward != nullptr,
+          .backward = view.backward,
           .deterministic = deterministic};
 }
 
@@ -232,9 +232,9 @@ std::shared_ptr<const Built> built_for(const Problem& problem) {
 }
 
 std::optional<std::string> refuse(const ops::KernelQuery& query, bool deterministic) {
-  const auto* backward = std::get_if<ops::AttentionGrad>(&query.op);
-  const ops::Attention& op = backward != nullptr ? backward->forward : std::get<ops::Attention>(query.op);
-  const DType dtype = query.inputs[backward != nullptr ? 1 : 0].dtype;
+  const ops::AttentionView view = ops::attention_of(query.op);
+  const ops::Attention& op = view.attention;
+  const DType dtype = query.inputs[view.packed()].dtype;
   if (dtype != DType::bf16 && dtype != DType::f16) return "operands are not 16-bit floats";
   if (op.heads.dim % 8 != 0) return "heads are not a multiple of 16 bytes";
   const Problem problem = problem_of(query, deterministic);

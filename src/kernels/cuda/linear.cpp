@@ -13,63 +13,55 @@ namespace {
 
 using ops::ActivationKind;
 
-ActivationKind activation_of(const ops::Op& op) {
-  if (const auto* linear = std::get_if<ops::Linear>(&op)) return linear->activation;
-  const auto* gradient = std::get_if<ops::LinearGradInput>(&op);
-  return gradient != nullptr ? gradient->activation : ActivationKind::none;
-}
+// What one of a layer's three operators does beside its product.
+struct Extras {
+  ActivationKind activation = ActivationKind::none;  // of the result
+  bool slopes = false;                               // times the activation's slopes instead, at the last operand
+  bool bias = false;
+  bool accumulate = false;
+};
+
+Extras extras_of(const ops::Linear& op) { return {.activation = op.activation, .bias = op.bias}; }
+Extras extras_of(const ops::LinearGradInput& op) { return {.activation = op.activation, .slopes = true}; }
+Extras extras_of(const ops::LinearGradWeight& op) { return {.accumulate = op.accumulate}; }
 
 // cuBLASLt keeps what goes into the GELU in rows of 16 bytes, and knows its slopes for 16-bit elements only.
-bool gelu_fits(const ops::KernelQuery& query) {
+bool gelu_fits(const Extras& extras, const ops::KernelQuery& query) {
   const base::TensorType& made = query.outputs[0];
-  if (activation_of(query.op) != ActivationKind::gelu_tanh || made.shape[-1] % 8 != 0) return false;
-  return std::holds_alternative<ops::Linear>(query.op) || base::size_of(made.dtype) == 2;
+  if (extras.activation != ActivationKind::gelu_tanh || made.shape[-1] % 8 != 0) return false;
+  return !extras.slopes || base::size_of(made.dtype) == 2;
 }
 
-LtProblem problem_of(const ops::KernelQuery& query) {
-  const base::Shape& first = query.inputs[0].shape;
-  const base::Shape& second = query.inputs[1].shape;
+LtProblem::Epilogue epilogue_of(const Extras& extras, const ops::KernelQuery& query) {
+  if (!gelu_fits(extras, query)) return extras.bias ? LtProblem::Epilogue::bias : LtProblem::Epilogue::none;
+  if (extras.slopes) return LtProblem::Epilogue::dgelu;
+  return extras.bias ? LtProblem::Epilogue::gelu_bias : LtProblem::Epilogue::gelu;
+}
+
+LtProblem problem_of(const Extras& extras, const ops::KernelQuery& query) {
+  const ops::Product product = ops::definition_of(query.op).products(query.op, query.inputs, query.outputs).front();
   LtProblem problem{.operands = query.inputs[0].dtype, .result = query.outputs[0].dtype};
-  if (const auto* op = std::get_if<ops::Linear>(&query.op)) {
-    // y (rows, N) = x (rows, K) w (N, K) transposed
-    const std::int64_t n = second[0];
-    const std::int64_t k = second[1];
-    problem.m = first.rows(), problem.n = n, problem.k = k;
-    problem.b_transposed = true;
-    problem.a_stride = k, problem.b_stride = k, problem.c_stride = n;
-    if (gelu_fits(query)) {
-      problem.epilogue = op->bias ? LtProblem::Epilogue::gelu_bias : LtProblem::Epilogue::gelu;
-    } else if (op->bias) {
-      problem.epilogue = LtProblem::Epilogue::bias;
-    }
-  } else if (std::holds_alternative<ops::LinearGradInput>(query.op)) {
-    // dx (rows, K) = dy (rows, N) w (N, K)
-    problem.m = first.rows(), problem.n = second[1], problem.k = second[0];
-    problem.a_stride = second[0], problem.b_stride = second[1], problem.c_stride = second[1];
-    if (gelu_fits(query)) problem.epilogue = LtProblem::Epilogue::dgelu;
-  } else {
-    // dw (N, K) = dy (rows, N) transposed, x (rows, K)
-    problem.m = first[-1], problem.n = second[-1], problem.k = first.rows();
-    problem.a_transposed = true;
-    problem.a_stride = first[-1], problem.b_stride = second[-1], problem.c_stride = second[-1];
-    problem.accumulate = std::get<ops::LinearGradWeight>(query.op).accumulate;
-  }
+  problem.m = product.rows, problem.n = product.columns, problem.k = product.depth;
+  problem.a_transposed = product.left_transposed, problem.b_transposed = product.right_transposed;
+  problem.a_stride = query.inputs[0].shape[-1], problem.b_stride = query.inputs[1].shape[-1], problem.c_stride = product.columns;
+  problem.accumulate = extras.accumulate;
+  problem.epilogue = epilogue_of(extras, query);
   return problem;
 }
 
 // A product of 16-bit operands takes a 16-bit bias; models keep it in f32.
-bool casts_bias(const ops::KernelQuery& query) {
-  const auto* op = std::get_if<ops::Linear>(&query.op);
-  return op != nullptr && op->bias && query.inputs[2].dtype != query.inputs[0].dtype;
+bool casts_bias(const Extras& extras, const ops::KernelQuery& query) {
+  return extras.bias && query.inputs[2].dtype != query.inputs[0].dtype;
 }
 
 struct Scratch {
   std::byte* bias;  // cast
   std::byte* product;
 
-  Scratch(const ops::KernelQuery& query, Workspace& pieces)
-      : bias(pieces.take<std::byte>(casts_bias(query) ? query.inputs[2].shape.elements() * base::size_of(query.inputs[0].dtype) : 0)),
-        product(pieces.take<std::byte>(problem_of(query).workspace())) {}
+  Scratch(const Extras& extras, const ops::KernelQuery& query, Workspace& pieces)
+      : bias(pieces.take<std::byte>(casts_bias(extras, query) ? query.inputs[2].shape.elements() * base::size_of(query.inputs[0].dtype)
+                                                              : 0)),
+        product(pieces.take<std::byte>(problem_of(extras, query).workspace())) {}
 };
 
 struct PreparedLinear {
@@ -90,22 +82,22 @@ std::optional<std::string> refuse(const ops::KernelQuery& query) {
 }
 
 // The second pass over what the product cannot do: an activation of its result, or the slopes of one that came before.
-ops::Op second_pass(const ops::Op& op) {
-  if (std::holds_alternative<ops::Linear>(op)) return ops::Activation{.kind = activation_of(op)};
-  return ops::ActivationGrad{.kind = activation_of(op)};
+ops::Op second_pass(const Extras& extras) {
+  if (extras.slopes) return ops::ActivationGrad{.kind = extras.activation};
+  return ops::Activation{.kind = extras.activation};
 }
 
-const Kernel* second_kernel(const ops::KernelQuery& query) {
-  const ops::Op op = second_pass(query.op);
-  const bool forward = std::holds_alternative<ops::Linear>(query.op);
+const Kernel* second_kernel(const Extras& extras, const ops::KernelQuery& query) {
+  const ops::Op op = second_pass(extras);
   const std::array slopes{query.outputs[0], query.inputs.back()};
-  const ops::Types inputs = forward ? query.outputs.subspan(1, 1) : ops::Types(slopes);
+  const ops::Types inputs = extras.slopes ? ops::Types(slopes) : query.outputs.subspan(1, 1);
   return &kernel_named(choose({op, inputs, query.outputs.subspan(0, 1), query.threads, query.deterministic}).name);
 }
 
+template <typename Attributes>
 std::int64_t workspace(const ops::KernelQuery& query) {
   Workspace pieces;
-  Scratch(query, pieces);
+  Scratch(extras_of(std::get<Attributes>(query.op)), query, pieces);
   return pieces.bytes();
 }
 
@@ -115,13 +107,14 @@ const Kernel* cast_kernel(const ops::KernelQuery& query) {
   return &kernel_named(choose({ops::Cast{.dtype = to.dtype}, {&from, 1}, {&to, 1}, query.threads, query.deterministic}).name);
 }
 
-template <LtChoice kChoice>
+template <typename Attributes, LtChoice kChoice>
 Prepared prepare(const ops::KernelQuery& query) {
-  const LtProblem problem = problem_of(query);
+  const Extras extras = extras_of(std::get<Attributes>(query.op));
+  const LtProblem problem = problem_of(extras, query);
   auto prepared = std::make_shared<PreparedLinear>(PreparedLinear{LtGemm(problem, kChoice)});
-  if (activation_of(query.op) != ActivationKind::none && !gelu_fits(query)) prepared->activation = second_kernel(query);
-  prepared->product_offset = workspace(query) - (problem.workspace() + 255) / 256 * 256;
-  if (casts_bias(query)) prepared->cast = cast_kernel(query);
+  if (extras.activation != ActivationKind::none && !gelu_fits(extras, query)) prepared->activation = second_kernel(extras, query);
+  prepared->product_offset = workspace<Attributes>(query) - (problem.workspace() + 255) / 256 * 256;
+  if (casts_bias(extras, query)) prepared->cast = cast_kernel(query);
   return prepared;
 }
 
@@ -132,26 +125,21 @@ const void* cast_bias(const Kernel& kernel, const Call& call, cudaStream_t strea
   return to.data;
 }
 
+template <typename Attributes>
 void launch(const Call& call, cudaStream_t stream) {
+  const Extras extras = extras_of(std::get<Attributes>(call.op));
   const auto& prepared = *static_cast<const PreparedLinear*>(call.prepared);
   LtOperands operands{
       .a = call.inputs[0].data, .b = call.inputs[1].data, .c = call.outputs[0].data, .workspace = call.workspace + prepared.product_offset};
-  if (const auto* op = std::get_if<ops::Linear>(&call.op)) {
-    operands.bias = op->bias ? call.inputs[2].data : nullptr;
-    if (prepared.cast != nullptr) operands.bias = cast_bias(*prepared.cast, call, stream);
-    operands.pre = call.outputs.size() > 1 ? call.outputs[1].data : nullptr;
-    if (prepared.activation != nullptr) operands.c = operands.pre;
-  } else if (std::holds_alternative<ops::LinearGradInput>(call.op)) {
-    operands.pre = call.inputs.size() > 2 ? call.inputs[2].data : nullptr;
-  } else if (const auto* gradient = std::get_if<ops::LinearGradWeight>(&call.op); gradient != nullptr && gradient->accumulate) {
-    operands.present = call.inputs[2].data;
-  }
+  if (extras.bias) operands.bias = prepared.cast != nullptr ? cast_bias(*prepared.cast, call, stream) : call.inputs[2].data;
+  if (extras.activation != ActivationKind::none) operands.pre = extras.slopes ? call.inputs[2].data : call.outputs[1].data;
+  if (prepared.activation != nullptr && !extras.slopes) operands.c = operands.pre;
+  if (extras.accumulate) operands.present = call.inputs[2].data;
   prepared.gemm.launch(operands, stream);
   if (prepared.activation == nullptr) return;
-  const ops::Op op = second_pass(call.op);
-  const bool forward = std::holds_alternative<ops::Linear>(call.op);
+  const ops::Op op = second_pass(extras);
   const std::array slopes{call.outputs[0], call.inputs.back()};
-  const std::span<const Tensor> inputs = forward ? call.outputs.subspan(1, 1) : std::span<const Tensor>(slopes);
+  const std::span<const Tensor> inputs = extras.slopes ? std::span<const Tensor>(slopes) : call.outputs.subspan(1, 1);
   prepared.activation->launch({op, inputs, call.outputs.subspan(0, 1), nullptr, nullptr}, stream);
 }
 
@@ -160,22 +148,33 @@ std::optional<std::string> refuse_fastest(const ops::KernelQuery& query) {
   return refuse(query);
 }
 
+template <typename Attributes>
 constexpr Kernel by_fastest(std::string_view op, std::string_view name) {
-  return {
-      .op = op, .name = name, .refusal = refuse_fastest, .workspace = workspace, .prepare = prepare<LtChoice::fastest>, .launch = launch};
+  return {.op = op,
+          .name = name,
+          .refusal = refuse_fastest,
+          .workspace = workspace<Attributes>,
+          .prepare = prepare<Attributes, LtChoice::fastest>,
+          .launch = launch<Attributes>};
 }
 
+template <typename Attributes>
 constexpr Kernel by_cublaslt(std::string_view op, std::string_view name) {
-  return {.op = op, .name = name, .refusal = refuse, .workspace = workspace, .prepare = prepare<LtChoice::first>, .launch = launch};
+  return {.op = op,
+          .name = name,
+          .refusal = refuse,
+          .workspace = workspace<Attributes>,
+          .prepare = prepare<Attributes, LtChoice::first>,
+          .launch = launch<Attributes>};
 }
 
 constexpr Kernel kKernels[] = {
-    by_fastest("linear", "linear.cublaslt-fastest"),
-    by_fastest("linear_grad_input", "linear_grad_input.cublaslt-fastest"),
-    by_fastest("linear_grad_weight", "linear_grad_weight.cublaslt-fastest"),
-    by_cublaslt("linear", "linear.cublaslt"),
-    by_cublaslt("linear_grad_input", "linear_grad_input.cublaslt"),
-    by_cublaslt("linear_grad_weight", "linear_grad_weight.cublaslt"),
+    by_fastest<ops::Linear>("linear", "linear.cublaslt-fastest"),
+    by_fastest<ops::LinearGradInput>("linear_grad_input", "linear_grad_input.cublaslt-fastest"),
+    by_fastest<ops::LinearGradWeight>("linear_grad_weight", "linear_grad_weight.cublaslt-fastest"),
+    by_cublaslt<ops::Linear>("linear", "linear.cublaslt"),
+    by_cublaslt<ops::LinearGradInput>("linear_grad_input", "linear_grad_input.cublaslt"),
+    by_cublaslt<ops::LinearGradWeight>("linear_grad_weight", "linear_grad_weight.cublaslt"),
 };
 
 }  // namespace

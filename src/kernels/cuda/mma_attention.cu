@@ -554,9 +554,9 @@ void attention_grad(const Call& call, cudaStream_t stream) {
 }
 
 std::optional<std::string> refuse(const ops::KernelQuery& query) {
-  const auto* backward = std::get_if<ops::AttentionGrad>(&query.op);
-  const ops::Attention& op = backward != nullptr ? backward->forward : std::get<ops::Attention>(query.op);
-  const base::TensorType& packed = query.inputs[backward != nullptr ? 1 : 0];
+  const ops::AttentionView view = ops::attention_of(query.op);
+  const ops::Attention& op = view.attention;
+  const base::TensorType& packed = query.inputs[view.packed()];
   if (packed.dtype != base::DType::bf16 && packed.dtype != base::DType::f16) return "operands are not bf16 or f16";
   if (op.rate > 0.0 && packed.shape[1] % 4 != 0) return "with dropout, sequences are not multiples of four";
   if (op.heads.dim % 8 != 0) return "a head's rows are not multiples of 16 bytes";

@@ -282,25 +282,29 @@ void cached_attention(const Call& call, cudaStream_t stream) {
   check_launch("cached_attention.plain");
 }
 
-std::optional<std::string> refuse(const ops::KernelQuery& query) {
-  const bool backward = std::holds_alternative<ops::AttentionGrad>(query.op);
-  if (!is_element(query.inputs[backward ? 1 : 0].dtype)) return "operands are not f32, bf16 or f16";
-  const auto* cached = std::get_if<ops::CachedAttention>(&query.op);
-  const ops::Heads& heads = cached != nullptr ? cached->heads
-                            : backward        ? std::get<ops::AttentionGrad>(query.op).forward.heads
-                                              : std::get<ops::Attention>(query.op).heads;
+std::optional<std::string> refuse(const base::TensorType& packed, const ops::Heads& heads) {
+  if (!is_element(packed.dtype)) return "operands are not f32, bf16 or f16";
   if (heads.dim > kMostDim) return "heads are larger than 256";
   return std::nullopt;
 }
 
+std::optional<std::string> refuse_plain(const ops::KernelQuery& query) {
+  const ops::AttentionView view = ops::attention_of(query.op);
+  return refuse(query.inputs[view.packed()], view.attention.heads);
+}
+
+std::optional<std::string> refuse_cached(const ops::KernelQuery& query) {
+  return refuse(query.inputs[0], std::get<ops::CachedAttention>(query.op).heads);
+}
+
 constexpr Kernel kKernels[] = {
-    {.op = "attention", .name = "attention.plain", .refusal = refuse, .launch = attention},
+    {.op = "attention", .name = "attention.plain", .refusal = refuse_plain, .launch = attention},
     {.op = "attention_grad",
      .name = "attention_grad.plain",
-     .refusal = refuse,
+     .refusal = refuse_plain,
      .workspace = attention_grad_workspace,
      .launch = attention_grad},
-    {.op = "cached_attention", .name = "cached_attention.plain", .refusal = refuse, .launch = cached_attention},
+    {.op = "cached_attention", .name = "cached_attention.plain", .refusal = refuse_cached, .launch = cached_attention},
 };
 
 }  // namespace

@@ -423,11 +423,10 @@ void attention_grad(const Call& call, cudaStream_t stream) {
 }
 
 std::optional<std::string> refuse(const ops::KernelQuery& query) {
-  const auto* backward = std::get_if<ops::AttentionGrad>(&query.op);
-  const base::TensorType& packed = query.inputs[backward != nullptr ? 1 : 0];
+  const ops::AttentionView view = ops::attention_of(query.op);
+  const base::TensorType& packed = query.inputs[view.packed()];
   if (!is_element(packed.dtype)) return "operands are not f32, bf16 or f16";
-  return refuse_tiles(backward != nullptr ? backward->forward : std::get<ops::Attention>(query.op), packed,
-                      bytes_of(std::max(Form<64>::kBackwardKey, Form<kMostTileDim>::kBackwardKey)));
+  return refuse_tiles(view.attention, packed, bytes_of(std::max(Form<64>::kBackwardKey, Form<kMostTileDim>::kBackwardKey)));
 }
 
 constexpr Kernel kKernels[] = {
