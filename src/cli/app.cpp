@@ -1,5 +1,6 @@
 #include "cli/app.h"
 
+#include <algorithm>
 #include <cmath>
 #include <limits>
 #include <map>
@@ -11,6 +12,7 @@
 #include "cli/commands.h"
 #include "cli/completion.h"
 #include "cli/manual.h"
+#include "cli/unknown_option.h"
 
 namespace plimsoll::cli {
 
@@ -41,11 +43,16 @@ void add_set(CLI::App& command, RunOptions& options) {
   command.add_option("--set", options.overrides, "override a setting of the run file: a.b=c (repeatable)")->type_name("KEY=VALUE");
 }
 
-void add_run_options(CLI::App& command, RunOptions& options) {
-  command.add_option("run", options.file, "run file (JSON; comments allowed), see docs/run-file.md")->required();
-  add_set(command, options);
+void add_deepspeed(CLI::App& command, RunOptions& options) {
   command.add_option("--deepspeed", options.deepspeed, "take settings from this DeepSpeed configuration too, see docs/deepspeed.md")
       ->type_name("FILE");
+}
+
+void add_run_options(CLI::App& command, RunOptions& options) {
+  command.add_option("run", options.file, "run file (JSON; comments allowed), see docs/run-file.md; - reads the standard input")
+      ->required();
+  add_set(command, options);
+  add_deepspeed(command, options);
 }
 
 void add_ranks(CLI::App& command, RunOptions& options) {
@@ -170,10 +177,15 @@ void add_explain(CLI::App& app) {
 }
 
 void add_eval(CLI::App& app) {
-  auto options = std::make_shared<RunOptions>();
-  CLI::App* command = app.add_subcommand("eval", "loss and perplexity of the newest checkpoint over data.valid");
-  add_run_options(*command, *options);
-  add_json(*command, options->json);
+  auto options = std::make_shared<EvalOptions>();
+  CLI::App* command = app.add_subcommand("eval", "loss and perplexity of a run's newest checkpoint or a model folder over data.valid");
+  command->add_option("model", options->run.file, "run file, run folder, checkpoint or Hugging Face folder")->required();
+  add_set(*command, options->run);
+  add_deepspeed(*command, options->run);
+  command->add_option("--data", options->data, "text or tokens to evaluate on, instead of data.valid")->type_name("FILE");
+  command->add_option("--batches", options->batches, "evaluate on this many batches of data.valid only; else on all of it")
+      ->check(CLI::Range(std::int64_t{1}, std::int64_t{1} << 40));
+  add_json(*command, options->run.json);
   command->callback([options] { eval_command(*options); });
 }
 
@@ -207,6 +219,7 @@ void add_model_files(CLI::App& app) {
     CLI::App* command = app.add_subcommand(name, description);
     command->add_option("from", options->run.file, from)->required();
     command->add_option("to", options->to, "a new folder, or an empty one")->required();
+    add_set(*command, options->run);
     command->add_option("--dtype", options->dtype, "f32, bf16 or fp16; as stored unless given")
         ->check(CLI::IsMember({"f32", "bf16", "fp16"}));
     command->add_option("--max-shard", options->max_shard, "split larger weights over files of this size")->capture_default_str();
@@ -221,7 +234,7 @@ void add_model_files(CLI::App& app) {
 void add_data(CLI::App& app) {
   auto options = std::make_shared<DataOptions>();
   CLI::App* command = app.add_subcommand("data", "make token files of text, to train on");
-  command->add_option("text", options->inputs, "text files or patterns; *.jsonl holds one object a line")->required();
+  command->add_option("text", options->inputs, "text files, folders or patterns; *.jsonl holds one object a line")->required();
   command->add_option("--out", options->out, "name of the result: shards/train becomes shards/train.bin")->required()->type_name("NAME");
   command->add_option("--tokenizer", options->tokenizer, "bytes, a tokenizer.json, a SentencePiece .model, or a model folder")
       ->type_name("FILE")
@@ -273,7 +286,16 @@ std::string unknown_command(const CLI::App& app, const std::string& found) {
 std::string failure_text(const CLI::App* app, const CLI::Error& error) {
   const std::vector<std::string> left = app->remaining();
   const bool unknown = app->get_subcommands().empty() && !left.empty() && !left.front().starts_with('-');
-  return fmt::format("plimsoll: {}; see plimsoll --help\n", unknown ? unknown_command(*app, left.front()) : std::string(error.what()));
+  if (unknown) return fmt::format("plimsoll: {}; see plimsoll --help\n", unknown_command(*app, left.front()));
+  if (!app->get_subcommands().empty() && error.get_exit_code() == static_cast<int>(CLI::ExitCodes::ExtrasError)) {
+    const CLI::App& command = *app->get_subcommands().front();
+    const std::vector<std::string> extra = command.remaining();
+    const auto option =
+        std::find_if(extra.begin(), extra.end(), [](const std::string& word) { return word.size() > 1 && word.starts_with('-'); });
+    if (option != extra.end())
+      return fmt::format("plimsoll: {}; see plimsoll {} --help\n", unknown_option(command, *option), command.get_name());
+  }
+  return fmt::format("plimsoll: {}; see plimsoll --help\n", error.what());
 }
 
 std::string version_text(bool verbose) {

@@ -11,6 +11,7 @@
 #include "cli/say.h"
 #include "data/part_encoder.h"
 #include "data/text_documents.h"
+#include "formats/token_file.h"
 #include "formats/token_writer.h"
 #include "formats/tokenizer/tokenizer.h"
 #include "io/files.h"
@@ -34,13 +35,9 @@ struct Input {
 std::vector<Input> find_inputs(io::FileSystem& file_system, const std::vector<std::string>& patterns) {
   std::vector<Input> inputs;
   for (const std::string& pattern : patterns) {
-    const std::vector<io::Path> paths = io::expand_glob(file_system, pattern);
-    if (paths.empty()) base::bad_input("no file matches '{}'", pattern);
-    for (const io::Path& path : paths) {
+    for (const io::Path& path : formats::find_data(file_system, pattern)) {
       const auto status = file_system.status(path);
       if (!status) base::bad_input("there is no file '{}'; expected text", path.string());
-      if (status->kind != io::EntryKind::file)
-        base::bad_input("'{}' is a folder; expected text files, such as {}/*.txt", path.string(), path.string());
       if (formats::recognise_token_file(file_system, path)) base::bad_input("'{}' holds tokens already; expected text", path.string());
       inputs.push_back({path, status->size});
     }
@@ -108,7 +105,8 @@ struct Result {
   std::vector<formats::WrittenShard> shards;
   std::int64_t tokens = 0;
   std::int64_t documents = 0;
-  std::int64_t bytes = 0;
+  std::int64_t bytes = 0;       // of the text that was encoded
+  std::int64_t file_bytes = 0;  // of the files that it stands in
   double seconds = 0.0;
 };
 
@@ -116,13 +114,13 @@ Result make_tokens(io::FileSystem& file_system, const DataOptions& options, cons
                    std::optional<std::int32_t> end_token) {
   const std::vector<Input> inputs = find_inputs(file_system, options.inputs);
   Result result;
-  for (const Input& input : inputs) result.bytes += input.bytes;
+  for (const Input& input : inputs) result.file_bytes += input.bytes;
   formats::TokenWriter writer(file_system, {.out = options.out,
                                             .format = format_of(options.format),
                                             .vocab = tokenizer.vocab(),
                                             .shard_tokens = options.shard_tokens,
                                             .overwrite = options.force});
-  Progress progress(result.bytes);
+  Progress progress(result.file_bytes);
   const data::TextOptions text_options{
       .unit = unit_of(options.documents), .field = options.field, .cut_at_spaces = tokenizer.cuts_at_spaces()};
   std::vector<std::int32_t> ids;
@@ -132,6 +130,7 @@ Result make_tokens(io::FileSystem& file_system, const DataOptions& options, cons
     data::read_documents(file_system, input.path, text_options, [&](const data::TextPart& part, std::int64_t done) {
       ids.clear();
       encoder.encode(part, ids);
+      result.bytes += static_cast<std::int64_t>(part.text.size());
       if (part.ends_document && end_token) ids.push_back(*end_token);
       writer.write(ids);
       if (part.ends_document) writer.end_document();
@@ -154,14 +153,18 @@ void print_json(const Result& result, const Tokenizer& tokenizer) {
                                                     {"tokens", result.tokens},
                                                     {"documents", result.documents},
                                                     {"bytes", result.bytes},
+                                                    {"file_bytes", result.file_bytes},
                                                     {"vocab", tokenizer.vocab()},
                                                     {"seconds", result.seconds}})));
 }
 
 void print_text(const Result& result, const DataOptions& options, const Tokenizer& tokenizer, std::optional<std::int32_t> end_token) {
   for (const formats::WrittenShard& shard : result.shards) fmt::print("{}: {} tokens\n", shard.path.string(), shard.tokens);
-  fmt::print("{} of text, {} documents, {} tokens ({:.2f} bytes each), {}, in {}\n", base::to_string(base::Bytes{result.bytes}),
-             result.documents, result.tokens, static_cast<double>(result.bytes) / static_cast<double>(result.tokens), tokenizer.describe(),
+  const std::string files =
+      result.file_bytes == result.bytes ? "" : fmt::format(" (in files of {})", base::to_string(base::Bytes{result.file_bytes}));
+  fmt::print("{} of text{}, {} documents, {} tokens ({:.2f} bytes each), {}, in {}\n", base::to_string(base::Bytes{result.bytes}), files,
+             result.documents, result.tokens,
+             static_cast<double>(result.bytes) / static_cast<double>(std::max<std::int64_t>(1, result.tokens)), tokenizer.describe(),
              observe::duration_text(result.seconds));
   if (end_token) fmt::print("each document ends with token {}: set \"data.document_end\" to it to keep documents apart\n", *end_token);
   if (options.format == "nanogpt" && tokenizer.vocab() > 65536) fmt::print("ids take four bytes: set \"data.token_bytes\" to 4\n");

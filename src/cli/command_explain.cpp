@@ -10,6 +10,7 @@ namespace plimsoll::cli {
 void explain_command(const RunOptions& options) {
   io::PosixFileSystem file_system;
   const config::Run run = read_run(file_system, options);
+  say_notes(run);
   if (options.json) {
     fmt::print("{}\n", base::write_json(config::explain_json(run), base::JsonLayout::pretty));
   } else {

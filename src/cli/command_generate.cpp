@@ -16,6 +16,7 @@
 #include "io/posix_file_system.h"
 #include "train/generate.h"
 #include "train/setup.h"
+#include "train/text.h"
 
 namespace plimsoll::cli {
 
@@ -30,8 +31,8 @@ constexpr std::int64_t kMostPromptRows = 128;
 // The run's tokenizer. Where a model folder has none, bytes would be read by a model that does not know them.
 std::shared_ptr<const Tokenizer> tokenizer_of(io::FileSystem& file_system, const config::Run& run) {
   auto tokenizer = train::open_tokenizer(file_system, run);
-  const bool by_default = !run.model_path.empty() && !run.given("data.tokenizer");
-  if (by_default && tokenizer->vocab() == formats::ByteTokenizer::kVocab && run.model.vocab != formats::ByteTokenizer::kVocab) {
+  const bool none = !run.model_path.empty() && !run.given("data.tokenizer") && run.data.tokenizer == "bytes";
+  if (none && run.model.vocab != formats::ByteTokenizer::kVocab) {
     base::bad_input(
         "{}: found no tokenizer (tokenizer.json or tokenizer.model); name one with --set data.tokenizer=FILE, or give --prompt-ids",
         run.model_path);

@@ -16,6 +16,7 @@
 #include "cli/ranks.h"
 #include "cli/say.h"
 #include "cli/train_page.h"
+#include "cli/train_words.h"
 #include "collectives/agree.h"
 #include "config/config.h"
 #include "executor/core/bounds.h"
@@ -32,6 +33,7 @@
 #include "train/checkpoints.h"
 #include "train/setup.h"
 #include "train/stored_model.h"
+#include "train/text.h"
 #include "train/trainer.h"
 
 namespace plimsoll::cli {
@@ -121,12 +123,6 @@ void continue_metrics(io::FileSystem& file_system, const std::string& path, std:
   if (kept.size() != text.size()) io::replace_file(file_system, path, io::as_bytes(kept));
 }
 
-void say_where_it_starts(const train::Resumed& resumed) {
-  for (const std::string& problem : resumed.problems) show("passed over: {}\n", problem);
-  if (resumed.from) show("resuming after step {} from {}, the newest valid checkpoint\n\n", resumed.steps_done, *resumed.from);
-  if (!resumed.other_data.empty()) show("its data were {}; the run goes on with others\n\n", resumed.other_data);
-}
-
 void check_until(std::int64_t until, const config::Run& run) {
   if (until > run.steps) base::bad_input("--until is {}, but the run has {} steps (\"steps\"); expected one of those", until, run.steps);
   if (until % run.strategy.flush_every != 0) {
@@ -184,10 +180,12 @@ void train_rank(const TrainOptions& options, const Decided& decided, collectives
     if (speaks) checkpoints.forget();
   } else {
     const train::Resumed resumed = checkpoints.resume(trainer);
-    if (speaks) say_where_it_starts(resumed);
+    if (speaks) say_where_it_starts(resumed, run, options.until);
   }
   const std::string room = checkpoints.prepare(trainer, run.steps);
   if (speaks && !room.empty()) show("{}\n", room);
+  const std::int64_t began = trainer.progress().steps_done;
+  if (speaks && began < run.steps) say_how_much(trainer.train_data(), run, began);
   if (start && trainer.progress().steps_done == 0) {
     if (world != nullptr) collectives::agree(*world, {{"model.path", train::digest_of(*start)}});
     const auto absent = train::load_weights(*start, trainer.session());
@@ -214,6 +212,7 @@ void train_rank(const TrainOptions& options, const Decided& decided, collectives
   }
 
   store_description(file_system, run, trainer.session().plan());
+  train::keep_model_files(file_system, run);
   if (!decided.json.empty()) io::replace_file(file_system, run.out + "/decision.json", io::as_bytes(decided.json));
   const std::string metrics_path = run.out + "/metrics.jsonl";
   continue_metrics(file_system, metrics_path, trainer.progress().steps_done);
@@ -239,8 +238,11 @@ void train_rank(const TrainOptions& options, const Decided& decided, collectives
   StepSeconds step_seconds;
   observers.add(tensorboard);
   observers.add(step_seconds);
+  EndNotice end_notice(observers, clock, options.until > 0 ? options.until : run.steps);
+  observers.add(end_notice);
   trainer.run(hooks);
   metrics_file->sync();
+  say_where_it_ends({.began = began, .done = trainer.progress().steps_done, .until = options.until, .stopped = stop_wanted.load()}, run);
   const plan::Program& program = *plan::find_program(trainer.session().executor().rank_class(), "train");
   if (!options.trace.empty()) write_trace(file_system, options.trace, &program, timeline);
   if ((uses_tiers(program) || !timeline.around.empty()) && !timeline.events.empty())
@@ -264,6 +266,7 @@ void train_command(const TrainOptions& options) {
   std::signal(SIGPIPE, SIG_IGN);  // whoever reads the words may go; the training is not for them alone
   io::PosixFileSystem file_system;
   const config::Run wanted = read_run(file_system, options.run);
+  say_notes(wanted);
   if (const std::string idle = config::idle_settings(wanted); !idle.empty() && is_first_process()) say("plimsoll: {}", idle);
   const Decided decided = decide_here(file_system, wanted, options.run.ranks > 0 ? options.run.ranks : ranks_started());
   check_until(options.until, decided.run);

@@ -67,6 +67,12 @@ struct CalibrateOptions {
   bool json = false;
 };
 
+struct EvalOptions {
+  RunOptions run;                       // its file may be a folder
+  std::optional<std::int64_t> batches;  // of data.valid; nothing: all of it
+  std::vector<std::string> data;        // instead of data.valid
+};
+
 struct GenerateOptions {
   RunOptions run;
   std::string prompt;
@@ -110,7 +116,7 @@ void plan_command(const PlanOptions& options);
 void simulate_command(const SimulateOptions& options);
 void calibrate_command(const CalibrateOptions& options);
 void explain_command(const RunOptions& options);
-void eval_command(const RunOptions& options);
+void eval_command(const EvalOptions& options);
 void generate_command(const GenerateOptions& options);
 void import_command(const ModelFileOptions& options);
 void export_command(const ModelFileOptions& options);

@@ -1,5 +1,8 @@
 #include "cli/common.h"
 
+#include <sys/mman.h>
+#include <unistd.h>
+
 #include <cstdio>
 
 #include <fmt/format.h>
@@ -12,6 +15,7 @@
 #include "formats/hf_config.h"
 #include "io/files.h"
 #include "strategy/legality.h"
+#include "train/text.h"
 
 namespace plimsoll::cli {
 
@@ -19,9 +23,30 @@ namespace {
 
 constexpr std::int64_t kLargestRunFile = std::int64_t{16} << 20;
 
+constexpr std::string_view kDash = "-";
+
+// What was read stays there to be read again: ranks that are processes each begin with this command line.
+void put_back(const std::string& text) {
+  const int file = ::memfd_create("run", 0);
+  if (file < 0) return;
+  const bool whole = ::write(file, text.data(), text.size()) == static_cast<ssize_t>(text.size());
+  if (whole) ::dup2(file, STDIN_FILENO);
+  ::close(file);
+}
+
+std::string standard_input(io::FileSystem& file_system) {
+  if (ranks_started() > 1) {
+    base::bad_input("the run is to be read from the standard input, which under {} only the first rank has; give it as a file",
+                    launcher_name());
+  }
+  std::string text = io::read_text(file_system, "/dev/stdin", kLargestRunFile);
+  put_back(text);
+  return text;
+}
+
 std::string run_text(io::FileSystem& file_system, const std::string& path, std::string_view expected) {
   try {
-    return io::read_text(file_system, path, kLargestRunFile);
+    return path == kDash ? standard_input(file_system) : io::read_text(file_system, path, kLargestRunFile);
   } catch (const base::Error& error) {
     base::fail(error.kind(), "{}; expected {}", error.what(), expected);
   }
@@ -31,8 +56,12 @@ std::string run_text(io::FileSystem& file_system, const std::string& path, std::
 std::string data_ranks_for(const config::Run& run, std::int64_t ranks) {
   const std::int64_t others = run.strategy.tensor * run.strategy.pipe;
   if (run.given("strategy.data") || run.strategy.own_degrees() || ranks % others != 0) {
-    base::not_legal("{}: found a strategy of {} ranks ({}) and --ranks {}; give --ranks {}, or a \"strategy\" of {} ranks",
-                    run.where("strategy.data"), run.strategy.ranks(), strategy::mesh_text(run.strategy), ranks, run.strategy.ranks(),
+    const std::int64_t wanted = run.strategy.ranks();
+    const bool started = ranks_started() > 0;  // by a launcher: their number is its to choose
+    base::not_legal("{}: found a strategy of {} ranks ({}) and {}; {}, or give a \"strategy\" of {} ranks", run.where("strategy.data"),
+                    wanted, strategy::mesh_text(run.strategy),
+                    started ? fmt::format("{} that {} started", ranks, launcher_name()) : fmt::format("--ranks {}", ranks),
+                    started ? fmt::format("start {} ({} -n {})", wanted, launcher_name(), wanted) : fmt::format("give --ranks {}", wanted),
                     ranks);
   }
   return fmt::format("strategy.data={}", ranks / others);
@@ -40,36 +69,73 @@ std::string data_ranks_for(const config::Run& run, std::int64_t ranks) {
 
 }  // namespace
 
-config::Run read_run(io::FileSystem& file_system, const RunOptions& options) {
+namespace {
+
+// What a folder that may have been moved knows better than the paths in its run.json.
+void prefer_kept(io::FileSystem& file_system, const io::Path& kept, config::Run& run) {
+  const bool asked_for = run.origin("data.tokenizer").kind == config::OriginKind::set;
+  if (kept.empty() || asked_for || run.data.tokenizer == "bytes" || !file_system.status(kept)) return;
+  if (const auto file = formats::tokenizer::tokenizer_file(file_system, kept.string())) {
+    run.data.tokenizer = file->string();
+    run.origins["data.tokenizer"] = {.kind = config::OriginKind::file, .text = kept.string()};
+  }
+}
+
+config::Run read_run(io::FileSystem& file_system, const RunOptions& options, const io::Path& kept) {
   config::NamedText deepspeed{.name = options.deepspeed, .text = ""};
   if (!deepspeed.name.empty()) deepspeed.text = run_text(file_system, deepspeed.name, "a DeepSpeed configuration (see docs/deepspeed.md)");
   const std::string text = run_text(file_system, options.file, "a run file (see docs/run-file.md)");
-  config::Run run = config::parse_run(text, options.file, options.overrides, deepspeed);
-  const std::int64_t ranks = options.ranks > 0 ? options.ranks : ranks_started();
+  const std::string name = options.file == kDash ? std::string(config::kStandardInput) : options.file;
+  config::Run run = config::parse_run(text, name, options.overrides, deepspeed);
+  const std::int64_t started = ranks_started();
+  if (started > 0 && options.ranks > 0 && options.ranks != started) {
+    base::not_legal("{} started {} rank{}, but --ranks is {}; leave --ranks out: the launcher says how many there are", launcher_name(),
+                    started, started == 1 ? "" : "s", options.ranks);
+  }
+  const std::int64_t ranks = options.ranks > 0 ? options.ranks : started;
   // Ranks of a strategy that is still open are the planner's business.
   if (ranks > 0 && !run.strategy_auto && ranks != run.strategy.ranks()) {
     if (const std::string settled = data_ranks_for(run, ranks); !settled.empty()) {
       std::vector<std::string> overrides = options.overrides;
       overrides.push_back(settled);
-      run = config::parse_run(text, options.file, overrides, deepspeed);
+      run = config::parse_run(text, name, overrides, deepspeed);
     }
   }
   if (const std::string warning = config::deepspeed_warning(run); !warning.empty() && is_first_process()) say("plimsoll: {}", warning);
-  if (!run.model_path.empty()) config::resolve_model(run, formats::read_hf_config(file_system, run.model_path));
+  if (!run.model_path.empty()) {
+    const bool has_config = !kept.empty() && file_system.status(kept / "config.json");
+    config::resolve_model(run, formats::read_hf_config(file_system, has_config ? kept : io::Path(run.model_path)));
+  }
+  prefer_kept(file_system, kept, run);
+  train::resolve_tokenizer(file_system, run);
   return run;
 }
 
+}  // namespace
+
+config::Run read_run(io::FileSystem& file_system, const RunOptions& options) { return read_run(file_system, options, {}); }
+
 Source read_source(io::FileSystem& file_system, const RunOptions& options) {
-  const train::ModelPlace place = train::find_model(file_system, options.file);
+  const train::ModelPlace place =
+      options.file == kDash ? train::ModelPlace{.run_file = options.file} : train::find_model(file_system, options.file);
   if (place.model_folder.empty()) {
     RunOptions of_file = options;
     of_file.file = place.run_file.string();
-    return {place, read_run(file_system, of_file)};
+    const bool in_folder = !place.checkpoints.empty() || !place.checkpoint.empty();
+    const io::Path beside = in_folder ? train::kept_folder(place.run_file.parent_path()) : io::Path();
+    config::Run run = read_run(file_system, of_file, beside);
+    return {place, run, in_folder ? beside : train::kept_folder(run.out)};
   }
   const base::Json settings = base::Json::object({{"model", base::Json::object({{"path", place.model_folder.string()}})}});
   config::Run run = config::parse_run(base::write_json(settings), options.file, options.overrides);
   config::resolve_model(run, formats::read_hf_config(file_system, place.model_folder));
-  return {place, std::move(run)};
+  train::resolve_tokenizer(file_system, run);
+  return {place, std::move(run), {}};
+}
+
+void say_notes(const config::Run& run) {
+  if (!is_first_process()) return;
+  for (const std::string& note : run.notes) say("plimsoll: note: {}\n", note);
 }
 
 void say_passed_over(const std::vector<std::string>& problems) {

@@ -17,11 +17,14 @@ config::Run read_run(io::FileSystem& file_system, const RunOptions& options);
 struct Source {
   train::ModelPlace place;
   config::Run run;
+  io::Path kept;  // the folder in which the run kept its tokenizer; empty: it is no run's model
 };
 
 // As read_run, but `options.file` may also be a run's folder, a checkpoint or a Hugging Face folder.
 Source read_source(io::FileSystem& file_system, const RunOptions& options);
 
+// Where given values and the tokenizer say different things.
+void say_notes(const config::Run& run);
 // Says on the error stream which parameters a model folder lacks and how they start.
 // Newer checkpoints that were not taken.
 void say_passed_over(const std::vector<std::string>& problems);

@@ -72,8 +72,9 @@ std::vector<std::string> own_command() {
 void require_size(const collectives::Transport& transport, const config::Run& run) {
   const std::int64_t wanted = run.strategy_auto ? 1 : run.strategy.ranks();
   if (transport.size() == wanted) return;
+  const std::string start = ranks_started() > 0 ? fmt::format("{} ({} -n {})", wanted, launcher_name(), wanted) : fmt::format("{}", wanted);
   base::not_legal("found {} ranks ({}) for a strategy of {} ranks ({}); start {}, or change the strategy", transport.size(),
-                  transport.description(), wanted, strategy::mesh_text(run.strategy), wanted);
+                  transport.description(), wanted, strategy::mesh_text(run.strategy), start);
 }
 
 // The linker's own digest of this program; empty where it left none.
@@ -239,6 +240,12 @@ std::unique_ptr<collectives::Transport> join_nccl(const config::Run& run) {
 
 std::int64_t ranks_started() {
   return std::max<std::int64_t>(0, first_number({"OMPI_COMM_WORLD_SIZE", "PMI_SIZE", "WORLD_SIZE"}).value_or(0));
+}
+
+std::string launcher_name() {
+  if (std::getenv("OMPI_COMM_WORLD_SIZE") != nullptr) return "mpirun";
+  if (std::getenv("SLURM_STEP_ID") != nullptr) return "srun";
+  return std::getenv("PMI_SIZE") != nullptr ? "mpirun" : "torchrun";
 }
 
 void run_ranks(const RankedRun& ranked, const std::function<void(collectives::Transport*)>& body) {

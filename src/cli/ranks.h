@@ -17,6 +17,9 @@ namespace plimsoll::cli {
 // The ranks that were started together with this process; 0 when it was started by hand.
 std::int64_t ranks_started();
 
+// What started them, as its user calls it: mpirun, srun or torchrun.
+std::string launcher_name();
+
 // Whether this process was started by hand, or is the first of those that were started together: the one that says what concerns all.
 bool is_first_process();
 

@@ -5,6 +5,8 @@
 //   fmt::print("{}", config::explain(run));
 #pragma once
 
+#include <cstdint>
+#include <optional>
 #include <string>
 #include <string_view>
 #include <vector>
@@ -21,12 +23,29 @@ struct NamedText {
   std::string name;
   std::string text;
 };
+// What a run from there is called.
+inline constexpr std::string_view kStandardInput = "standard input";
 Run parse_run(std::string_view text, std::string_view name, const std::vector<std::string>& overrides = {},
               const NamedText& deepspeed = {});
 
 // When the file gives "model": {"path": DIR}, config does not read the directory: the caller does, and hands the model
 // in. The file's own overrides are laid over it, and what depends on the model is derived and checked.
 void resolve_model(Run& run, const model::Model& from_path);
+
+// What a run takes from its tokenizer, which config does not read either.
+struct TokenizerFacts {
+  std::string name;                        // for people
+  std::optional<std::int64_t> vocab = {};  // nothing: it says nothing of the model's
+  std::optional<std::int32_t> end = {};    // of documents
+  std::optional<std::int32_t> pad = {};
+  std::optional<std::int32_t> mask = {};
+};
+// Fills in what neither the run file nor a model's directory says: the vocabulary, the mask and pad tokens and, where documents are kept
+// apart, the one that ends them. A given vocabulary that is too small is bad input; other differences become notes of the run.
+void resolve_tokenizer(Run& run, const TokenizerFacts& tokenizer);
+
+// The setting that a name of its own or of another tool stands for ("steps", "lr", "max_steps"), in full; empty when there is none.
+std::string setting_named(std::string_view name);
 
 // Every setting that applies to the run, with its value and origin.
 std::string explain(const Run& run);

@@ -8,6 +8,7 @@
 
 #include "base/error.h"
 #include "config/choices.h"
+#include "config/config.h"
 #include "config/fields.h"
 #include "config/problems.h"
 
@@ -144,15 +145,23 @@ void check_families(const Run& run) {
   }
 }
 
+// Until the tokenizer has been read, ids may be beyond what the model has by default.
+bool vocabulary_open(const Run& run) {
+  return run.model_path.empty() && run.given("data.tokenizer") && !run.given("model.vocab") &&
+         run.origin("model.vocab").kind != OriginKind::tokenizer;
+}
+
 void check_model(const Run& run) {
   check_families(run);
-  const std::vector<std::string> found = model::problems(run.model);
+  model::Model model = run.model;
+  if (vocabulary_open(run)) model.vocab = std::max(model.vocab, model.pad_token + 1);
+  const std::vector<std::string> found = model::problems(model);
   if (found.empty()) return;
   base::bad_input("{}: the model cannot be built: {}", run.where("model"), fmt::join(found, "; "));
 }
 
 void check_document_end(const Run& run) {
-  if (run.data.document_end < run.model.vocab) return;
+  if (run.data.document_end < run.model.vocab || vocabulary_open(run)) return;
   base::bad_input("{}: found {} for \"data.document_end\", expected a token of the model's {}", run.where("data.document_end"),
                   run.data.document_end, run.model.vocab);
 }
@@ -226,7 +235,7 @@ void derive(Run& run) {
                "0.1 for adamw, else 0");
   if (run.lr_schedule.type == LrScheduleType::wsd)
     derive_value(run, "lr_schedule.decay", run.lr_schedule.decay, run.steps / 10, "steps / 10");
-  const std::string stem = std::filesystem::path(run.name).stem().string();
+  const std::string stem = run.name == kStandardInput ? "" : std::filesystem::path(run.name).stem().string();
   derive_value(run, "out", run.out, fmt::format("runs/{}", stem.empty() ? "run" : stem), "the run file's name");
 }
 

@@ -11,6 +11,41 @@ constexpr double kMostSequences = 1e9;
 constexpr double kMostTokens = 1e8;
 constexpr double kMostSteps = 1e12;
 
+// One path, or several that are read one after the other.
+template <typename Get>
+Field paths_field(std::string key, Get get, std::string about) {
+  Field field{.key = std::move(key), .about = std::move(about), .expects = "a path or an array of paths", .takes_text = true};
+  field.read = [get](const base::Json& value, Run& run) {
+    constexpr std::size_t kMostPaths = 100'000;
+    std::vector<std::string> paths;
+    const auto add = [&](const base::Json& path) {
+      // A NUL would cut a path short where the operating system reads it.
+      if (!path.is_string() || path.as_string().find('\0') != std::string::npos) return false;
+      paths.push_back(path.as_string());
+      return true;
+    };
+    if (value.is_array()) {
+      if (value.size() > kMostPaths) return false;
+      for (const base::Json& path : value.as_array()) {
+        if (!add(path) || path.as_string().empty()) return false;
+      }
+    } else if (!add(value)) {
+      return false;
+    }
+    if (paths == std::vector<std::string>{""}) paths.clear();
+    get(run) = std::move(paths);
+    return true;
+  };
+  field.write = [get](const Run& run) {
+    const std::vector<std::string>& paths = get(run);
+    if (paths.size() < 2) return base::Json(paths.empty() ? std::string() : paths.front());
+    base::Json list = base::Json::array();
+    for (const std::string& path : paths) list.push(path);
+    return list;
+  };
+  return field;
+}
+
 std::vector<Field> data_fields() {
   Field token_bytes{.key = "data.token_bytes",
                     .about = "Size of a token in files without a header; files with one say it themselves.",
@@ -23,8 +58,9 @@ std::vector<Field> data_fields() {
   };
   token_bytes.write = [](const Run& run) { return base::Json(run.data.token_bytes); };
   return {
-      text_field("data.train", PLIMSOLL_AT(data.train), "a path", "Training text or token files; `*` stands for several shards."),
-      text_field("data.valid", PLIMSOLL_AT(data.valid), "a path", "Text or tokens to evaluate on; empty for none."),
+      paths_field("data.train", PLIMSOLL_AT(data.train),
+                  "Training text or token files: a file, a folder (all files in it, by name), a pattern with `*`, or an array of these."),
+      paths_field("data.valid", PLIMSOLL_AT(data.valid), "Text or tokens to evaluate on, named likewise; empty for none."),
       text_field("data.tokenizer", PLIMSOLL_AT(data.tokenizer), "\"bytes\" or a path",
                  "`bytes` (each byte is a token), a tokenizer.json or a SentencePiece .model; a model folder's own unless given."),
       flag_field("data.shuffle", PLIMSOLL_AT(data.shuffle), "Draw samples in random order; false keeps the order of the file."),
@@ -32,7 +68,8 @@ std::vector<Field> data_fields() {
       flag_field("data.mask_documents", PLIMSOLL_AT(data.mask_documents),
                  "Keep attention, positions and targets within each document of a sample."),
       number_field("data.document_end", PLIMSOLL_AT(data.document_end), count_from(-1, kMostTokens),
-                   "Token that ends a document; -1 where the file itself says where documents end."),
+                   "Token that ends a document; -1 where the file itself says where documents end.")
+          .derived_from("`-1`; with data.mask_documents the tokenizer's, where data.tokenizer is given"),
       number_field("mlm.probability", PLIMSOLL_AT(mlm.probability), {.min = 0.0, .max = 1.0, .above_min = true},
                    "Share of tokens chosen for prediction.")
           .with_families(Families::bert),
@@ -42,7 +79,8 @@ std::vector<Field> data_fields() {
                    "Share of the chosen tokens replaced by a random one; the rest stay as they are.")
           .with_families(Families::bert),
       number_field("mlm.mask_token", PLIMSOLL_AT(mlm.mask_token), count_from(0, kMostTokens), "Id of the mask token.")
-          .with_families(Families::bert),
+          .with_families(Families::bert)
+          .derived_from("the tokenizer's, else `103`"),
       number_field("batch.global", PLIMSOLL_AT(batch.global), count_from(1, kMostSequences), "Sequences in one step, over all ranks."),
       number_field("batch.micro", PLIMSOLL_AT(batch.micro), count_from(1, kMostSequences),
                    "Sequences that a rank works on at a time; gradients of several micro-batches are added up.")
@@ -200,7 +238,7 @@ std::vector<Field> run_fields() {
                    "Steps between evaluations on `data.valid`; 0 = never.")
           .derived_from("100, rounded up to a multiple of strategy.flush_every"),
       number_field("eval.batches", PLIMSOLL_AT(eval.batches), count_from(0, kMostSteps),
-                   "Batches of an evaluation, each of `batch.global` sequences; 0 = all of `data.valid`."),
+                   "Batches of an evaluation during training, each of `batch.global` sequences; 0 = all of `data.valid`."),
       number_field("checkpoint.every", PLIMSOLL_AT(checkpoint.every), count_from(0, kMostSteps),
                    "Steps between checkpoints; 0 = only at the end.")
           .derived_from("100, rounded up to a multiple of strategy.flush_every"),

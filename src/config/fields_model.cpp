@@ -68,7 +68,8 @@ std::vector<Field> size_fields() {
       number_field("model.ffn", PLIMSOLL_AT(model.ffn), count_from(1, kMostWidth * 10), "Inner width of the feed-forward part.")
           .derived_from("4 x width; llama: 8/3 x width, rounded up to a multiple of 256"),
       number_field("model.context", PLIMSOLL_AT(model.context), count_from(1, kMostTokens), "Longest sequence."),
-      number_field("model.vocab", PLIMSOLL_AT(model.vocab), count_from(1, kMostTokens), "Number of tokens."),
+      number_field("model.vocab", PLIMSOLL_AT(model.vocab), count_from(1, kMostTokens), "Number of tokens.")
+          .derived_from("the tokenizer's where data.tokenizer is given, else the preset's; gpt2: `50257`, llama: `32000`, bert: `30522`"),
       flag_field("model.tied", PLIMSOLL_AT(model.tied), "The head uses the token embedding."),
   };
 }
@@ -88,8 +89,12 @@ std::vector<Field> detail_fields() {
       number_field("model.init_std", PLIMSOLL_AT(model.init_std), at_least(0.0), "Standard deviation of initial weights."),
       number_field("model.pad_token", PLIMSOLL_AT(model.pad_token), count_from(-1, kMostTokens),
                    "Token that fills up sequences: looking it up trains nothing, as in transformers; -1 = none.")
-          .with_families(Families::llama_bert),
+          .with_families(Families::llama_bert)
+          .derived_from("the tokenizer's, else `-1`"),
       flag_field("model.qkv_bias", PLIMSOLL_AT(model.qkv_bias), "Queries, keys and values have a bias (Qwen2).")
+          .with_families(Families::llama),
+      flag_field("model.out_bias", PLIMSOLL_AT(model.out_bias),
+                 "The attention's output projection has a bias; with `qkv_bias` the same as attention_bias in transformers.")
           .with_families(Families::llama),
       flag_field("model.qk_norm", PLIMSOLL_AT(model.qk_norm), "RMS norm of every query and key head (Qwen3).")
           .with_families(Families::llama),

@@ -16,4 +16,7 @@ struct OtherName {
 std::span<const OtherName> other_names();
 const OtherName* find_other_name(std::string_view name);  // nullptr: nobody calls a setting so
 
+// What other tools write for a value of a setting; empty: nobody does.
+std::string_view find_other_value(std::string_view key, std::string_view value);
+
 }  // namespace plimsoll::config

@@ -6,6 +6,7 @@
 
 #include "base/error.h"
 #include "base/text.h"
+#include "config/config.h"
 #include "config/fields.h"
 #include "config/other_names.h"
 #include "config/problems.h"
@@ -84,6 +85,14 @@ void apply_overrides(Json& document, const std::vector<std::string>& overrides) 
   Problems problems;
   for (const std::string& argument : overrides) problems.attempt([&] { apply_override(document, argument); });
   problems.raise();
+}
+
+std::string setting_named(std::string_view name) {
+  if (find_field(name) != nullptr) return std::string(name);
+  if (const OtherName* other = find_other_name(name)) return std::string(other->key);
+  const auto found =
+      std::find_if(fields().begin(), fields().end(), [&](const Field& field) { return split_key(field.key).second == name; });
+  return found == fields().end() ? "" : found->key;
 }
 
 std::string known_keys_hint(std::string_view group, std::string_view key) {

@@ -13,6 +13,7 @@
 #include "config/deepspeed.h"
 #include "config/derive.h"
 #include "config/fields.h"
+#include "config/other_names.h"
 #include "config/overrides.h"
 #include "config/problems.h"
 
@@ -39,7 +40,8 @@ void read_field(const Field& field, const Json& value, Run& run) {
     std::string expected = field.expects;
     if (value.is_string()) {
       const std::vector<std::string_view> choices(field.choices.begin(), field.choices.end());
-      const std::string_view meant = base::nearest_name(value.as_string(), choices);
+      std::string_view meant = find_other_value(field.key, value.as_string());
+      if (meant.empty()) meant = base::nearest_name(value.as_string(), choices);
       if (!meant.empty()) expected += fmt::format("; did you mean \"{}\"?", meant);
     }
     fail_value(value, field.key, expected);

@@ -27,11 +27,17 @@ value and where it came from.
 ```
 
 `--set KEY=VALUE` overrides any key: `--set steps=10 --set model.layers=2 --set 'optimizer.betas=[0.9, 0.99]' --set strategy=auto`. The value
-is JSON, or a bare word for a text. Relative paths start at the working directory.
+is JSON, or a bare word for a text. Relative paths start at the working directory. `plimsoll train -` reads the run from standard input.
 
 - `model` is a preset's name, or an object with one of `preset`, `family` and `path`, and the keys to change. Beside a `path` only the
   dropout rates can be changed: the directory says the rest. `dropout` sets all the rates of the family that are not given on their own. A
   key that the family has no use for is accepted only with its default value.
+- `data.train` and `data.valid` are a file, a folder (all files in it and below it, by path), a pattern with `*`, or an array of these, read in
+  that order.
+- What the run leaves open comes from its tokenizer (`data.tokenizer`, or a model folder's own): `model.vocab`, `model.pad_token`,
+  `mlm.mask_token` and, with `data.mask_documents`, `data.document_end`. A `tokenizer_config.json` beside the tokenizer says which tokens these
+  are; otherwise they are known by their usual names, such as `[MASK]` and `<pad>`. If the run file gives other values, these count and the
+  run says so; a vocabulary that is too small for the tokenizer is refused.
 - `batch.global` must be a multiple of `batch.micro` x `strategy.data`; of `batch.micro` x every stage's data degree where stages have their own.
 - `strategy` is an object, or `"auto"`: the planner finds the best one that fits `limits` ([planning.md](planning.md)).
 - A stage in `strategy.stages` is a number of blocks, or `{"blocks": 4, "data": 2, "tensor": 1}` with its own degrees; degrees that are

@@ -25,8 +25,9 @@ enum class OnFullDisk { stop, retry };
 enum class WarmupShape { linear, log };
 
 struct Data {
-  std::string train;
-  std::string valid;
+  // Files, folders and patterns, read one after the other in this order.
+  std::vector<std::string> train;
+  std::vector<std::string> valid;
   std::string tokenizer = "bytes";
   bool shuffle = true;
   std::int64_t token_bytes = 2;  // of token files without a header
@@ -41,6 +42,7 @@ struct Mlm {
   double probability = 0.15;
   double mask = 0.8;
   double random = 0.1;
+  static constexpr std::int64_t kNone = -1;  // the tokenizer has no such token
   std::int64_t mask_token = 103;
 
   bool operator==(const Mlm&) const = default;
@@ -126,7 +128,7 @@ struct Settings {
   bool operator==(const Settings&) const = default;
 };
 
-enum class OriginKind { default_value, file, set, deepspeed, preset, model_path, derived };
+enum class OriginKind { default_value, file, set, deepspeed, preset, model_path, tokenizer, derived };
 
 // `text` is what a reader is shown: "run.json:3:12", "--set steps=5", "preset gpt2", "derived: width / heads".
 struct Origin {
@@ -152,6 +154,7 @@ struct Run : Settings {
   std::string name;    // what the run file is called in messages
   std::string preset;  // of the model, when it came from one
   std::map<std::string, Origin, std::less<>> origins;
+  std::vector<std::string> notes = {};  // where given values and the tokenizer say different things
   DeepSpeedReport deepspeed;
 
   const Origin& origin(std::string_view key) const;

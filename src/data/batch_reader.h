@@ -37,6 +37,7 @@ class BatchReader final : public BatchSource {
   BatchReader(std::shared_ptr<const formats::TokenSource> source, const BatchReaderOptions& options);
 
   const Sampler& sampler() const { return sampler_; }
+  std::int64_t tokens() const { return source_->size(); }
   std::int64_t read(const SampleRange& range, const BatchView& batch) const override;
 
  private:

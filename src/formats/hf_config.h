@@ -8,6 +8,9 @@
 // in; one that already says what the model is stays as it is, to the key.
 #pragma once
 
+#include <cstdint>
+#include <optional>
+
 #include "base/json.h"
 #include "formats/file_dtype.h"
 #include "io/file_system.h"
@@ -15,12 +18,18 @@
 
 namespace plimsoll::formats {
 
+// The tokens that transformers puts before a text, and takes for its end.
+struct HfEnds {
+  std::optional<std::int32_t> begin = {};
+  std::optional<std::int32_t> end = {};
+};
+
 base::Json read_hf_config_json(io::FileSystem& file_system, const io::Path& folder);
 model::Model model_from_hf_config(const base::Json& config);
 model::Model read_hf_config(io::FileSystem& file_system, const io::Path& folder);
 
-// `original` is null for a model that did not come from such a file. `dtype` is what the weights are stored as.
-base::Json hf_config_from_model(const model::Model& model, const base::Json& original, FileDType dtype);
+// `original` is null for a model that did not come from such a file; only then do `ends` count. `dtype` is what the weights are stored as.
+base::Json hf_config_from_model(const model::Model& model, const base::Json& original, FileDType dtype, const HfEnds& ends = {});
 void write_hf_config(io::FileSystem& file_system, const io::Path& folder, const base::Json& config);
 
 }  // namespace plimsoll::formats

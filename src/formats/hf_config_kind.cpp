@@ -14,12 +14,24 @@ using model::Family;
 
 // In the order in which a model without a configuration of its own takes the first that fits.
 constexpr std::array<HfKind, 6> kKinds{{
-    {"gpt2", "GPT2LMHeadModel", Family::gpt2},
-    {"bert", "BertForMaskedLM", Family::bert},
-    {"llama", "LlamaForCausalLM", Family::llama},
-    {"mistral", "MistralForCausalLM", Family::llama, false, false, true, 8, 0},
-    {"qwen2", "Qwen2ForCausalLM", Family::llama, true, false, true, 32, 0},
-    {"qwen3", "Qwen3ForCausalLM", Family::llama, false, true, true, 32, 128},
+    {.type = "gpt2", .architecture = "GPT2LMHeadModel", .family = Family::gpt2},
+    {.type = "bert", .architecture = "BertForMaskedLM", .family = Family::bert},
+    {.type = "llama", .architecture = "LlamaForCausalLM", .family = Family::llama, .attention_bias = true},
+    {.type = "mistral", .architecture = "MistralForCausalLM", .family = Family::llama, .window = true, .default_kv_heads = 8},
+    {.type = "qwen2",
+     .architecture = "Qwen2ForCausalLM",
+     .family = Family::llama,
+     .qkv_bias = true,
+     .window = true,
+     .default_kv_heads = 32},
+    {.type = "qwen3",
+     .architecture = "Qwen3ForCausalLM",
+     .family = Family::llama,
+     .attention_bias = true,
+     .qk_norm = true,
+     .window = true,
+     .default_kv_heads = 32,
+     .default_head_dim = 128},
 }};
 
 const HfKind* find_kind(std::string_view type) {
@@ -34,7 +46,9 @@ bool describes(const HfKind& kind, const model::Model& model) {
   if (model.family != Family::llama) return model.head_dim * model.heads == model.width;
   // transformers refuses a Llama whose width its heads do not divide, whatever head_dim says; a Mistral is the same model there.
   if (kind.type == "llama" && model.width % model.heads != 0) return false;
-  return kind.qkv_bias == model.qkv_bias && kind.qk_norm == model.qk_norm && (kind.window || model.sliding_window == 0);
+  const bool all_biases = model.qkv_bias && model.out_bias;
+  const bool biases = all_biases ? kind.attention_bias : kind.qkv_bias == model.qkv_bias && !model.out_bias;
+  return biases && kind.qk_norm == model.qk_norm && (kind.window || model.sliding_window == 0);
 }
 
 std::string known_types() {
@@ -65,8 +79,12 @@ const HfKind& hf_kind_for(const model::Model& model, const base::Json& original)
     base::bad_input("{} heads of size {} do not make the width {}, and no Hugging Face model of this family can hold that", model.heads,
                     model.head_dim, model.width);
   }
-  base::bad_input("no Hugging Face model has q/k/v biases and norms of queries and keys together{}; of {} none can hold this one",
-                  model.sliding_window > 0 ? " with a sliding window" : "", known_types());
+  std::vector<std::string_view> parts;
+  if (model.qkv_bias) parts.emplace_back("biases of queries, keys and values (\"qkv_bias\")");
+  if (model.out_bias) parts.emplace_back("a bias of the attention's output (\"out_bias\")");
+  if (model.qk_norm) parts.emplace_back("norms of queries and keys (\"qk_norm\")");
+  if (model.sliding_window > 0) parts.emplace_back("a sliding window");
+  base::bad_input("no Hugging Face model has exactly this together: {}; of {} none can hold it", fmt::join(parts, ", "), known_types());
 }
 
 }  // namespace plimsoll::formats

@@ -12,7 +12,8 @@ struct HfKind {
   std::string_view type;          // "model_type"
   std::string_view architecture;  // with the head that we train
   model::Family family;
-  bool qkv_bias = false;
+  bool qkv_bias = false;        // always
+  bool attention_bias = false;  // can say that all four projections of the attention have biases
   bool qk_norm = false;
   bool window = false;                // can say that attention slides
   std::int64_t default_kv_heads = 0;  // where the file does not say; 0: as many as heads

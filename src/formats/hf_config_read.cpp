@@ -214,7 +214,7 @@ std::int64_t read_window(const HfKind& kind, const Json& config, std::int64_t la
 
 Model read_llama(const HfKind& kind, const Json& config) {
   const Reader read(config);
-  read.require("attention_bias", false, "this family's output projections");
+  if (!kind.attention_bias) read.require("attention_bias", false, "the projections of this kind of model");
   read.require("mlp_bias", false, "this family's feed-forward layers");
   Model model = model::family_defaults(model::Family::llama);
   model.layers = read.count("num_hidden_layers");
@@ -236,7 +236,8 @@ Model read_llama(const HfKind& kind, const Json& config) {
   model.norm_eps = read.number("rms_norm_eps", 1e-6);
   model.activation = read.activation("hidden_act", "silu");
   model.init_std = read.number("initializer_range", 0.02);
-  model.qkv_bias = kind.qkv_bias;
+  model.out_bias = kind.attention_bias && read.flag("attention_bias", false);
+  model.qkv_bias = kind.qkv_bias || model.out_bias;
   model.qk_norm = kind.qk_norm;
   model.sliding_window = read_window(kind, config, model.layers);
   model.rope = read_rope(config, model.context);
@@ -257,6 +258,8 @@ Model read_family(const Json& config) {
 
 Json read_hf_config_json(io::FileSystem& file_system, const io::Path& folder) {
   const io::Path path = folder / "config.json";
+  if (!file_system.status(folder))
+    base::bad_input("there is no folder '{}'; expected a Hugging Face folder, which holds config.json", folder.string());
   if (!file_system.status(path)) base::bad_input("'{}' is no Hugging Face folder: it holds no config.json", folder.string());
   return base::parse_json(io::read_text(file_system, path, kMaxConfigBytes), path.string(), {.strict = true});
 }

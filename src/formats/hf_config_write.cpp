@@ -104,6 +104,7 @@ void set_llama(const HfKind& kind, const Model& model, Json& config) {
   config.set("head_dim", model.head_dim);
   config.set("attention_dropout", model.attention_dropout);
   config.set("rms_norm_eps", model.norm_eps);
+  if (kind.attention_bias) config.set("attention_bias", model.out_bias);
   set_rope(model.rope, config);
   if (kind.window) set_window(kind, model, config);
 }
@@ -129,23 +130,28 @@ std::optional<Model> described_by(const Json& config) {
   }
 }
 
-// Only where the file is new: the tokens that transformers would otherwise believe to be in every vocabulary.
-void set_special_tokens(const Model& model, Json& config) {
+// Only where the file is new: transformers otherwise believes certain tokens to be in every vocabulary.
+void set_special_tokens(const Model& model, const HfEnds& ends, Json& config) {
   constexpr std::int64_t kGpt2Vocab = 50257;
-  if (model.family == model::Family::bert) return;
-  const Json end = model.family == model::Family::gpt2 && model.vocab == kGpt2Vocab ? Json(kGpt2Vocab - 1) : Json();
-  config.set("bos_token_id", end);
-  config.set("eos_token_id", end);
+  const auto id = [](const std::optional<std::int32_t>& token) { return token ? Json(*token) : Json(); };
+  if (!ends.begin && !ends.end && model.family == model::Family::gpt2 && model.vocab == kGpt2Vocab) {
+    config.set("bos_token_id", kGpt2Vocab - 1);
+    config.set("eos_token_id", kGpt2Vocab - 1);
+    return;
+  }
+  if (model.family == model::Family::bert && !ends.begin && !ends.end) return;
+  config.set("bos_token_id", id(ends.begin));
+  config.set("eos_token_id", id(ends.end));
 }
 
 }  // namespace
 
-Json hf_config_from_model(const Model& model, const Json& original, FileDType dtype) {
+Json hf_config_from_model(const Model& model, const Json& original, FileDType dtype, const HfEnds& ends) {
   const HfKind& kind = hf_kind_for(model, original);
   Json config = original.is_object() ? original : Json::object();
   config.set("architectures", Json::array({Json(kind.architecture)}));
   if (described_by(original) != model) set_model(kind, model, config);
-  if (!original.is_object()) set_special_tokens(model, config);
+  if (!original.is_object()) set_special_tokens(model, ends, config);
   // transformers 5 writes "dtype" and reads both; 4 mostly knows the other.
   config.set(config.find("dtype") ? "dtype" : "torch_dtype", torch_name(dtype));
   return config;

@@ -48,6 +48,36 @@ void check_size(const SafetensorsSet& weights, const model::Model& model) {
   }
 }
 
+// What a tensor that is no part of a language model says about the model; empty: nothing.
+std::string other_head(const std::vector<std::string>& extra) {
+  struct Head {
+    std::string_view begins;
+    std::string_view what;
+  };
+  constexpr Head kHeads[] = {{"classifier.", "the head of a classifier"},
+                             {"score.", "the head of a classifier"},
+                             {"qa_outputs.", "a head that answers questions"},
+                             {"pre_classifier.", "the head of a classifier"},
+                             {"multiple_choice_head.", "a head for multiple choice"},
+                             {"v_head.", "the value head of reinforcement learning"},
+                             {"value_head.", "the value head of reinforcement learning"}};
+  for (const Head& head : kHeads) {
+    for (const std::string& name : extra) {
+      if (name.starts_with(head.begins)) return std::string(head.what);
+    }
+  }
+  return {};
+}
+
+std::string_view base_class_of(model::Family family) {
+  switch (family) {
+    case model::Family::gpt2: return "GPT2Model";
+    case model::Family::bert: return "BertModel";
+    case model::Family::llama: return "AutoModel";
+  }
+  return "AutoModel";
+}
+
 bool equal_values(const TensorView& a, const TensorView& b) {
   if (a.shape != b.shape) return false;
   if (a.dtype == b.dtype)
@@ -88,6 +118,9 @@ HfDirectory::HfDirectory(base::Json config, SafetensorsSet weights)
 }
 
 const TensorView* HfDirectory::find_part(const HfPart& part) const {
+  if (!part.instead.empty()) {
+    if (const TensorView* view = weights_.find(part.instead)) return view;
+  }
   if (const TensorView* view = weights_.find(part.name)) return view;
   for (const std::string& alias : part.aliases) {
     if (const TensorView* view = weights_.find(alias)) return view;
@@ -126,6 +159,7 @@ void HfDirectory::check_leftovers() const {
   for (const HfTensor& tensor : names_.tensors) {
     for (const HfPart& part : tensor.parts) {
       known.insert(part.name);
+      if (!part.instead.empty()) known.insert(part.instead);
       known.insert(part.aliases.begin(), part.aliases.end());
       known.insert(part.copies.begin(), part.copies.end());
     }
@@ -147,9 +181,35 @@ void HfDirectory::check_leftovers() const {
     if (!known.contains(name) && !is_known_buffer(model_.family, inner)) extra.emplace_back(name);
   }
   if (!extra.empty()) {
+    const std::string head = other_head(extra);
+    if (!head.empty()) {
+      base::bad_input(
+          "'{}' holds {} ({}); Plimsoll trains {} as a language model. Keep the body alone: "
+          "{}.from_pretrained(FOLDER).save_pretrained(NEW), "
+          "then use NEW",
+          weights_.name(), head, first_few(extra), model::name_of(model_.family), base_class_of(model_.family));
+    }
     base::bad_input("'{}' holds {} tensor(s) that the model of config.json does not have: {}", weights_.name(), extra.size(),
                     first_few(extra));
   }
+}
+
+std::vector<HfPassenger> HfDirectory::passengers() const {
+  std::vector<HfPassenger> found;
+  for (const HfTensor& tensor : names_.tensors) {
+    for (const HfPart& part : tensor.parts) {
+      std::vector<std::string> others = part.copies;
+      if (!part.instead.empty()) others.push_back(part.name);
+      for (const std::string& name : others) {
+        const TensorView* used = find_part(part);
+        const TensorView* other = weights_.find(name);
+        if (used == nullptr || other == nullptr || used == other || equal_values(*used, *other)) continue;
+        check_part(weights_, part, *other);
+        found.push_back({name, to_f32(*other)});
+      }
+    }
+  }
+  return found;
 }
 
 bool HfDirectory::holds(std::string_view ours) const { return present_.contains(ours); }

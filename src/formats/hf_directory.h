@@ -12,12 +12,15 @@
 #include <cstdint>
 #include <functional>
 #include <map>
+#include <optional>
 #include <span>
 #include <string>
 #include <string_view>
+#include <utility>
 #include <vector>
 
 #include "base/json.h"
+#include "formats/hf_config.h"
 #include "formats/hf_names.h"
 #include "formats/safetensors_set.h"
 #include "model/model.h"
@@ -40,6 +43,9 @@ class HfDirectory {
   bool holds(std::string_view ours) const;
   std::vector<std::string> absent() const;
 
+  // What the files hold and nobody computes with, where that is not the same tensor again.
+  std::vector<HfPassenger> passengers() const;
+
   // Fills `out` with rows of our tensor from `first_row` on. Calls may run side by side.
   void load(std::string_view ours, std::int64_t first_row, std::span<float> out) const;
 
@@ -57,12 +63,20 @@ class HfDirectory {
   std::map<std::string, std::size_t, std::less<>> present_;  // ours to index in names_.tensors
 };
 
+// Files of a model folder beside configuration and weights, the tokenizer's above all: name and content.
+using HfCompanions = std::vector<std::pair<std::string, std::string>>;
+HfCompanions read_companions(io::FileSystem& file_system, const io::Path& folder);
+
+inline constexpr std::string_view kGenerationConfig = "generation_config.json";
+
 struct HfExport {
   model::Model model;
   base::Json config = {};  // the one that the model came from, if any: what we do not know in it is kept
   FileDType dtype = FileDType::f32;
   std::int64_t max_shard_bytes = 5'000'000'000;
-  io::Path companions = {};  // a folder whose tokenizer and generation files go along
+  HfCompanions companions = {};  // go along
+  std::vector<HfPassenger> passengers = {};
+  HfEnds ends = {};  // where no configuration says which
 };
 
 // Fills `out` with rows of our tensor of that name, in f32, from `first_row` on.

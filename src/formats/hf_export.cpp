@@ -12,18 +12,19 @@ namespace plimsoll::formats {
 
 namespace {
 
-constexpr std::array<std::string_view, 14> kCompanions{"tokenizer.json",
+constexpr std::array<std::string_view, 15> kCompanions{"tokenizer.json",
                                                        "tokenizer_config.json",
                                                        "special_tokens_map.json",
                                                        "added_tokens.json",
                                                        "tokenizer.model",
                                                        "spiece.model",
                                                        "sentencepiece.bpe.model",
+                                                       "sentencepiece.model",
                                                        "tekken.json",
                                                        "vocab.json",
                                                        "vocab.txt",
                                                        "merges.txt",
-                                                       "generation_config.json",
+                                                       kGenerationConfig,
                                                        "chat_template.jinja",
                                                        "chat_template.json"};
 
@@ -56,15 +57,28 @@ bool is_one_of_theirs(const HfTensor& tensor) {
   return run.ours == 0 && run.theirs == 0 && run.step == 1 && run.count == tensor.shape[0] && tensor.parts[0].shape[0] == run.count;
 }
 
+// The names under which a tensor of ours is written, now that others stand under some.
+std::vector<std::string> names_for(const HfPart& part, const std::vector<HfPassenger>& passengers) {
+  std::vector<std::string> names{part.name};
+  names.insert(names.end(), part.copies.begin(), part.copies.end());
+  const std::size_t before = names.size();
+  std::erase_if(names, [&](const std::string& name) {
+    return std::any_of(passengers.begin(), passengers.end(), [&](const HfPassenger& passenger) { return passenger.name == name; });
+  });
+  if (names.size() < before && !part.instead.empty()) names.push_back(part.instead);
+  return names;
+}
+
 void write_weights(io::FileSystem& file_system, const io::Path& folder, const HfExport& request, const TensorProvider& provider) {
   const HfNames names = hf_names(request.model);
   std::vector<TensorSpec> specs;
   for (const HfTensor& tensor : names.tensors) {
     for (const HfPart& part : tensor.parts) {
-      specs.push_back({part.name, request.dtype, part.shape});
-      for (const std::string& copy : part.copies) specs.push_back({copy, request.dtype, part.shape});
+      for (const std::string& name : names_for(part, request.passengers)) specs.push_back({name, request.dtype, part.shape});
     }
   }
+  for (const HfPassenger& passenger : request.passengers)
+    specs.push_back({passenger.name, request.dtype, {static_cast<std::int64_t>(passenger.values.size())}});
   SafetensorsSetWriter writer(file_system, folder, specs, {.max_bytes = request.max_shard_bytes});
   std::vector<float> ours;
   for (const HfTensor& tensor : names.tensors) {
@@ -76,35 +90,41 @@ void write_weights(io::FileSystem& file_system, const io::Path& folder, const Hf
       provider(tensor.name, row, ours);
       refuse_overflow(tensor.name, ours, request.dtype);
       for (HfPart part : tensor.parts) {
+        const std::vector<std::string> written = names_for(part, request.passengers);
         if (rows < tensor.shape[0]) {
           part.shape[0] = rows;
           part.rows = {{.count = rows}};
         }
         scatter_part(part, ours, width, request.dtype, [&](std::int64_t offset, std::span<const std::byte> bytes) {
           offset += row * width * bits_of(request.dtype) / 8;
-          writer.write(part.name, offset, bytes);
-          for (const std::string& copy : part.copies) writer.write(copy, offset, bytes);
+          for (const std::string& name : written) writer.write(name, offset, bytes);
         });
       }
     }
   }
-  writer.finish();
-}
-
-void copy_companions(io::FileSystem& file_system, const io::Path& from, const io::Path& to) {
-  if (from.empty()) return;
-  for (const std::string_view name : kCompanions) {
-    if (!file_system.status(from / name)) continue;
-    io::replace_file(file_system, to / name, io::as_bytes(io::read_text(file_system, from / name)));
+  for (const HfPassenger& passenger : request.passengers) {
+    refuse_overflow(passenger.name, passenger.values, request.dtype);
+    std::vector<std::byte> bytes(passenger.values.size() * static_cast<std::size_t>(bits_of(request.dtype) / 8));
+    write_f32(request.dtype, passenger.values, bytes);
+    writer.write(passenger.name, 0, bytes);
   }
+  writer.finish();
 }
 
 }  // namespace
 
+HfCompanions read_companions(io::FileSystem& file_system, const io::Path& folder) {
+  HfCompanions files;
+  for (const std::string_view name : kCompanions) {
+    if (const io::Path path = folder / name; file_system.status(path)) files.emplace_back(name, io::read_text(file_system, path));
+  }
+  return files;
+}
+
 void export_hf(io::FileSystem& file_system, const io::Path& folder, const HfExport& request, const TensorProvider& provider) {
   const io::Path target = without_slash(folder);
   refuse_used_folder(file_system, target);
-  const base::Json config = hf_config_from_model(request.model, request.config, request.dtype);
+  const base::Json config = hf_config_from_model(request.model, request.config, request.dtype, request.ends);
   const io::Path parent = target.parent_path().empty() ? io::Path(".") : target.parent_path();
   io::make_directories(file_system, parent);
   io::Path temporary = target;
@@ -113,7 +133,7 @@ void export_hf(io::FileSystem& file_system, const io::Path& folder, const HfExpo
   try {
     file_system.make_directory(temporary);
     write_weights(file_system, temporary, request, provider);
-    copy_companions(file_system, request.companions, temporary);
+    for (const auto& [name, content] : request.companions) io::replace_file(file_system, temporary / name, io::as_bytes(content));
     write_hf_config(file_system, temporary, config);
     file_system.sync_directory(temporary);
     file_system.rename(temporary, target);

@@ -157,7 +157,7 @@ void add_llama(const Model& model, Collector& out) {
       out.vector(ours + ".attention.query_norm.weight", model.head_dim, attention + ".q_norm.weight");
       out.vector(ours + ".attention.key_norm.weight", model.head_dim, attention + ".k_norm.weight");
     }
-    out.linear(ours + ".attention.out", qkv.queries(), {{attention + ".o_proj", model.width, all_rows(model.width)}}, false);
+    out.linear(ours + ".attention.out", qkv.queries(), {{attention + ".o_proj", model.width, all_rows(model.width)}}, model.out_bias);
     out.vector(ours + ".ffn.norm.weight", model.width, theirs + ".post_attention_layernorm.weight");
     const RowRun gate{.ours = 0, .theirs = 0, .count = model.ffn, .step = 2};
     const RowRun up{.ours = 1, .theirs = 0, .count = model.ffn, .step = 2};
@@ -176,11 +176,13 @@ void add_bert_head(const Model& model, Collector& out) {
   out.bert_norm("head.norm", theirs + ".transform.LayerNorm");
   out.head(theirs + ".decoder.weight", out.in_base("embeddings.word_embeddings.weight"));
   if (model.tied) {
-    out.vector("head.bias", model.vocab, theirs + ".bias");
-    out.names().tied.emplace_back(theirs + ".decoder.bias", theirs + ".bias");
+    // Usually one tensor under one name; where there are two that differ, transformers does not tie them.
+    const HfPart bias{theirs + ".bias",        {model.vocab}, all_rows(model.vocab), false, {theirs + ".decoder.bias"}, {},
+                      theirs + ".decoder.bias"};
+    out.add({"head.bias", {model.vocab}, {bias}});
   } else {
     // An untied decoder computes with its own bias; the other one is saved beside it and unused.
-    const HfPart bias{theirs + ".decoder.bias", {model.vocab}, all_rows(model.vocab), false, {theirs + ".bias"}, {theirs + ".bias"}};
+    const HfPart bias{theirs + ".decoder.bias", {model.vocab}, all_rows(model.vocab), false, {theirs + ".bias"}, {theirs + ".bias"}, {}};
     out.add({"head.bias", {model.vocab}, {bias}});
   }
   out.make_optional(first);

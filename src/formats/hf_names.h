@@ -35,7 +35,15 @@ struct HfPart {
   std::vector<RowRun> rows;
   bool transposed = false;
   std::vector<std::string> aliases = {};  // older names, accepted when `name` is not there
-  std::vector<std::string> copies = {};   // names under which the same tensor is written again; ignored when read
+  std::vector<std::string> copies = {};   // names under which the same tensor is written again; see HfPassenger
+  std::string instead = {};               // the name of what transformers computes with where the files hold it beside `name`
+};
+
+// A tensor that files hold beside the one that transformers computes with, with other values: nobody computes with it, and it comes out as
+// it went in. So does BERT's `cls.predictions.bias` where `cls.predictions.decoder.bias` differs.
+struct HfPassenger {
+  std::string name;
+  std::vector<float> values;
 };
 
 struct HfTensor {

@@ -163,14 +163,73 @@ std::unique_ptr<TokenSource> open_token_file(io::FileSystem& file_system, const 
   return nullptr;
 }
 
+namespace {
+
+constexpr int kDeepestFolder = 32;
+
+void add_files_in(io::FileSystem& file_system, const io::Path& folder, int depth, std::vector<io::Path>& files) {
+  if (depth > kDeepestFolder) base::bad_input("'{}' lies more than {} folders deep; expected data files", folder.string(), kDeepestFolder);
+  for (const io::Entry& entry : file_system.list(folder)) {
+    if (entry.name.starts_with('.') || entry.name.ends_with(".unfinished")) continue;  // the mark of token files that are being written
+    const io::Path path = folder / entry.name;
+    const auto status = file_system.status(path);
+    if (!status) base::bad_input("'{}' is a link that leads nowhere; mend or remove it", path.string());
+    if (status->kind == io::EntryKind::directory) {
+      add_files_in(file_system, path, depth + 1, files);
+    } else {
+      files.push_back(path);
+    }
+  }
+}
+
+// A folder may hold anything. What was named by itself may too, but then somebody meant it.
+void require_data(io::FileSystem& file_system, const io::Path& path, const io::Path& folder) {
+  if (recognise_token_file(file_system, path)) return;
+  std::array<std::byte, 4096> head{};
+  const std::span<const std::byte> read(head.data(), io::File(file_system, path, io::OpenMode::read).read_at(0, head));
+  if (std::find(read.begin(), read.end(), std::byte{0}) == read.end()) return;
+  base::bad_input(
+      "'{}' in the folder '{}' is neither text nor a token file; move it away, or name the files to read by a pattern, such as "
+      "'{}/*.txt'",
+      path.string(), folder.string(), folder.string());
+}
+
+std::vector<io::Path> files_in(io::FileSystem& file_system, const io::Path& folder) {
+  std::vector<io::Path> files;
+  add_files_in(file_system, folder, 0, files);
+  if (files.empty()) base::bad_input("the folder '{}' holds no file; expected text or token files", folder.string());
+  std::sort(files.begin(), files.end(), [](const io::Path& a, const io::Path& b) { return a.native() < b.native(); });
+  for (const io::Path& file : files) {
+    if (!is_second_half(files, file)) require_data(file_system, file, folder);
+  }
+  return files;
+}
+
+}  // namespace
+
+std::vector<io::Path> find_data(io::FileSystem& file_system, const std::string& name) {
+  std::vector<io::Path> named{io::Path(name)};
+  if (!file_system.status(name)) named = io::expand_glob(file_system, name);
+  if (named.empty()) base::bad_input("no file matches '{}'", name);
+  std::vector<io::Path> files;
+  for (const io::Path& path : named) {
+    const auto status = file_system.status(path);
+    if (status && status->kind == io::EntryKind::directory) {
+      const std::vector<io::Path> inside = files_in(file_system, path);
+      files.insert(files.end(), inside.begin(), inside.end());
+    } else {
+      files.push_back(path);
+    }
+  }
+  std::erase_if(files, [&](const io::Path& path) { return is_second_half(files, path); });
+  return files;
+}
+
 std::unique_ptr<TokenSource> open_tokens(io::FileSystem& file_system, const std::vector<std::string>& patterns,
                                          const TokenFileOptions& options, const TextOpener& open_text) {
   std::vector<std::unique_ptr<TokenSource>> parts;
   for (const std::string& pattern : patterns) {
-    const std::vector<io::Path> paths = io::expand_glob(file_system, pattern);
-    if (paths.empty()) base::bad_input("no file matches '{}'", pattern);
-    for (const io::Path& path : paths) {
-      if (is_second_half(paths, path)) continue;
+    for (const io::Path& path : find_data(file_system, pattern)) {
       parts.push_back(recognise_token_file(file_system, path) ? open_token_file(file_system, path, options) : open_text(file_system, path));
     }
   }

@@ -45,7 +45,12 @@ io::Path unfinished_mark(const io::Path& path);
 
 using TextOpener = std::function<std::unique_ptr<TokenSource>(io::FileSystem&, const io::Path&)>;
 
-// Files and patterns such as "shards/train_*.bin", in the order given (each pattern sorted), as one source. Files
+// The data files that a name stands for: the file of that name, all files in the folder of that name and in those under it, or what matches
+// a pattern such as "shards/train_*.bin". Always in the same order: by path, byte by byte. Files whose name begins with a dot are nobody's
+// data; others in a folder must be text or tokens. Bad input when there is none.
+std::vector<io::Path> find_data(io::FileSystem& file_system, const std::string& name);
+
+// Files, folders and patterns such as "shards/train_*.bin", in the order given (each as find_data sorts it), as one source. Files
 // that are not token files go to `open_text`, the tokenizer's way of reading them.
 std::unique_ptr<TokenSource> open_tokens(io::FileSystem& file_system, const std::vector<std::string>& patterns,
                                          const TokenFileOptions& options, const TextOpener& open_text);

@@ -70,11 +70,11 @@ class TensorSplit {
     if (!ops::can_be_dealt(placement, seat_.members)) {
       std::string more;  // neighbours may share a unit that is made of as many parts
       for (std::int64_t sharers = 2; sharers <= placement.own; ++sharers) {
-        if (placement.own % sharers == 0) more += fmt::format(" or {}", placement.units * sharers);
+        if (placement.own % sharers == 0) more += fmt::format(", or {}", placement.units * sharers);
       }
-      base::not_legal("parameter {}: \"tensor\" is {}, but dim {} of {} has {} unit{} that must stay together; use at most {}{}",
+      base::not_legal("parameter {}: \"tensor\" is {}, but dim {} of {} has {} unit{} that must stay together; set \"tensor\" to {}{}{}",
                       value.name, seat_.members, placement.dim, base::to_string(value.type.shape), placement.units,
-                      placement.units == 1 ? "" : "s", placement.units, more);
+                      placement.units == 1 ? "" : "s", placement.units, placement.units == 1 ? "" : " or less", more);
     }
     const ops::Dealt here = ops::dealt(placement, seat_, value.type.shape[placement.dim]);
     ops::Part part{.whole = value.type.shape,

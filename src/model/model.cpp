@@ -178,8 +178,8 @@ std::int64_t parameter_count(const Model& model) {
   const std::int64_t packed = query + 2 * model.kv_heads * model.head_dim;
   const std::int64_t head = model.tied ? 0 : model.vocab * width;
   if (model.family == Family::llama) {
-    const std::int64_t attention =
-        packed * width + (model.qkv_bias ? packed : 0) + (model.qk_norm ? 2 * model.head_dim : 0) + width * query;
+    const std::int64_t attention = packed * width + (model.qkv_bias ? packed : 0) + (model.qk_norm ? 2 * model.head_dim : 0) +
+                                   width * query + (model.out_bias ? width : 0);
     const std::int64_t block = attention + 3 * model.ffn * width + 2 * width;
     return model.vocab * width + model.layers * block + width + head;
   }

@@ -53,6 +53,7 @@ struct Model {
 
   // llama
   bool qkv_bias = false;            // Qwen2
+  bool out_bias = false;            // of the attention's output projection; with qkv_bias what transformers calls attention_bias
   bool qk_norm = false;             // Qwen3: RMS norm of every query and key head
   std::int64_t sliding_window = 0;  // Mistral; 0 = full attention
   Rope rope;

@@ -26,6 +26,8 @@ struct Evaluation {
   double loss = 0.0;
   std::int64_t tokens = 0;
   double seconds = 0.0;
+  std::int64_t sequences = 0;  // that were looked at
+  std::int64_t all = 0;        // of the data
 };
 
 // What a device reports of itself.

@@ -14,7 +14,7 @@ struct Terminal {
 // The rules: redrawing needs a terminal that is not "dumb"; colour also needs NO_COLOR to be unset or empty.
 Terminal terminal_from(bool is_tty, std::string_view no_color, std::string_view term, int columns);
 
-// Asks the system about a descriptor (1 or 2) and the environment.
+// Asks the system about a descriptor (1 or 2) and the environment. What a launcher of MPI programs passes on is no terminal.
 Terminal detect_terminal(int descriptor);
 
 }  // namespace plimsoll::observe

@@ -82,8 +82,12 @@ std::string state_forms_of(const config::Run& run) {
 // learning rate may be changed under way.
 checkpoint::Identity identity_of(const config::Run& run) {
   const Json settings = config::to_json(run);
-  const std::string fixed = base::write_json(settings.at("model")) + base::write_json(settings.at("seed")) +
-                            base::write_json(settings.at("precision")) + base::write_json(settings.at("optimizer").at("type"));
+  std::string model = base::write_json(settings.at("model"));
+  // A setting that came later does not make another run of an older one, which had it off.
+  constexpr std::string_view kLater = R"("out_bias":false,)";
+  if (const std::size_t at = model.find(kLater); at != std::string::npos) model.erase(at, kLater.size());
+  const std::string fixed = model + base::write_json(settings.at("seed")) + base::write_json(settings.at("precision")) +
+                            base::write_json(settings.at("optimizer").at("type"));
   return {.run = fmt::format("{} (seed {}){}", describe(run).substr(0, describe(run).find(" parameters")), run.seed, state_forms_of(run)),
           .config = fmt::format("{:016x}", base::hash_name(fixed))};
 }

@@ -30,7 +30,7 @@ observe::Evaluation Evaluator::run(Session& session, const observe::Clock& clock
   const std::int64_t global = run_.batch.global;
   const std::int64_t samples = run_.eval.batches > 0 ? std::min(std::min(run_.eval.batches, all / global + 1) * global, all) : all;
   const std::int64_t batches = (samples + rows - 1) / rows;
-  observe::Evaluation evaluation;
+  observe::Evaluation evaluation{.sequences = samples, .all = all};
   // Batches are dealt to the data ranks in turn; the sum that evaluate() gives is over all of them. Where stages have degrees of their
   // own, the program runs a round of batches, of which every rank keeps what its program reads.
   const plan::Mesh& mesh = session.plan().mesh;

@@ -16,7 +16,7 @@ class Evaluator {
  public:
   Evaluator(io::FileSystem& file_system, const config::Run& run);
 
-  // Over run.eval.batches micro-batches in file order (0: the whole file); the session needs an evaluation program.
+  // Over run.eval.batches batches in file order (0: all of data.valid); the session needs an evaluation program.
   observe::Evaluation run(Session& session, const observe::Clock& clock) const;
 
   const data::BatchReader& reader() const { return *reader_; }

@@ -7,6 +7,7 @@
 #include "formats/hf_config.h"
 #include "graph/training.h"
 #include "train/initialise.h"
+#include "train/text.h"
 
 namespace plimsoll::train {
 
@@ -54,10 +55,20 @@ class Provider {
 }  // namespace
 
 Exported export_model(io::FileSystem& file_system, const StoredModel& stored, const config::Run& run, const ExportRequest& request) {
-  const io::Path from = stored.folder() != nullptr ? io::Path(stored.origin()) : io::Path(run.model_path);
-  Exported exported{.dtype = request.dtype.value_or(stored_dtype(stored)), .parameters = model::parameter_count(run.model), .drawn = {}};
-  formats::HfExport to{.model = run.model, .dtype = exported.dtype, .max_shard_bytes = request.max_shard_bytes, .companions = from};
-  if (!from.empty()) to.config = formats::read_hf_config_json(file_system, from);
+  Exported exported{.dtype = request.dtype.value_or(stored_dtype(stored)),
+                    .parameters = model::parameter_count(run.model),
+                    .tokenizer = false,
+                    .drawn = {}};
+  ModelFiles files = model_files(file_system, run, request.kept);
+  exported.tokenizer = std::any_of(files.companions.begin(), files.companions.end(),
+                                   [](const auto& file) { return file.first != formats::kGenerationConfig; });
+  const formats::HfExport to{.model = run.model,
+                             .config = std::move(files.config),
+                             .dtype = exported.dtype,
+                             .max_shard_bytes = request.max_shard_bytes,
+                             .companions = std::move(files.companions),
+                             .passengers = std::move(files.passengers),
+                             .ends = files.ends};
   Provider provider(stored, run);
   formats::export_hf(file_system, request.folder, to, std::ref(provider));
   exported.drawn = provider.drawn();

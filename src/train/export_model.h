@@ -16,11 +16,13 @@ struct ExportRequest {
   io::Path folder;                               // must not exist, or be empty
   std::optional<formats::FileDType> dtype = {};  // as the weights are stored, unless given
   std::int64_t max_shard_bytes = 5'000'000'000;
+  io::Path kept = {};  // where the run kept its tokenizer (train/text.h)
 };
 
 struct Exported {
   formats::FileDType dtype = formats::FileDType::f32;
   std::int64_t parameters = 0;
+  bool tokenizer = false;          // goes along
   std::vector<std::string> drawn;  // parameters that were not stored, drawn as at the beginning of the run
 };
 

@@ -140,9 +140,8 @@ void agree_on_limits(SessionOptions& options) {
 SessionOptions checked(SessionOptions options) {
   const std::int64_t ranks = options.transport == nullptr ? 1 : options.transport->size();
   if (options.strategy.ranks() != ranks) {
-    base::not_legal("the strategy has {} ranks ({}), but {} started; start as many ranks as the strategy has (plimsoll train --ranks {})",
-                    options.strategy.ranks(), strategy::describe(options.strategy), ranks == 1 ? "one was" : fmt::format("{} were", ranks),
-                    options.strategy.ranks());
+    base::not_legal("the strategy has {} ranks ({}), but {} started; start {}, or change the strategy", options.strategy.ranks(),
+                    strategy::describe(options.strategy), ranks == 1 ? "one was" : fmt::format("{} were", ranks), options.strategy.ranks());
   }
   const bool fitted = options.strategy.recompute == strategy::Recompute::optimal || options.strategy.offload.optimizer.anything();
   if (fitted && ranks > 1) agree_on_limits(options);

@@ -21,6 +21,7 @@
 #include "strategy/schedules/verify.h"
 #include "train/nearest_fit.h"
 #include "train/process_memory.h"
+#include "train/text.h"
 #include "train/this_machine.h"
 
 namespace plimsoll::train {
@@ -47,13 +48,15 @@ void check_first_ids(const formats::TokenSource& source, std::int64_t vocab) {
 
 using OpenText = std::function<std::unique_ptr<formats::TokenSource>(const io::Path&, const Tokenizer&)>;
 
-std::shared_ptr<const formats::TokenSource> open_source(io::FileSystem& file_system, const config::Run& run, const std::string& files,
-                                                        std::string_view key, const OpenText& open_text) {
-  if (files.empty()) base::bad_input("{}: found no \"{}\"; expected the path of a text or token file", run.name, key);
+std::shared_ptr<const formats::TokenSource> open_source(io::FileSystem& file_system, const config::Run& run,
+                                                        const std::vector<std::string>& files, std::string_view key,
+                                                        const OpenText& open_text) {
+  if (files.empty())
+    base::bad_input("{}: found no \"{}\"; expected the path of a text or token file, or of a folder of them", run.name, key);
   try {
     // Token files need no tokenizer, so it is read with the first text.
     std::shared_ptr<const formats::tokenizer::Tokenizer> tokenizer;
-    return formats::open_tokens(file_system, {files}, {.token_bytes = run.data.token_bytes, .certain = run.given("data.token_bytes")},
+    return formats::open_tokens(file_system, files, {.token_bytes = run.data.token_bytes, .certain = run.given("data.token_bytes")},
                                 [&](io::FileSystem& files_of, const io::Path& path) {
                                   if (!tokenizer) tokenizer = open_tokenizer(files_of, run);
                                   return open_text(path, tokenizer);
@@ -61,16 +64,6 @@ std::shared_ptr<const formats::TokenSource> open_source(io::FileSystem& file_sys
   } catch (const base::Error& error) {
     base::fail(error.kind(), "{}: \"{}\": {}", run.where(key), key, error.what());
   }
-}
-
-// A model from a folder speaks the language of that folder's tokenizer unless the run says otherwise.
-std::string tokenizer_name(io::FileSystem& file_system, const config::Run& run) {
-  if (run.given("data.tokenizer") || run.model_path.empty()) return run.data.tokenizer;
-  for (const char* file : {"tokenizer.json", "tokenizer.model"}) {
-    const io::Path path = io::Path(run.model_path) / file;
-    if (file_system.status(path)) return path.string();
-  }
-  return run.data.tokenizer;
 }
 
 // Measured from the moment of planning to the end of a run with evaluation and saving: kernels' code, thread stacks,
@@ -104,22 +97,6 @@ std::string count_text(std::int64_t count) {
 }
 
 }  // namespace
-
-std::shared_ptr<const formats::tokenizer::Tokenizer> open_tokenizer(io::FileSystem& file_system, const config::Run& run) {
-  const std::string name = tokenizer_name(file_system, run);
-  try {
-    auto tokenizer = formats::tokenizer::open_tokenizer(file_system, name);
-    // A model may have spare rows, but not fewer than there are tokens. Bytes are checked one by one as they are read.
-    if (name != "bytes" && tokenizer->vocab() > run.model.vocab) {
-      base::bad_input(
-          "its vocabulary ({}) does not fit the model's, which has {}; use the model's own tokenizer, or set \"model.vocab\" to {}",
-          tokenizer->describe(), run.model.vocab, tokenizer->vocab());
-    }
-    return tokenizer;
-  } catch (const base::Error& error) {
-    base::fail(error.kind(), "{}: \"data.tokenizer\" is \"{}\": {}", run.where("data.tokenizer"), name, error.what());
-  }
-}
 
 strategy::schedules::Schedule open_schedule(io::FileSystem& file_system, const std::string& path, const strategy::schedules::Shape& shape) {
   namespace schedules = strategy::schedules;
@@ -237,8 +214,8 @@ std::string describe(const config::Run& run) {
                      micro_batches, micro_batches == 1 ? "" : "es");
 }
 
-std::shared_ptr<const data::BatchReader> open_reader(io::FileSystem& file_system, const config::Run& run, const std::string& files,
-                                                     bool evaluation) {
+std::shared_ptr<const data::BatchReader> open_reader(io::FileSystem& file_system, const config::Run& run,
+                                                     const std::vector<std::string>& files, bool evaluation) {
   std::shared_ptr<const formats::TokenSource> source =
       open_source(file_system, run, files, evaluation ? "data.valid" : "data.train",
                   [&](const io::Path& path, const Tokenizer& tokenizer) { return data::open_text(file_system, path, tokenizer); });
@@ -253,6 +230,11 @@ std::shared_ptr<const data::BatchReader> open_reader(io::FileSystem& file_system
     if (run.data.document_end >= 0) options.documents->end_token = static_cast<std::int32_t>(run.data.document_end);
   }
   if (run.model.family == model::Family::bert) {
+    if (run.mlm.mask_token == config::Mlm::kNone) {
+      base::bad_input(
+          "{}: the tokenizer {} has no mask token, without which bert cannot be trained; set \"mlm.mask_token\" to the id of one",
+          run.where("data.tokenizer"), run.data.tokenizer);
+    }
     if (run.mlm.mask_token >= run.model.vocab) {
       base::bad_input("{}: found mask token {}, expected an id of the vocabulary of {}; set \"mlm.mask_token\"",
                       run.where("mlm.mask_token"), run.mlm.mask_token, run.model.vocab);

@@ -3,10 +3,10 @@
 
 #include <memory>
 #include <string>
+#include <vector>
 
 #include "config/run.h"
 #include "data/batch_reader.h"
-#include "formats/tokenizer/tokenizer.h"
 #include "io/file_system.h"
 #include "plan/plan.h"
 #include "train/session.h"
@@ -39,12 +39,9 @@ SessionOptions session_options(const config::Run& run, const Programs& programs)
 // One line for people: "gpt2, 124.4 M parameters, f32, 32 x 256 tokens a step in 8 micro-batches".
 std::string describe(const config::Run& run);
 
-// The run's tokenizer. Bad input when the model's vocabulary is too small for it.
-std::shared_ptr<const formats::tokenizer::Tokenizer> open_tokenizer(io::FileSystem& file_system, const config::Run& run);
-
 // `files` is data.train or data.valid of the run. Evaluation reads in file order, the short tail included.
-std::shared_ptr<const data::BatchReader> open_reader(io::FileSystem& file_system, const config::Run& run, const std::string& files,
-                                                     bool evaluation);
+std::shared_ptr<const data::BatchReader> open_reader(io::FileSystem& file_system, const config::Run& run,
+                                                     const std::vector<std::string>& files, bool evaluation);
 
 // A micro-batch's inputs in the session's memory, for a reader to fill.
 data::BatchView batch_view(Session& session, std::string_view program, std::int32_t micro_batch, const config::Run& run);

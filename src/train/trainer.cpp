@@ -156,6 +156,8 @@ Trainer::~Trainer() = default;
 Session& Trainer::session() { return state_->session; }
 const Capacity& Trainer::capacity() const { return state_->capacity; }
 Progress& Trainer::progress() { return state_->progress; }
+const Progress& Trainer::progress() const { return state_->progress; }
+const data::BatchReader& Trainer::train_data() const { return *state_->train_reader; }
 const std::string& Trainer::data_digest() const { return state_->data_digest; }
 
 std::vector<observe::StepDone> Trainer::round(executor::Timeline* timeline) {

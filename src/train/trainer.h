@@ -7,6 +7,7 @@
 #include <functional>
 
 #include "config/run.h"
+#include "data/batch_reader.h"
 #include "io/file_system.h"
 #include "observe/clock.h"
 #include "observe/event.h"
@@ -41,6 +42,8 @@ class Trainer {
 
   Session& session();
   Progress& progress();
+  const Progress& progress() const;
+  const data::BatchReader& train_data() const;
   // What the run may take, and what it takes beside its arenas: measured once the data were open, before the arenas were made.
   const Capacity& capacity() const;
   // Which samples these are: how many, and a sum over some of them.

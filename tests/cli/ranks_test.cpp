@@ -63,9 +63,10 @@ TEST_P(TwoRanks, ThreadsProcessesAndMpiLeaveTheSameBytes) {
 
   if (!PLIMSOLL_BUILT_WITH_MPI) return;  // tests/collectives has what such a build says
   const RunFolder mpi;
-  Child child(with(mpirun(2), plimsoll_command(with(kTrain, layout()))), mpi.path());
+  Child child(with(mpirun(2), plimsoll_command(with(kTrain, layout()))), mpi.path(), {"TERM=xterm-256color"});
   const Ended third = child.wait();
   ASSERT_EQ(third.exit_code, 0) << third.err;
+  EXPECT_EQ(third.out.find('\x1b'), std::string::npos) << "escape codes in a file";
   EXPECT_TRUE(results_of(mpi, "00000006") == expected);
 }
 
@@ -127,6 +128,14 @@ TEST(Ranks, AWrongLayoutUnderMpiIsRefusedOnce) {
   const Ended ended = child.wait();
   EXPECT_EQ(ended.exit_code, 3) << ended.err;
   EXPECT_EQ(complaints(ended), 1) << ended.err;
+  // What helps there is the launcher's to say.
+  EXPECT_NE(ended.err.find("3 that mpirun started"), std::string::npos) << ended.err;
+  EXPECT_NE(ended.err.find("mpirun -n 2"), std::string::npos) << ended.err;
+  EXPECT_EQ(ended.err.find("--ranks"), std::string::npos) << ended.err;
+  Child both(with(mpirun(2), plimsoll_command(with(kTrain, {"--ranks", "4"}))), folder.path());
+  const Ended counted = both.wait();
+  EXPECT_EQ(counted.exit_code, 3) << counted.err;
+  EXPECT_NE(counted.err.find("leave --ranks out"), std::string::npos) << counted.err;
 }
 
 std::vector<pid_t> children_of(pid_t parent) {

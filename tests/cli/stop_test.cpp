@@ -56,6 +56,8 @@ TEST_F(Stop, SavesAndResumes) {
     const std::string metrics = folder_.read("out/metrics.jsonl");
     const auto steps = static_cast<std::int64_t>(lines_of(metrics).size());
     EXPECT_EQ(saved_step(), steps);
+    EXPECT_NE(ended.out.find("stopped after step " + std::to_string(steps) + "; run the same command to go on"), std::string::npos)
+        << ended.out;
 
     const std::string two_more = "steps=" + std::to_string(steps + 2);
     const Ended resumed = folder_.plimsoll({"train", "run.json", "--set", two_more});

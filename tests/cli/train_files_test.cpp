@@ -61,7 +61,7 @@ TEST_F(TrainFiles, AFullDiskFollowsThePolicy) {
   EXPECT_EQ(stopped.exit_code, 1) << stopped.out;
   EXPECT_NE(stopped.err.find("No space left"), std::string::npos) << stopped.err;
   const Ended again = folder_.plimsoll(with({"--set", "steps=1"}));
-  EXPECT_NE(again.out.find("resuming after step"), std::string::npos) << again.out << again.err;
+  EXPECT_NE(again.out.find("was saved after step"), std::string::npos) << again.out << again.err;
 
   Child waiting(
       plimsoll_command(with({"--set", "steps=40", "--set", "checkpoint.on_full_disk=retry", "--set", "checkpoint.retry_seconds=0.1"})),
@@ -168,6 +168,9 @@ TEST_F(TrainFiles, NothingUnexpected) {
                                        "checkpoints/step-00000006/manifest.json",
                                        "events",
                                        "metrics.jsonl",
+                                       "model",
+                                       "model/tokenizer.json",
+                                       "model/tokenizer_config.json",
                                        "page.html",
                                        "plan.json",
                                        "run.json"};
@@ -204,7 +207,7 @@ TEST_F(TrainFiles, FreshForgetsAndRepeats) {
   train();
   const std::string before = data("out");
   const auto loss = losses("out");
-  EXPECT_NE(train().find("resuming after step 6 from out/checkpoints/step-00000006, the newest valid checkpoint"), std::string::npos);
+  EXPECT_NE(train().find("all 6 steps are done, and out/checkpoints/step-00000006 holds the result"), std::string::npos);
   EXPECT_EQ(losses("out"), loss);
   const std::string said = train({"--fresh"});
   EXPECT_EQ(said.find("resuming"), std::string::npos);
@@ -253,7 +256,7 @@ TEST_F(TrainFiles, Trace) {
 
 TEST_F(TrainFiles, EvalAndGenerateUseTheCheckpoint) {
   train();
-  const Ended eval = folder_.plimsoll({"eval", "run.json", "--json"});
+  const Ended eval = folder_.plimsoll({"eval", "run.json", "--batches", "2", "--json"});
   ASSERT_EQ(eval.exit_code, 0) << eval.err;
   const base::Json found = base::parse_json(eval.out, "eval", {.strict = true});
   EXPECT_EQ(base::write_json(found.at("loss")), column(folder_.read("out/metrics.jsonl"), "eval_loss").back());

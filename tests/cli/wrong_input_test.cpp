@@ -124,7 +124,7 @@ TEST_F(WrongInput, CommandLine) {
                  {"found the unknown command \"trainn\"", "did you mean \"train\"?", "expected one of train, plan"});
   expect_refusal({}, kBadInput, {"subcommand", "required", "--help"});
   expect_refusal({"train"}, kBadInput, {"run is required"});
-  expect_refusal({"train", "run.json", "--bogus"}, kBadInput, {"--bogus", "not expected"});
+  expect_refusal({"train", "run.json", "--bogus"}, kBadInput, {"unknown option --bogus"});
   expect_refusal({"generate", "run.json", "--tokens", "0"}, kBadInput, {"--tokens", "0 not in range 1"});
   expect_refusal({"generate", "run.json", "--temperature", "warm"}, kBadInput, {"--temperature", "warm"});
   expect_refusal({"generate", "run.json", "--top-p", "nan"}, kBadInput, {"--top-p", "found nan", "from 0 to 1"});

@@ -40,7 +40,7 @@ constexpr std::string_view kFull = R"({
 TEST(ReadRun, TheFullExample) {
   const config::Run run = run_of(kFull);
   EXPECT_EQ(run.model, *model::preset("gpt2"));
-  EXPECT_EQ(run.data.train, "corpus.txt");
+  EXPECT_EQ(run.data.train, std::vector<std::string>{"corpus.txt"});
   EXPECT_EQ(run.batch.micro, 4);
   EXPECT_EQ(run.batch.sequence, 256);
   EXPECT_EQ(run.optimizer.beta2, 0.95);
@@ -211,6 +211,62 @@ TEST(ReadRun, NamesOfOtherToolsPointAtTheSetting) {
             "run.json:1:2: found the unknown key \"num_train_epochs\", expected \"steps\" (updates of the weights, not epochs)");
   EXPECT_EQ(message_of([] { parse_run("{}", "run.json", {"max_steps=5"}); }),
             "--set max_steps=5: found the unknown key \"max_steps\", expected \"steps\"");
+}
+
+TEST(ReadRun, ValuesOfOtherToolsPointAtOurs) {
+  EXPECT_NE(error_of(R"({"precision": "bfloat16"})").find("did you mean \"bf16\"?"), std::string::npos);
+  EXPECT_NE(error_of(R"({"strategy": {"offload": {"params": "cpu"}}})").find("expected"), std::string::npos);
+  EXPECT_NE(error_of(R"({"lr_schedule": {"type": "constant_with_warmup"}})").find("did you mean \"constant\"?"), std::string::npos);
+}
+
+TEST(ReadRun, DataIsOnePathOrSeveral) {
+  const auto train_of = [](const std::string& value) { return parse_run(R"({"data": {"train": )" + value + "}}", "run.json").data.train; };
+  EXPECT_EQ(train_of(R"("a.txt")"), std::vector<std::string>{"a.txt"});
+  EXPECT_EQ(train_of(R"(["a.txt"])"), std::vector<std::string>{"a.txt"});
+  EXPECT_EQ(train_of(R"(["b", "a/*.bin", "b"])"), (std::vector<std::string>{"b", "a/*.bin", "b"}));
+  EXPECT_EQ(train_of(R"("")"), std::vector<std::string>{});
+  EXPECT_EQ(train_of("[]"), std::vector<std::string>{});
+  EXPECT_EQ(error_of(R"({"data": {"train": ["a", ""]}})"),
+            "run.json:1:20: found an array of 2 for \"data.train\", expected a path or an array of paths");
+  EXPECT_NE(error_of(R"({"data": {"train": [1]}})"), "no error");
+  const config::Run run = parse_run(R"({"data": {"train": ["b", "a"], "valid": "c"}})", "run.json");
+  EXPECT_EQ(parse_run(base::write_json(to_json(run)), "again.json").data, run.data);
+}
+
+TEST(ReadRun, WhatIsLeftOpenComesFromTheTokenizer) {
+  const auto resolved = [](const std::string& text, const TokenizerFacts& facts) {
+    config::Run run = parse_run(text, "run.json");
+    resolve_tokenizer(run, facts);
+    return run;
+  };
+  const TokenizerFacts facts{.name = "t.json", .vocab = 40'000, .end = 7, .pad = 3, .mask = 39'999};
+  const std::string bert = R"({"model": {"family": "bert"}, "data": {"tokenizer": "t.json"}})";
+  const config::Run open = resolved(bert, facts);
+  EXPECT_EQ(open.model.vocab, 40'000);
+  EXPECT_EQ(open.model.pad_token, 3);
+  EXPECT_EQ(open.mlm.mask_token, 39'999);
+  EXPECT_EQ(open.data.document_end, -1);
+  EXPECT_EQ(open.origin("model.vocab").text, "tokenizer t.json");
+  EXPECT_TRUE(open.notes.empty());
+  // Ids are checked against the tokenizer's vocabulary, not against the default that it takes the place of.
+  const config::Run late =
+      resolved(R"({"model": {"family": "llama"}, "data": {"tokenizer": "t.json", "mask_documents": true, "document_end": 39000}})", facts);
+  EXPECT_EQ(late.data.document_end, 39'000);
+  EXPECT_EQ(late.notes.size(), 1u);
+  EXPECT_EQ(resolved(R"({"data": {"tokenizer": "t.json", "mask_documents": true}})", facts).data.document_end, 7);
+  EXPECT_EQ(resolved(R"({"model": "llama-1b", "data": {"tokenizer": "t.json"}})", facts).model.vocab, 40'000);
+  const std::string given = R"({"model": {"family": "bert", "vocab": 50000, "pad_token": 5}, "mlm": {"mask_token": 103},
+    "data": {"tokenizer": "t.json"}})";
+  const config::Run kept = resolved(given, facts);
+  EXPECT_EQ(kept.model.vocab, 50'000);
+  EXPECT_EQ(kept.model.pad_token, 5);
+  EXPECT_EQ(kept.mlm.mask_token, 103);
+  EXPECT_EQ(kept.notes.size(), 3u);
+  EXPECT_THROW(resolved(R"({"model": {"family": "gpt2", "vocab": 300}, "data": {"tokenizer": "t.json"}})", facts), base::Error);
+  // What also ends a text is trained, so it does not pad.
+  TokenizerFacts ends_and_pads = facts;
+  ends_and_pads.pad = facts.end;
+  EXPECT_EQ(resolved(bert, ends_and_pads).model.pad_token, -1);
 }
 
 TEST(ReadRun, AllErrorsAreShownAtOnce) {

@@ -37,6 +37,7 @@ constexpr Sample kSamples[] = {
     {"model.activation", "relu"},
     {"model.init_std", "0.01"},
     {"model.qkv_bias", "true", "llama-1b"},
+    {"model.out_bias", "true", "llama-1b"},
     {"model.pad_token", "5", "bert-base"},
     {"model.qk_norm", "true", "llama-1b"},
     {"model.sliding_window", "128", "llama-1b"},

@@ -67,6 +67,12 @@ TEST(HfConfig, BothSpellingsOfRotaryPositionsMeanTheSame) {
 TEST(HfConfig, RelativesOfLlamaDifferInWhatTheyAdd) {
   EXPECT_FALSE(llama("").qkv_bias);
   EXPECT_TRUE(llama("", "qwen2").qkv_bias);
+  EXPECT_FALSE(llama("", "qwen2").out_bias);
+  EXPECT_FALSE(llama("").out_bias);
+  for (const char* type : {"llama", "qwen3"}) {
+    EXPECT_TRUE(llama(R"(,"attention_bias":true)", type).qkv_bias);
+    EXPECT_TRUE(llama(R"(,"attention_bias":true)", type).out_bias);
+  }
   EXPECT_TRUE(llama("", "qwen3").qk_norm);
   EXPECT_EQ(llama("", "qwen3").head_dim, 128);
   EXPECT_EQ(llama("").head_dim, 6);
@@ -100,7 +106,7 @@ TEST(HfConfig, RefusesByNameWhatItDoesNotCompute) {
   expect(refusal("{}"), "model_type");
   expect(refusal(R"({"model_type":"gemma"})"), "gpt2, bert, llama, mistral, qwen2, qwen3");
   expect(refusal(R"({"model_type":"llama"})"), "\"num_hidden_layers\" is missing");
-  expect(llama_refusal(R"(,"attention_bias":true)"), "attention_bias");
+  expect(llama_refusal(R"(,"attention_bias":true)", "mistral"), "attention_bias");
   expect(llama_refusal(R"(,"mlp_bias":true)"), "mlp_bias");
   expect(llama_refusal(R"(,"hidden_act":"gelu_10")"), "activation");
   expect(llama_refusal(R"(,"rope_scaling":{"rope_type":"yarn","factor":2})"), "\"yarn\"");
@@ -163,6 +169,14 @@ TEST(HfConfig, ModelsOfOurOwnComeBackTheSame) {
   models.push_back(odd);
   odd.qkv_bias = true;
   models.push_back(odd);
+  Model biased = *model::preset("llama-135m");
+  biased.qkv_bias = biased.out_bias = true;
+  models.push_back(biased);
+  EXPECT_EQ(hf_config_from_model(biased, {}, FileDType::f32).at("model_type").as_string(), "llama");
+  biased.qk_norm = true;
+  biased.head_dim = 64;
+  models.push_back(biased);
+  EXPECT_EQ(hf_config_from_model(biased, {}, FileDType::f32).at("model_type").as_string(), "qwen3");
   odd.qkv_bias = false;
   odd.qk_norm = true;
   odd.head_dim = 10;
@@ -180,6 +194,9 @@ TEST(HfConfig, ModelsOfOurOwnComeBackTheSame) {
   EXPECT_EQ(model_from_hf_config(config), wide);
   odd.qkv_bias = true;
   EXPECT_THROW(hf_config_from_model(odd, {}, FileDType::f32), base::Error);
+  Model half = *model::preset("llama-135m");
+  half.out_bias = true;  // which nobody has without the others
+  EXPECT_THROW(hf_config_from_model(half, {}, FileDType::f32), base::Error);
   Model narrow = *model::preset("gpt2");
   narrow.head_dim = 60;  // which a GPT-2 of transformers cannot say
   EXPECT_THROW(hf_config_from_model(narrow, {}, FileDType::f32), base::Error);

@@ -172,6 +172,49 @@ TEST_F(HfDirectoryTest, AnUntiedBertComputesWithTheDecodersBias) {
   EXPECT_EQ(load(HfDirectory::open(disk_, out()), "head.weight"), load(tied, "embed.tokens"));
 }
 
+// transformers computes with the decoder's, tied or not, and keeps both.
+TEST_F(HfDirectoryTest, BothOfBertsBiasesComeOutAsTheyWentIn) {
+  const HfDirectory tied = golden_model(disk_, "bert-tiny");
+  const std::vector<float> used(59, 2.5F), unused(59, -1.0F);
+  for (const bool is_tied : {true, false}) {
+    for (const bool differ : {true, false}) {
+      io::remove_tree(disk_, out());
+      base::Json config = tied.config();
+      config.set("tie_word_embeddings", is_tied);
+      Tensors tensors = tensors_of(tied);
+      if (!is_tied) tensors["cls.predictions.decoder.weight"] = tied.weights().at("bert.embeddings.word_embeddings.weight");
+      tensors["cls.predictions.decoder.bias"] = {{"", FileDType::f32, {59}}, std::as_bytes(std::span(used))};
+      tensors["cls.predictions.bias"] = {{"", FileDType::f32, {59}}, std::as_bytes(std::span(differ ? unused : used))};
+      write_folder(tied, tensors);
+      write_hf_config(disk_, out(), config);
+      const HfDirectory folder = HfDirectory::open(disk_, out());
+      EXPECT_EQ(load(folder, "head.bias"), used);
+      ASSERT_EQ(folder.passengers().size(), differ ? 1u : 0u);
+      io::Path again = out();
+      again += "-again";
+      io::remove_tree(disk_, again);
+      export_hf(disk_, again, {.model = folder.model(), .config = folder.config(), .passengers = folder.passengers()},
+                [&](std::string_view name, std::int64_t first, std::span<float> values) { folder.load(name, first, values); });
+      const HfDirectory back = HfDirectory::open(disk_, again);
+      EXPECT_EQ(load(back, "head.bias"), used);
+      EXPECT_EQ(to_f32(back.weights().at("cls.predictions.bias")), differ ? unused : used);
+      EXPECT_EQ(back.weights().find("cls.predictions.decoder.bias") != nullptr, differ || !is_tied);
+    }
+  }
+}
+
+TEST_F(HfDirectoryTest, AnotherHeadIsNamed) {
+  const HfDirectory bert = golden_model(disk_, "bert-tiny");
+  Tensors tensors;
+  for (const auto& [name, view] : tensors_of(bert)) {
+    if (name.starts_with("bert.")) tensors.emplace(name, view);
+  }
+  tensors["classifier.weight"] = bert.weights().at("cls.predictions.transform.dense.weight");
+  const std::string message = refusal(bert, tensors);
+  for (const char* part : {"the head of a classifier", "classifier.weight", "BertModel.from_pretrained"})
+    EXPECT_NE(message.find(part), std::string::npos) << message;
+}
+
 TEST_F(HfDirectoryTest, BuffersAndEqualCopiesOfTiedHeadsAreFine) {
   const HfDirectory folder = golden_model(disk_, "gpt2-tiny");
   Tensors tensors = tensors_of(folder);
@@ -257,7 +300,7 @@ TEST_F(HfDirectoryTest, WhatSixteenBitsCannotHoldIsNotWritten) {
 TEST_F(HfDirectoryTest, TokenizerFilesGoAlong) {
   const HfDirectory folder = golden_model(disk_, "gpt2-tiny");
   io::replace_file(disk_, folder_.path() / "tokenizer.json", io::as_bytes("{}"));
-  export_again(disk_, folder, {.model = folder.model(), .companions = folder_.path()});
+  export_again(disk_, folder, {.model = folder.model(), .companions = read_companions(disk_, folder_.path())});
   EXPECT_EQ(io::read_text(disk_, out() / "tokenizer.json"), "{}");
   EXPECT_EQ(HfDirectory::open(disk_, out()).model(), folder.model());
 }

@@ -2,8 +2,11 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include "formats/tokenizer/bytes_json.h"
 #include "formats_tokenizer/golden_cases.h"
 #include "formats_tokens/token_bytes.h"
+#include "io/files.h"
+#include "io/temporary_folder.h"
 
 namespace plimsoll::formats::tokenizer {
 namespace {
@@ -204,6 +207,43 @@ TEST(JsonTokenizer, DecodingLeavesSpecialTokensOut) {
   ids.push_back(0);
   EXPECT_EQ(tokenizer->decode(ids), "Hello");
   EXPECT_EQ(tokenizer->decode(ids, true), "Hello<|endoftext|>");
+}
+
+TEST(OpenTokenizer, FilesBesideItSayWhichTokensAreSpecial) {
+  io::PosixFileSystem disk;
+  const tests::TemporaryFolder folder;
+  const auto write = [&](const std::string& name, const std::string& text) {
+    io::replace_file(disk, folder.path() / name, io::as_bytes(text));
+  };
+  const std::string plain =
+      R"({"model": {"type": "WordLevel", "unk_token": "[UNK]", "vocab": {"[UNK]": 0, "</s>": 1, "[MASK]": 2, "<pad>": 3, "a": 4, "stop": 5}}})";
+  write("tokenizer.json", plain);
+  const auto special = [&] { return open_tokenizer(disk, folder.path().string())->special(); };
+  EXPECT_EQ(special().end, 1);
+  EXPECT_EQ(special().mask, 2);
+  EXPECT_EQ(special().pad, 3);
+  EXPECT_EQ(special().unknown, 0);
+  EXPECT_EQ(special().begin, std::nullopt);
+  write("special_tokens_map.json", R"({"eos_token": "a", "mask_token": "a"})");
+  write("tokenizer_config.json", R"({"eos_token": {"content": "stop"}, "pad_token": null, "bos_token": "nowhere"})");
+  EXPECT_EQ(special().end, 5);
+  EXPECT_EQ(special().mask, 4);
+  EXPECT_EQ(special().pad, 3);
+  EXPECT_EQ(special().begin, std::nullopt);
+  // They speak of the tokenizer with the usual name, not of any file that lies there.
+  write("other.json", plain);
+  EXPECT_EQ(open_tokenizer(disk, (folder.path() / "other.json").string())->end_of_text(), 1);
+}
+
+TEST(OpenTokenizer, BytesAsJsonAreBytes) {
+  const auto bytes = parse_tokenizer(bytes_json(false), "bytes.json");
+  EXPECT_EQ(bytes->vocab(), 256);
+  EXPECT_THAT(bytes->encode("a\xFF"), ElementsAre(97, 255));
+  const auto masked = parse_tokenizer(bytes_json(true), "masked.json");
+  EXPECT_EQ(masked->special().mask, 256);
+  EXPECT_EQ(masked->vocab(), 257);
+  EXPECT_THAT(masked->encode("é z"), ElementsAre(0xC3, 0xA9, ' ', 'z'));
+  EXPECT_EQ(masked->decode(masked->encode("é z\n")), "é z\n");
 }
 
 TEST(OpenTokenizer, NamesWhatIsMissing) {

@@ -56,7 +56,7 @@ TEST_P(GoldenText, IsThatOfTransformers) {
 
 INSTANTIATE_TEST_SUITE_P(Cases, GoldenText,
                          testing::Values("gpt2-tiny", "gpt2-untied-odd", "gpt2-packed", "llama-tiny", "llama-tied-llama3rope",
-                                         "llama-linearrope", "llama-packed", "qwen2-tiny", "qwen3-tiny", "mistral-window"),
+                                         "llama-linearrope", "llama-packed", "qwen2-tiny", "llama-bias", "qwen3-tiny", "mistral-window"),
                          [](const auto& each) {
                            std::string name = each.param;
                            std::replace(name.begin(), name.end(), '-', '_');

@@ -166,7 +166,8 @@ TEST_P(Golden, TwentyStepsInMicroBatches) {
 
 INSTANTIATE_TEST_SUITE_P(Cases, Golden,
                          testing::Values("gpt2-tiny", "gpt2-untied-odd", "gpt2-packed", "llama-tiny", "llama-tied-llama3rope",
-                                         "llama-linearrope", "llama-packed", "qwen2-tiny", "qwen3-tiny", "mistral-window", "bert-tiny"),
+                                         "llama-linearrope", "llama-packed", "qwen2-tiny", "llama-bias", "qwen3-tiny", "mistral-window",
+                                         "bert-tiny"),
                          [](const auto& each) {
                            std::string name = each.param;
                            std::replace(name.begin(), name.end(), '-', '_');

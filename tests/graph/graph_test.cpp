@@ -36,7 +36,7 @@ TEST_P(EveryFamily, GraphsAreWellFormed) {
       for (const bool segmented : {false, true}) {
         model::Model model = small(GetParam());
         model.dropout = model.attention_dropout = model.embedding_dropout = dropout;
-        model.qk_norm = model.qkv_bias = segmented;
+        model.qk_norm = model.qkv_bias = model.out_bias = segmented;
         model::Training options = training();
         options.precision = precision;
         options.segmented = segmented;

@@ -255,7 +255,7 @@ TEST_P(SharedHeads, AreOneRank) {
     task.model.kv_heads = sharing.kv_heads;
     task.model.head_dim = 64 / sharing.heads;
     task.model.qk_norm = true;
-    task.model.qkv_bias = true;
+    task.model.qkv_bias = task.model.out_bias = true;
     task.model.attention_dropout = 0.1;
     const Outcome alone = train(task, layout_of(1, 0, 2));
     for (std::int64_t zero : {0, 1, 2, 3}) {
@@ -288,7 +288,8 @@ TEST(SharedHeads, ThatDoNotDivideAreRefused) {
     FAIL();
   } catch (const base::Error& error) {
     EXPECT_EQ(error.kind(), base::ErrorKind::not_legal);
-    EXPECT_NE(std::string(error.what()).find("has 2 units that must stay together; use at most 2 or 4"), std::string::npos) << error.what();
+    EXPECT_NE(std::string(error.what()).find("has 2 units that must stay together; set \"tensor\" to 2 or less, or 4"), std::string::npos)
+        << error.what();
   }
 }
 

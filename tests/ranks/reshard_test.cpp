@@ -86,7 +86,7 @@ model::Model grouped_model() {
   model.ffn = 101;
   model.context = 16;
   model.vocab = 149;
-  model.qkv_bias = true;
+  model.qkv_bias = model.out_bias = true;
   return model;
 }
 

@@ -68,6 +68,9 @@ def all_cases():
         Case("qwen2-tiny", hf.Qwen2ForCausalLM,
              llama_like(hf.Qwen2Config, **sizes(2, 32, 4, 2, 48, 32, 61), rms_norm_eps=1e-6, tie_word_embeddings=True,
                         rope_parameters=dict(rope_type="default", rope_theta=1000000.0)), 3, 16),
+        Case("llama-bias", hf.LlamaForCausalLM,
+             llama_like(hf.LlamaConfig, **sizes(2, 24, 4, 2, 40, 16, 59), rms_norm_eps=1e-5, rope_parameters=plain, attention_bias=True),
+             3, 16),
         Case("qwen3-tiny", hf.Qwen3ForCausalLM,
              llama_like(hf.Qwen3Config, **sizes(2, 24, 4, 2, 40, 32, 61), head_dim=10, rms_norm_eps=1e-6,
                         rope_parameters=dict(rope_type="default", rope_theta=1000000.0)), 3, 16),
@@ -106,7 +109,8 @@ def run_model(config):
                 "token_types": config.type_vocab_size}
     return {"family": "llama", **common, "kv_heads": config.num_key_value_heads,
             "head_dim": config.head_dim if getattr(config, "head_dim", None) else config.hidden_size // config.num_attention_heads,
-            "norm_eps": config.rms_norm_eps, "activation": "silu", "qkv_bias": config.model_type == "qwen2",
+            "norm_eps": config.rms_norm_eps, "activation": "silu", "qkv_bias": config.model_type == "qwen2" or getattr(config, "attention_bias", False),
+            **({"out_bias": True} if getattr(config, "attention_bias", False) else {}),
             "qk_norm": config.model_type == "qwen3",
             "sliding_window": (config.sliding_window or 0) if config.model_type == "mistral" else 0,
             "rope": run_rope(config.rope_parameters)}

@@ -21,16 +21,6 @@ namespace {
 using base::Json;
 
 constexpr std::size_t kLongestText = std::size_t{1} << 30;
-constexpr std::array<std::string_view, 8> kEndNames{"<|endoftext|>",
-                                                    "<|end_of_text|>",
-                                                    "</s>",
-                                                    "<\xEF\xBD\x9C"
-                                                    "end\xE2\x96\x81of\xE2\x96\x81sentence\xEF\xBD\x9C>",
-                                                    "<eos>",
-                                                    "<|im_end|>",
-                                                    "[SEP]",
-                                                    "<|end|>"};
-
 struct Around {
   std::vector<std::int32_t> before;
   std::vector<std::int32_t> after;
@@ -102,6 +92,7 @@ class JsonTokenizer final : public Tokenizer {
     normalised_.emplace(added_, true, normalizers_);
     read_around(part(json, "post_processor"), around_);
     cuts_ = can_cut(json);
+    read_special(json);
   }
 
   std::string describe() const override {
@@ -120,11 +111,9 @@ class JsonTokenizer final : public Tokenizer {
     return id == TextTable::kNone ? std::nullopt : std::optional(id);
   }
 
-  std::optional<std::int32_t> end_of_text() const override {
-    for (const std::string_view name : kEndNames) {
-      if (const auto id = token_id(name)) return id;
-    }
-    return std::nullopt;
+  std::string token(std::int32_t id) const override {
+    if (const auto added = added_by_id_.find(id); added != added_by_id_.end()) return added_[added->second].content;
+    return vocabulary_.has(id) ? std::string(vocabulary_.text_of(id)) : std::string();
   }
 
   void encode(std::string_view text, std::vector<std::int32_t>& ids) const override {
@@ -168,6 +157,14 @@ class JsonTokenizer final : public Tokenizer {
   }
 
  private:
+  void read_special(const Json& json) {
+    if (const Json& padding = part(json, "padding"); padding.is_object() && padding.find("pad_token") != nullptr)
+      special_.pad = token_id(padding.at("pad_token").as_string());
+    const Json& model = json.at("model");
+    if (const Json& unknown = part(model, "unk_token"); unknown.is_string()) special_.unknown = token_id(unknown.as_string());
+    find_special();
+  }
+
   // The id of an added token that is also in the model's vocabulary is the model's.
   void settle_added() {
     std::vector<AddedToken> kept;
@@ -255,7 +252,7 @@ class JsonTokenizer final : public Tokenizer {
 
 }  // namespace
 
-std::shared_ptr<const Tokenizer> read_json_tokenizer(const Json& json, const std::string& name) {
+std::shared_ptr<Tokenizer> read_json_tokenizer(const Json& json, const std::string& name) {
   return std::make_shared<JsonTokenizer>(json, name);
 }
 

@@ -12,6 +12,6 @@
 
 namespace plimsoll::formats::tokenizer {
 
-std::shared_ptr<const Tokenizer> read_json_tokenizer(const base::Json& json, const std::string& name);
+std::shared_ptr<Tokenizer> read_json_tokenizer(const base::Json& json, const std::string& name);
 
 }  // namespace plimsoll::formats::tokenizer

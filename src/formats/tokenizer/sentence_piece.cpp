@@ -82,6 +82,7 @@ class SentencePiece final : public Tokenizer {
     if (proto_.byte_fallback) find_bytes();
     charsmap_ = Charsmap(proto_.charsmap, name);
     const bool symbols = std::find(begins_user_defined_.begin(), begins_user_defined_.end(), true) != begins_user_defined_.end();
+    read_special();
     only_spaces_ = charsmap_.empty() && !proto_.remove_extra_whitespaces && !symbols;
   }
 
@@ -94,9 +95,8 @@ class SentencePiece final : public Tokenizer {
     const std::int32_t id = all_.find(token);
     return id == TextTable::kNone ? std::nullopt : std::optional(id);
   }
-  std::optional<std::int32_t> end_of_text() const override {
-    if (proto_.eos_id < 0 || proto_.eos_id >= vocab()) return std::nullopt;
-    return static_cast<std::int32_t>(proto_.eos_id);
+  std::string token(std::int32_t id) const override {
+    return id >= 0 && id < vocab() ? std::string(proto_.pieces[static_cast<std::size_t>(id)].text) : std::string();
   }
   std::vector<std::int32_t> before() const override {
     if (proto_.bos_id < 0 || proto_.bos_id >= vocab()) return {};
@@ -149,6 +149,18 @@ class SentencePiece final : public Tokenizer {
   }
 
  private:
+  void read_special() {
+    const auto one_of_ours = [&](std::int64_t id) {
+      return id >= 0 && id < vocab() ? std::optional(static_cast<std::int32_t>(id)) : std::nullopt;
+    };
+    special_ = {.begin = one_of_ours(proto_.bos_id),
+                .end = one_of_ours(proto_.eos_id),
+                .pad = one_of_ours(proto_.pad_id),
+                .mask = {},
+                .unknown = one_of_ours(unknown_)};
+    find_special();
+  }
+
   void add_pieces() {
     std::vector<UnigramPiece> unigrams;
     all_.reserve(proto_.pieces.size());
@@ -397,7 +409,7 @@ class SentencePiece final : public Tokenizer {
 
 }  // namespace
 
-std::shared_ptr<const Tokenizer> read_sentence_piece(std::string_view bytes, const std::string& name) {
+std::shared_ptr<Tokenizer> read_sentence_piece(std::string_view bytes, const std::string& name) {
   return std::make_shared<SentencePiece>(bytes, name);
 }
 

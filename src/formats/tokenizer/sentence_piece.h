@@ -12,6 +12,6 @@
 
 namespace plimsoll::formats::tokenizer {
 
-std::shared_ptr<const Tokenizer> read_sentence_piece(std::string_view bytes, const std::string& name);
+std::shared_ptr<Tokenizer> read_sentence_piece(std::string_view bytes, const std::string& name);
 
 }  // namespace plimsoll::formats::tokenizer

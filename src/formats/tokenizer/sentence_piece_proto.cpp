@@ -102,6 +102,7 @@ void parse_trainer(std::string_view bytes, const std::string& name, SentencePiec
       case 35: proto.byte_fallback = field.integer != 0; break;
       case 41: proto.bos_id = as_int(field.integer); break;
       case 42: proto.eos_id = as_int(field.integer); break;
+      case 43: proto.pad_id = as_int(field.integer); break;
       case 44: proto.unknown_surface = field.bytes; break;
       default: break;
     }

@@ -25,6 +25,7 @@ struct SentencePieceProto {
   std::string_view unknown_surface = " \xE2\x81\x87 ";
   std::int64_t bos_id = 1;
   std::int64_t eos_id = 2;
+  std::int64_t pad_id = -1;
   // normalizer_spec
   std::string_view charsmap;
   bool add_dummy_prefix = true;

@@ -3,9 +3,12 @@
 #include "base/error.h"
 #include "base/json.h"
 #include "formats/byte_tokenizer.h"
+#include "formats/tokenizer/bytes_json.h"
 #include "formats/tokenizer/json_tokenizer.h"
 #include "formats/tokenizer/sentence_piece.h"
+#include "formats/tokenizer/special_tokens.h"
 #include "formats/tokenizer/utf8.h"
+#include "formats/tokenizer/wrong_file.h"
 #include "io/files.h"
 
 namespace plimsoll::formats::tokenizer {
@@ -26,39 +29,71 @@ class Bytes final : public Tokenizer {
   std::optional<std::int32_t> token_id(std::string_view token) const override {
     return token.size() == 1 ? std::optional<std::int32_t>(static_cast<std::uint8_t>(token[0])) : std::nullopt;
   }
+  std::string token(std::int32_t id) const override {
+    return id >= 0 && id < ByteTokenizer::kVocab ? std::string(1, static_cast<char>(id)) : std::string();
+  }
   bool cuts_at_spaces() const override { return true; }
 };
 
 std::string_view without_mark(std::string_view bytes) { return bytes.starts_with("\xEF\xBB\xBF") ? bytes.substr(3) : bytes; }
 
-}  // namespace
+std::optional<base::Json> if_json(std::string_view text, const std::string& name, const base::JsonOptions& options) {
+  try {
+    return base::parse_json(text, name, options);
+  } catch (const base::Error&) {
+    return std::nullopt;
+  }
+}
 
-std::shared_ptr<const Tokenizer> parse_tokenizer(std::string_view bytes, const std::string& name) {
+base::Json parse_json_file(std::string_view text, const std::string& name) {
+  base::JsonOptions options{.strict = true, .max_bytes = static_cast<std::size_t>(kLargestFile)};
+  try {
+    return base::parse_json(text, name, options);
+  } catch (const base::Error&) {
+    options.strict = false;  // a run file may hold comments
+    if (const auto json = if_json(text, name, options)) refuse_other_json(*json, name);
+    throw;
+  }
+}
+
+std::shared_ptr<Tokenizer> parse(std::string_view bytes, const std::string& name) {
   const std::string_view text = without_mark(bytes);
   const std::size_t first = text.find_first_not_of(" \t\r\n");
   if (first == std::string_view::npos) base::bad_input("'{}' is empty; expected a tokenizer.json or a SentencePiece model", name);
   // No SentencePiece model begins with a brace: as a protocol buffer that would be field 15 of a group.
   if (text[first] == '{') {
-    const base::JsonOptions options{.strict = true, .max_bytes = static_cast<std::size_t>(kLargestFile)};
-    const base::Json json = base::parse_json(text, name, options);
-    if (json.find("model") == nullptr) {
-      base::bad_input("'{}' is JSON without a \"model\"; expected a tokenizer.json as the `tokenizers` package writes it", name);
-    }
+    const base::Json json = parse_json_file(text, name);
+    refuse_other_json(json, name);
+    if (is_bytes_json(json)) return std::make_shared<Bytes>();
     return read_json_tokenizer(json, name);
   }
-  return read_sentence_piece(bytes, name);
+  try {
+    return read_sentence_piece(bytes, name);
+  } catch (const base::Error&) {  // which says at what byte it makes no sense, of use for a damaged model only
+    refuse_text(bytes, name);
+    throw;
+  }
 }
+
+}  // namespace
+
+void Tokenizer::find_special() {
+  SpecialTokens found = usual_tokens(*this);
+  lay_over(found, special_);
+  special_ = found;
+}
+
+std::shared_ptr<const Tokenizer> parse_tokenizer(std::string_view bytes, const std::string& name) { return parse(bytes, name); }
 
 std::shared_ptr<const Tokenizer> open_tokenizer(io::FileSystem& file_system, const std::string& name) {
   if (name == "bytes") return std::make_shared<Bytes>();
-  const auto status = file_system.status(name);
-  if (!status) base::bad_input("there is no file '{}'; expected \"bytes\", a tokenizer.json or a SentencePiece .model", name);
-  io::Path path = name;
-  if (status->kind == io::EntryKind::directory) {  // of a model: take the tokenizer in it
-    path /= "tokenizer.json";
-    if (!file_system.status(path)) path = io::Path(name) / "tokenizer.model";
-  }
-  return parse_tokenizer(io::read_text(file_system, path, kLargestFile), path.string());
+  if (!file_system.status(name))
+    base::bad_input("there is no file '{}'; expected \"bytes\", a tokenizer.json or a SentencePiece .model", name);
+  const std::optional<io::Path> file = tokenizer_file(file_system, name);
+  if (!file) base::bad_input("the folder '{}' holds neither a tokenizer.json nor a SentencePiece .model", name);
+  std::shared_ptr<Tokenizer> tokenizer = parse(io::read_text(file_system, *file, kLargestFile), file->string());
+  lay_over(tokenizer->special_, named_beside(file_system, *file, *tokenizer));
+  return tokenizer;
 }
 
 void StreamDecoder::start(std::span<const std::int32_t> context) {

@@ -19,6 +19,16 @@
 
 namespace plimsoll::formats::tokenizer {
 
+// Tokens with a part to play, by id: those that the files beside the tokenizer name (tokenizer_config.json, special_tokens_map.json), else
+// those that it says itself or that have one of the usual names.
+struct SpecialTokens {
+  std::optional<std::int32_t> begin;  // of a text
+  std::optional<std::int32_t> end;    // of a text or document
+  std::optional<std::int32_t> pad;
+  std::optional<std::int32_t> mask;
+  std::optional<std::int32_t> unknown;
+};
+
 class Tokenizer {
  public:
   virtual ~Tokenizer() = default;
@@ -32,11 +42,13 @@ class Tokenizer {
   // Ids that are no tokens become nothing (the byte tokenizer: U+FFFD); `special` tokens are left out unless asked for.
   virtual std::string decode(std::span<const std::int32_t> ids, bool special = false) const = 0;
   virtual std::optional<std::int32_t> token_id(std::string_view token) const = 0;
+  // What the tokenizer's file calls a token; empty when there is none of that id.
+  virtual std::string token(std::int32_t id) const = 0;
   // The ids that the tokenizer puts before and after a text when it is asked for special tokens: [CLS] ... [SEP].
   virtual std::vector<std::int32_t> before() const { return {}; }
   virtual std::vector<std::int32_t> after() const { return {}; }
-  // The token that ends a document, where the tokenizer says or its name is one of the usual ones.
-  virtual std::optional<std::int32_t> end_of_text() const { return std::nullopt; }
+  const SpecialTokens& special() const { return special_; }
+  std::optional<std::int32_t> end_of_text() const { return special_.end; }
   // True when cutting a text before a space between two letters never changes its ids.
   virtual bool cuts_at_spaces() const { return false; }
 
@@ -45,7 +57,22 @@ class Tokenizer {
     encode(text, ids);
     return ids;
   }
+
+ protected:
+  // Fills what is still open of special() from the usual names.
+  void find_special();
+  SpecialTokens special_;
+
+ private:
+  friend std::shared_ptr<const Tokenizer> open_tokenizer(io::FileSystem& file_system, const std::string& name);
 };
+
+// The file that a name of a tokenizer stands for: in a folder its tokenizer.json, else its SentencePiece model. None for "bytes" and where
+// there is no such file.
+std::optional<io::Path> tokenizer_file(io::FileSystem& file_system, const std::string& name);
+
+// Whether files beside it speak of this tokenizer: it has the name that it has in model folders.
+bool has_companions(const io::Path& file);
 
 // "bytes", or the path of a tokenizer.json or a SentencePiece model, told apart by content. Bad input says which part of the
 // file is wrong or not supported.

@@ -19,8 +19,8 @@ ValueId llama_block(const model::Model& model, Builder& build, std::int64_t laye
   packed = build.rope(packed, table, heads, name + ".attention.rope");
   const ValueId mixed = build.attention(packed, {.heads = heads, .causal = true, .window = model.sliding_window}, model.attention_dropout,
                                         name + ".attention");
-  x = build.residual(x, build.linear(mixed, name + ".attention.out", model.width, dealt(false, dealt_queries(heads))), model.dropout,
-                     name + ".attention.residual");
+  x = build.residual(x, build.linear(mixed, name + ".attention.out", model.width, dealt(model.out_bias, dealt_queries(heads))),
+                     model.dropout, name + ".attention.residual");
 
   const ValueId z = build.norm(x, name + ".ffn.norm", norm);
   const ValueId up = build.linear(z, name + ".ffn.up", 2 * model.ffn, dealt(false, ops::split(0, model.ffn)));
