@@ -57,6 +57,8 @@ Definition define(const Accumulate&);
 Definition define(const Quantize&);
 Definition define(const NoteAmax&);
 Definition define(const ScaledLinear&);
+Definition define(const Encode&);
+Definition define(const Decode&);
 
 // ---- pieces that many definitions share
 

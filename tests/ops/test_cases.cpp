@@ -130,6 +130,17 @@ void add_quantized(std::vector<Case>& cases) {
   cases.push_back(note_amax_case(16, 6));
 }
 
+void add_forms(std::vector<Case>& cases) {
+  for (const ops::FormInfo& form : ops::forms()) {
+    for (const DType dtype : kTypes) {
+      for (const Shape& shape : {Shape{1}, Shape{64}, Shape{2, 3, 65}, Shape{5, 192}, Shape{3, 1100}, Shape{130, 128}}) {
+        cases.push_back(encode_case(form.form, shape, dtype, shape.rank() == 2 ? 1e-3 : 1.0));
+        cases.push_back(decode_case(form.form, shape, dtype));
+      }
+    }
+  }
+}
+
 void add_elementwise(std::vector<Case>& cases) {
   for (const DType dtype : kTypes) {
     for (const Shape& shape : activation_shapes("elementwise")) {
@@ -343,8 +354,8 @@ void add_optimizers(std::vector<Case>& cases) {
 
 std::vector<Case> test_cases() {
   std::vector<Case> cases;
-  for (const auto family : {add_embedding, add_linear, add_quantized, add_elementwise, add_dropout, add_norm, add_rope, add_attention,
-                            add_cached_attention, add_loss, add_scalars, add_optimizers}) {
+  for (const auto family : {add_embedding, add_linear, add_quantized, add_forms, add_elementwise, add_dropout, add_norm, add_rope,
+                            add_attention, add_cached_attention, add_loss, add_scalars, add_optimizers}) {
     family(cases);
   }
   const std::size_t plain = cases.size();

@@ -18,6 +18,7 @@ const ops::KernelTable<Kernel>& table() {
                                                       dropout_kernels,
                                                       elementwise_kernels,
                                                       embedding_kernels,
+                                                      encode_kernels,
                                                       loss_kernels,
                                                       norm_kernels,
                                                       norm_grad_kernels,
