@@ -83,6 +83,12 @@ struct Block {
   std::int32_t stage = 0;  // of the pipeline
 };
 
+// What a weight is that is stored in a form (ops/forms): its value holds records.
+struct Stored {
+  ops::Form form = ops::Form::int8;
+  TensorType decoded{};
+};
+
 // A trained tensor and what belongs to it.
 struct Parameter {
   std::string name;
@@ -93,6 +99,7 @@ struct Parameter {
   bool frozen = false;
   bool gradient_leaves = false;  // what a micro-batch made of the gradient is kept in a slower tier
   bool rows_of_table = false;    // it holds the rows that a step reads of a table on disk
+  std::optional<Stored> stored{};
 };
 
 struct Graph {
@@ -112,7 +119,7 @@ struct Graph {
   std::vector<TensorType> types(std::span<const ValueId> ids) const;
 };
 
-// Where a weight holds the upper halves of its f32 numbers (ops/state_forms.h): what has the rest of them.
+// Where a weight holds the upper halves of its f32 numbers (ops/forms/split.h): what has the rest of them.
 struct LowHalves {
   ValueId low;  // the lower halves
   ValueId v;    // its signs
