@@ -48,6 +48,13 @@ enum class Phase : std::uint8_t { begin, forward, recompute, backward, backward_
 
 inline bool runs_per_micro_batch(Phase phase) { return phase >= Phase::forward && phase <= Phase::backward_weight; }
 
+// Of a root that has room for more rows than hold anything (graph/live_rows.h).
+struct Live {
+  ValueId count{};  // i32: how many do
+  std::int64_t bound = 0;
+  double expected = 1.0;  // share of the bound that prices count with
+};
+
 struct Value {
   std::string name;
   TensorType type{};
@@ -60,6 +67,7 @@ struct Value {
   ops::Tier tier = ops::Tier::device;  // where it is
   bool all_micro_batches = false;      // one for all micro-batches of a step, as a parameter's gradient is
   bool begins_gradient = false;        // micro-batches add to it as to a parameter's gradient, whose beginning it is
+  Live live{};                         // of a root with bounded rows
   ValueId in_memory_of{};              // beside what operators say, it lies where this value does
 };
 

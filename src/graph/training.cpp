@@ -2,6 +2,7 @@
 
 #include <algorithm>
 
+#include "graph/live_rows.h"
 #include "graph/models/models.h"
 #include "graph/passes/passes.h"
 #include "graph/scalar_chains.h"
@@ -76,6 +77,7 @@ Graph forward_graph(const BuildOptions& options, const WriteForward& forward, co
     const BlockId last{static_cast<std::uint32_t>(graph.blocks.size() - 1)};
     graph.add_node(ops::SumLoss{}, {ScalarChains(graph).newest(graph.scalars), graph.results[0]}, last, Phase::forward, "scalars.loss");
   }
+  LiveRows{graph};  // refuses what needs all rows
   verify(graph, "fusion");
   return graph;
 }

@@ -27,7 +27,7 @@ using Op =
                  Cast, Dropout, Residual, Norm, NormGrad, QkNorm, QkNormGrad, Rope, Attention, AttentionGrad, CachedAttention, CrossEntropy,
                  CrossEntropyGrad, HeadLoss, BeginStep, SumLoss, SquaredNorm, PrepareUpdate, FinishStep, AdamUpdate, SgdUpdate,
                  MergeScalars, FreshScalars, ShiftIds, CrossEntropyPart, CrossEntropyMerge, Collective, Message, Move, MoveRows, View,
-                 Slice, OwnShard, Pad, Accumulate, Quantize, NoteAmax, ScaledLinear, TakeColumns, PutColumns, Encode, Decode>;
+                 Slice, OwnShard, Pad, Accumulate, Quantize, NoteAmax, ScaledLinear, TakeColumns, PutColumns, Encode, Decode, CheckRows>;
 
 std::string_view name_of(Axis axis);
 std::string_view name_of(Tier tier);

@@ -50,6 +50,14 @@ Json moved_json(const Moved& moved) {
                        {"outputs", list_json<Operand>(moved.outputs, operand_json)}});
 }
 
+Json live_json(const LiveRows& live) {
+  return Json::object({{"count", operand_json(live.count)},
+                       {"bound", live.bound},
+                       {"expected", live.expected},
+                       {"inputs", static_cast<std::int64_t>(live.inputs)},
+                       {"outputs", static_cast<std::int64_t>(live.outputs)}});
+}
+
 Json instruction_json(const Instruction& instruction) {
   if (const auto* collective = std::get_if<Collective>(&instruction)) return moved_json(*collective);
   if (const auto* message = std::get_if<Message>(&instruction)) return moved_json(*message);
@@ -58,12 +66,14 @@ Json instruction_json(const Instruction& instruction) {
     return Json::object({{"op", ops::to_string(copy->op)}, {"from", operand_json(copy->from)}, {"to", operand_json(copy->to)}});
   }
   const auto& compute = std::get<Compute>(instruction);
-  return Json::object({{"op", ops::to_string(compute.op)},
-                       {"kernel", compute.kernel},
-                       {"inputs", list_json<Operand>(compute.inputs, operand_json)},
-                       {"outputs", list_json<Operand>(compute.outputs, operand_json)},
-                       {"workspace", compute.workspace.count},
-                       {"workspace_offset", compute.workspace_offset.count}});
+  Json json = Json::object({{"op", ops::to_string(compute.op)},
+                            {"kernel", compute.kernel},
+                            {"inputs", list_json<Operand>(compute.inputs, operand_json)},
+                            {"outputs", list_json<Operand>(compute.outputs, operand_json)},
+                            {"workspace", compute.workspace.count},
+                            {"workspace_offset", compute.workspace_offset.count}});
+  if (compute.live) json.set("live", live_json(*compute.live));
+  return json;
 }
 
 Json procedure_json(const Procedure& procedure) {
@@ -249,6 +259,15 @@ Operand operand_from(const Json& json) {
   return operand;
 }
 
+std::optional<LiveRows> live_from(const Json* json) {
+  if (json == nullptr) return std::nullopt;
+  return LiveRows{.count = operand_from(json->at("count")),
+                  .bound = json->at("bound").as_integer(),
+                  .expected = json->at("expected").as_double(),
+                  .inputs = static_cast<std::uint64_t>(json->at("inputs").as_integer()),
+                  .outputs = static_cast<std::uint64_t>(json->at("outputs").as_integer())};
+}
+
 Instruction instruction_from(const Json& json) {
   const ops::Op op = ops::parse_op(json.at("op").as_string());
   if (const auto* collective = std::get_if<ops::Collective>(&op)) {
@@ -282,7 +301,8 @@ Instruction instruction_from(const Json& json) {
                  .inputs = list_from<Operand>(json.at("inputs"), operand_from),
                  .outputs = list_from<Operand>(json.at("outputs"), operand_from),
                  .workspace = bytes_from(json.at("workspace")),
-                 .workspace_offset = bytes_from(json.at("workspace_offset"))};
+                 .workspace_offset = bytes_from(json.at("workspace_offset")),
+                 .live = live_from(json.find("live"))};
 }
 
 Procedure procedure_from(const Json& json) {

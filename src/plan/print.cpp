@@ -77,8 +77,10 @@ std::string to_string(const Procedure& procedure) {
     const auto& compute = std::get<Compute>(instruction);
     const std::string workspace =
         compute.workspace.count > 0 ? fmt::format(" workspace {} B at {}", compute.workspace.count, compute.workspace_offset.count) : "";
-    text += fmt::format("  {} = {} <- {} by {}{}\n", operand_list(procedure, compute.outputs), ops::to_string(compute.op),
-                        operand_list(procedure, compute.inputs), compute.kernel, workspace);
+    const std::string rows =
+        compute.live ? fmt::format(" for {} of {} rows", operand_list(procedure, {compute.live->count}), compute.live->bound) : "";
+    text += fmt::format("  {} = {} <- {} by {}{}{}\n", operand_list(procedure, compute.outputs), ops::to_string(compute.op),
+                        operand_list(procedure, compute.inputs), compute.kernel, rows, workspace);
   }
   return text;
 }

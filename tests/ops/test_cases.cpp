@@ -315,6 +315,10 @@ void add_scalars(std::vector<Case>& cases) {
   }
   for (const bool norm : {false, true}) cases.push_back(merge_scalars_case({.members = 3, .norm = norm}));
   cases.push_back(merge_scalars_case({.members = 2, .norm = true, .add = true}));
+  for (const std::int64_t bound : {40, 60}) {
+    const Case plain = scalars_case(ops::CheckRows{.bound = bound}, usual);
+    cases.push_back({plain.op, {plain.inputs[0], {{DType::i32, Shape{1}}, Integers{50, 51}}}});
+  }
   cases.push_back({ops::FreshScalars{}, {}});
   for (const Shape& shape : {Shape{1}, Shape{1023}, Shape{1024}, Shape{5, 1000}, Shape{3, 33, 700}}) {
     cases.push_back(sum_case(ops::SumLoss{}, Shape{shape.elements()}, DType::f32));

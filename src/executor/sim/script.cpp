@@ -7,6 +7,7 @@
 #include "cost/operator.h"
 #include "cost/transfer.h"
 #include "executor/sim/meetings.h"
+#include "ops/live_rows.h"
 
 namespace plimsoll::executor::sim {
 
@@ -40,8 +41,10 @@ class Pricing {
     Routine routine{.name = procedure.name, .steps = {}};
     for (const plan::Instruction& instruction : procedure.instructions) {
       if (const auto* compute = std::get_if<plan::Compute>(&instruction)) {
-        const std::vector<base::TensorType> inputs = types_of(compute->inputs);
-        const std::vector<base::TensorType> outputs = types_of(compute->outputs);
+        const std::vector<base::TensorType> inputs =
+            expected_types(compute->inputs, compute->live, compute->live ? compute->live->inputs : 0);
+        const std::vector<base::TensorType> outputs =
+            expected_types(compute->outputs, compute->live, compute->live ? compute->live->outputs : 0);
         routine.flops += cost::counted_flops(compute->op, inputs, outputs);
         const bool host = on_host(*compute, call);
         add_work(routine, compute_seconds(*compute, inputs, outputs, host), host);
@@ -65,6 +68,17 @@ class Pricing {
   }
 
  private:
+  // With the rows that are expected, where they are bounded.
+  static std::vector<base::TensorType> expected_types(const std::vector<plan::Operand>& operands, const std::optional<plan::LiveRows>& live,
+                                                      std::uint64_t bits) {
+    std::vector<base::TensorType> types = types_of(operands);
+    for (std::size_t index = 0; index < types.size(); ++index) {
+      if (live && plan::LiveRows::has(bits, index))
+        types[index] = ops::with_rows(types[index], live->bound, ops::expected_rows(live->bound, live->expected));
+    }
+    return types;
+  }
+
   static void add_work(Routine& routine, double seconds, bool on_host) {
     if (!routine.steps.empty() && routine.steps.back().kind == Step::Kind::work && routine.steps.back().on_host == on_host) {
       routine.steps.back().seconds += seconds;

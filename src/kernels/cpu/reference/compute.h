@@ -67,6 +67,7 @@ Results compute(const ops::PrepareUpdate& op, Operands operands);
 Results compute(const ops::FinishStep& op, Operands operands);
 Results compute(const ops::MergeScalars& op, Operands operands);
 Results compute(const ops::FreshScalars& op, Operands operands);
+Results compute(const ops::CheckRows& op, Operands operands);
 // optimizer.cpp
 Results compute(const ops::AdamUpdate& op, Operands operands);
 Results compute(const ops::SgdUpdate& op, Operands operands);
