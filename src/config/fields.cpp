@@ -233,6 +233,10 @@ std::vector<Field> run_fields() {
                  "Same run, same bits; false allows faster kernels: sums in any order, bf16 logits on a GPU."),
       choice_field("transport", PLIMSOLL_AT(transport), "How ranks talk; `auto` chooses by how they were started."),
       freeze_field(),
+      choice_field(
+          "freeze_as", PLIMSOLL_AT(freeze_as),
+          "How the matrices named by `freeze` are stored, but those of the embedding and the head: as they are computed with, or in "
+          "blocks of 64 with a scale each (8.25 bits an element for int8 and fp8, 4.25 for int4), decoded for each pass of a block."),
       text_field("out", PLIMSOLL_AT(out), "a path", "Folder of metrics and checkpoints.").derived_from("runs/ and the run file's name"),
       number_field("eval.every", PLIMSOLL_AT(eval.every), count_from(0, kMostSteps),
                    "Steps between evaluations on `data.valid`; 0 = never.")

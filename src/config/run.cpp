@@ -26,7 +26,8 @@ model::Training Run::training() const {
           .amax_history = amax_history,
           .accumulates = micro_batches() > 1,
           .segmented = false,
-          .freeze = freeze};
+          .freeze = freeze,
+          .freeze_as = freeze_as};
 }
 
 std::string_view name_of(model::Precision precision) { return choice_name(precision); }

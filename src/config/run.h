@@ -121,6 +121,7 @@ struct Settings {
   bool deterministic = true;
   Transport transport = Transport::automatic;
   std::vector<std::string> freeze;
+  model::FrozenForm freeze_as = model::FrozenForm::none;
   Eval eval;
   std::string out;  // derived
   Checkpoint checkpoint;

@@ -3,6 +3,7 @@
 #include <algorithm>
 
 #include "base/random.h"
+#include "graph/scalar_chains.h"
 #include "ops/step_scalars.h"
 
 namespace plimsoll::graph {
@@ -37,7 +38,19 @@ ValueId Builder::input(const std::string& name) {
   }
   const model::MicroBatch& batch = options_.micro_batch;
   const Shape shape = name == "samples" ? Shape{batch.samples} : Shape{batch.samples, batch.sequence};
-  return graph_.add_value({.name = name, .type = {DType::i32, shape}, .role = Role::input, .block = block_});
+  return graph_.add_value(
+      {.name = name, .type = {DType::i32, shape}, .role = Role::input, .block = block_, .live = shape.rank() == 2 ? live_ : Live{}});
+}
+
+void Builder::bound_rows(double expected) {
+  for (const Value& value : graph_.values)
+    PLIMSOLL_CHECK(value.role != Role::input, "{} was made before the rows were bounded", value.name);
+  if (!(expected > 0.0 && expected <= 1.0))
+    base::bad_input("found {} as the expected share of bounded rows, expected more than 0 and at most 1", expected);
+  const ValueId count = graph_.add_value({.name = "rows", .type = {DType::i32, Shape{1}}, .role = Role::input, .block = block_});
+  live_ = {.count = count, .bound = options_.micro_batch.samples * options_.micro_batch.sequence, .expected = expected};
+  if (graph_.scalars.valid())
+    apply(ops::CheckRows{.bound = live_.bound}, {ScalarChains(graph_).newest(graph_.scalars), count}, "scalars.rows");
 }
 
 ValueId Builder::parameter(const std::string& name, const Shape& shape, const Init& init, const ops::Placement& deal) {

@@ -56,6 +56,10 @@ class Builder {
 
   const BuildOptions& options() const { return options_; }
 
+  // From here on inputs have room for the rows of a micro-batch (samples x sequence), of which only the first so many hold anything, as
+  // the input "rows" says; `expected` is the share of them that prices count with. Before the first input, within a block.
+  void bound_rows(double expected = 1.0);
+
   // Starts the next block; what is built until the following call belongs to it.
   void block(std::string name);
 
@@ -98,6 +102,7 @@ class Builder {
   BuildOptions options_;
   Graph graph_;
   BlockId block_;
+  Live live_;  // of inputs
 };
 
 }  // namespace plimsoll::graph

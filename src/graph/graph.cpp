@@ -148,6 +148,9 @@ void remove_unused(Graph& graph) {
     }
     nodes.add(std::move(node));
   }
+  for (Value& value : values) {
+    if (value.live.count.valid()) value.live.count = moved[value.live.count.index];
+  }
   graph.values = std::move(values);
   graph.nodes = std::move(nodes);
   for (ValueId& id : graph.results) id = moved[id.index];

@@ -48,6 +48,13 @@ enum class Phase : std::uint8_t { begin, forward, recompute, backward, backward_
 
 inline bool runs_per_micro_batch(Phase phase) { return phase >= Phase::forward && phase <= Phase::backward_weight; }
 
+// Of a root that has room for more rows than hold anything (graph/live_rows.h).
+struct Live {
+  ValueId count{};  // i32: how many do
+  std::int64_t bound = 0;
+  double expected = 1.0;  // share of the bound that prices count with
+};
+
 struct Value {
   std::string name;
   TensorType type{};
@@ -60,6 +67,7 @@ struct Value {
   ops::Tier tier = ops::Tier::device;  // where it is
   bool all_micro_batches = false;      // one for all micro-batches of a step, as a parameter's gradient is
   bool begins_gradient = false;        // micro-batches add to it as to a parameter's gradient, whose beginning it is
+  Live live{};                         // of a root with bounded rows
   ValueId in_memory_of{};              // beside what operators say, it lies where this value does
 };
 
@@ -83,6 +91,12 @@ struct Block {
   std::int32_t stage = 0;  // of the pipeline
 };
 
+// What a weight is that is stored in a form (ops/forms): its value holds records.
+struct Stored {
+  ops::Form form = ops::Form::int8;
+  TensorType decoded{};
+};
+
 // A trained tensor and what belongs to it.
 struct Parameter {
   std::string name;
@@ -93,6 +107,7 @@ struct Parameter {
   bool frozen = false;
   bool gradient_leaves = false;  // what a micro-batch made of the gradient is kept in a slower tier
   bool rows_of_table = false;    // it holds the rows that a step reads of a table on disk
+  std::optional<Stored> stored{};
 };
 
 struct Graph {
@@ -112,7 +127,7 @@ struct Graph {
   std::vector<TensorType> types(std::span<const ValueId> ids) const;
 };
 
-// Where a weight holds the upper halves of its f32 numbers (ops/state_forms.h): what has the rest of them.
+// Where a weight holds the upper halves of its f32 numbers (ops/forms/split.h): what has the rest of them.
 struct LowHalves {
   ValueId low;  // the lower halves
   ValueId v;    // its signs

@@ -15,7 +15,10 @@ Rewrite::Rewrite(const Graph& from, Values values) : from_(from), values_(values
   for (std::uint32_t index = 0; index < now_.size(); ++index) now_[index] = ValueId{index};
 }
 
-ValueId Rewrite::declare(ValueId old, Value value) { return now_[old.index] = to_.add_value(std::move(value)); }
+ValueId Rewrite::declare(ValueId old, Value value) {
+  value.live.count = now(value.live.count);  // counts are declared before what they count
+  return now_[old.index] = to_.add_value(std::move(value));
+}
 
 NodeId Rewrite::keep(Node node) {
   std::vector<ValueId> inputs = node.inputs;

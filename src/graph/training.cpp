@@ -2,6 +2,7 @@
 
 #include <algorithm>
 
+#include "graph/live_rows.h"
 #include "graph/models/models.h"
 #include "graph/passes/passes.h"
 #include "graph/scalar_chains.h"
@@ -39,6 +40,25 @@ void freeze(Graph& graph, const std::vector<std::string>& patterns) {
   if (!some_trained) base::bad_input("\"freeze\": every parameter is frozen; expected at least one to train");
 }
 
+ops::Form form_of(model::FrozenForm form) {
+  switch (form) {
+    case model::FrozenForm::fp8: return ops::Form::fp8;
+    case model::FrozenForm::int4: return ops::Form::int4;
+    default: return ops::Form::int8;
+  }
+}
+
+// All programs of a run have the same weights, so all of them know which are frozen and stored in a form.
+Graph with_stored_weights(const Graph& graph, const model::Training& training) {
+  if (training.freeze_as == model::FrozenForm::none) return graph;
+  if (training.freeze.empty()) {
+    base::bad_input("\"freeze_as\" is the form of frozen weights, but \"freeze\" names none; say which (\"freeze\": [\"blocks.*\"])");
+  }
+  Graph stored = store_frozen(graph, form_of(training.freeze_as));
+  verify(stored, "storing frozen weights");
+  return stored;
+}
+
 BuildOptions options_for(Purpose purpose, const model::Training& training) {
   return {.purpose = purpose, .precision = training.precision, .micro_batch = training.micro_batch, .segmented = training.segmented};
 }
@@ -49,7 +69,7 @@ Graph forward_graph(const BuildOptions& options, const WriteForward& forward, co
   forward(build);
   Graph graph = std::move(build).finish();
   verify(graph, "building");
-  if (purpose == Purpose::train) freeze(graph, training.freeze);
+  if (purpose == Purpose::train || training.freeze_as != model::FrozenForm::none) freeze(graph, training.freeze);
   fuse_linear_activation(graph);
   fuse_residual_norm(graph);
   if (purpose != Purpose::infer) {
@@ -57,6 +77,7 @@ Graph forward_graph(const BuildOptions& options, const WriteForward& forward, co
     const BlockId last{static_cast<std::uint32_t>(graph.blocks.size() - 1)};
     graph.add_node(ops::SumLoss{}, {ScalarChains(graph).newest(graph.scalars), graph.results[0]}, last, Phase::forward, "scalars.loss");
   }
+  LiveRows{graph};  // refuses what needs all rows
   verify(graph, "fusion");
   return graph;
 }
@@ -76,7 +97,7 @@ Graph training_graph(const WriteForward& forward, const model::Training& trainin
   graph.results.clear();  // what a step tells is in its scalars
   remove_unused(graph);
   verify(graph, "differentiation");
-  return graph;
+  return with_stored_weights(graph, training);
 }
 
 Graph evaluation_graph(const WriteForward& forward, const model::Training& training) {
@@ -85,14 +106,14 @@ Graph evaluation_graph(const WriteForward& forward, const model::Training& train
   graph.results.clear();  // the sum of the losses is in the scalars
   remove_unused(graph);
   verify(graph, "removing what is not used");
-  return graph;
+  return with_stored_weights(graph, training);
 }
 
 Graph inference_graph(const WriteForward& forward, const model::Training& training) {
   Graph graph = forward_graph(options_for(Purpose::infer, training), forward, training);
   remove_unused(graph);
   verify(graph, "removing what is not used");
-  return graph;
+  return with_stored_weights(graph, training);
 }
 
 Graph continuation_graph(const WriteForward& forward, const model::Training& training, const Continuation& continuation) {
@@ -102,7 +123,7 @@ Graph continuation_graph(const WriteForward& forward, const model::Training& tra
   Graph graph = forward_graph(options, forward, training);
   remove_unused(graph);
   verify(graph, "removing what is not used");
-  return graph;
+  return with_stored_weights(graph, training);
 }
 
 Graph training_graph(const model::Model& model, const model::Training& training) { return training_graph(writer_of(model), training); }

@@ -3,6 +3,8 @@
 #include <algorithm>
 #include <array>
 
+#include "base/error.h"
+#include "graph/live_rows.h"
 #include "lowering/block_chain.h"
 #include "lowering/carry_update.h"
 #include "lowering/fetch_weights.h"
@@ -71,7 +73,7 @@ constexpr std::array kPasses{
          [](const Graph& graph, const PassInputs& inputs) { return tile_weights(graph, inputs.strategy.tile); }},
     Pass{"split_data", "reduces gradients over data ranks, and shares out states, gradients and weights as the ZeRO stage says",
          [](const Graph&, const PassInputs& inputs) { return inputs.strategy.data > 1; },
-         [](const Graph& graph, const PassInputs& inputs) { return split_over_data(graph, inputs.strategy, inputs.micro_batches); }},
+         [](const Graph& graph, const PassInputs& inputs) { return split_over_data(graph, inputs.strategy, inputs.micro_batches); }, true},
     Pass{"share_amaxes", "takes the largest magnitudes of 8-bit products over all ranks that compute with them",
          [](const Graph& graph, const PassInputs& inputs) {
            return (inputs.mesh.degrees(inputs.pipe_place).data > 1 || inputs.seat.members > 1) && notes_amaxes(graph);
@@ -125,8 +127,13 @@ constexpr std::array kPasses{
 std::span<const Pass> passes() { return kPasses; }
 
 graph::Graph run_passes(graph::Graph graph, const PassInputs& inputs, const PassDone& done) {
+  const bool bounded = graph::LiveRows(graph).any();
   for (const Pass& pass : kPasses) {
     if (!pass.applies(graph, inputs)) continue;
+    if (bounded && !pass.bounded_rows) {
+      base::not_legal("the rows of a micro-batch are bounded, which \"{}\" cannot work with yet ({}); use data ranks alone", pass.name,
+                      pass.does);
+    }
     graph = pass.run(graph, inputs);
     graph::verify(graph, pass.name);
     if (done) done(pass.name, graph);

@@ -39,6 +39,7 @@ struct Pass {
   std::string_view does;
   bool (*applies)(const graph::Graph& graph, const PassInputs& inputs);
   graph::Graph (*run)(const graph::Graph& graph, const PassInputs& inputs);
+  bool bounded_rows = false;  // it takes graphs with bounded rows (graph/live_rows.h)
 };
 
 // In the order in which they run.

@@ -74,11 +74,35 @@ class ProcedureMaker {
   void choose_kernel(plan::Compute& compute, const Step& step) {
     const std::vector<TensorType> input_types = inputs_.graph.types(step.inputs);
     const std::vector<TensorType> output_types = inputs_.graph.types(step.outputs);
-    const ops::KernelChoice choice = inputs_.choose(
-        {.op = step.op, .inputs = input_types, .outputs = output_types, .threads = inputs_.threads, .tier = inputs_.pieces[piece_].tier});
+    const ops::KernelChoice choice = inputs_.choose({.op = step.op,
+                                                     .inputs = input_types,
+                                                     .outputs = output_types,
+                                                     .threads = inputs_.threads,
+                                                     .bounded = live_of(step) != nullptr,
+                                                     .tier = inputs_.pieces[piece_].tier});
     compute.kernel = choice.name;
     compute.workspace = Bytes{choice.workspace};
     if (choice.workspace > 0) with_workspace_.push_back(made_.procedure.instructions.size());
+    if (const graph::Live* live = live_of(step)) {
+      compute.live = {.count = operand(live->count, false),
+                      .bound = live->bound,
+                      .expected = live->expected,
+                      .inputs = live_bits(step.inputs),
+                      .outputs = live_bits(step.outputs)};
+    }
+  }
+
+  const graph::Live* live_of(const Step& step) const {
+    for (ValueId id : step.inputs) {
+      if (const graph::Live* live = inputs_.live.of(id)) return live;
+    }
+    return nullptr;
+  }
+
+  std::uint64_t live_bits(const std::vector<ValueId>& ids) const {
+    std::uint64_t bits = 0;
+    for (std::size_t index = 0; index < ids.size(); ++index) bits |= std::uint64_t{inputs_.live.of(ids[index]) != nullptr} << index;
+    return bits;
   }
 
   plan::Operand operand(ValueId value, bool written) {
@@ -193,7 +217,7 @@ std::vector<Piece> pieces_of(const Graph& graph, bool host_beside) {
 
 ProcedureInputs::ProcedureInputs(const Graph& its_graph, const Storages& its_storages, const std::vector<Piece>& its_pieces,
                                  const ops::ChooseKernel& how, int count)
-    : graph(its_graph), storages(its_storages), pieces(its_pieces), choose(how), threads(count) {
+    : graph(its_graph), storages(its_storages), pieces(its_pieces), choose(how), threads(count), live(its_graph) {
   constexpr auto kOutlives = static_cast<std::size_t>(-1);
   constexpr std::size_t kUntouched = kOutlives - 1;
   for (const Storage& storage : storages.all) only_in.push_back(storage.kind == plan::BufferKind::activation ? kUntouched : kOutlives);

@@ -6,6 +6,7 @@
 #include <vector>
 
 #include "graph/graph.h"
+#include "graph/live_rows.h"
 #include "lowering/storage.h"
 #include "ops/kernel_choice.h"
 #include "plan/plan.h"
@@ -44,6 +45,7 @@ struct ProcedureInputs {
   const std::vector<Piece>& pieces;
   const ops::ChooseKernel& choose;
   int threads;
+  graph::LiveRows live;
   std::vector<std::size_t> only_in;  // by storage: the piece that alone touches it; none where it lives longer than a call
 };
 

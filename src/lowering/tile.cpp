@@ -62,6 +62,11 @@ class Tiling {
       // Tensor ranks that share a head sum what they have in common of its gradient: that stays together.
       const bool cuts =
           weight.type.shape.rank() == 2 && weight.type.bytes() > most.count && weight.part.tail == 0 && !parameter.rows_of_table;
+      if (cuts && parameter.stored) {
+        base::not_legal(
+            "\"tile\" is {}, but {} of {} is stored as {}, which is decoded whole; use a larger \"tile\", or \"freeze_as\": \"none\"",
+            base::to_string(most), parameter.name, base::to_string(base::Bytes{weight.type.bytes()}), ops::name_of(parameter.stored->form));
+      }
       cuts_.push_back(cuts ? cut(weight, most) : std::vector<Rows>{});
       if (!cuts) continue;
       for (ValueId id : roots_of(parameter)) cut_of_[id.index] = index;

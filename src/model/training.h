@@ -15,6 +15,9 @@ enum class Master { f32, split, none };
 // How the optimizer's averages are stored.
 enum class Moments { f32, bf16 };
 
+// How weights that are not trained are stored: as they are computed with, or in a form of fewer bytes (ops/forms).
+enum class FrozenForm { none, int8, fp8, int4 };
+
 struct Optimizer {
   OptimizerKind kind = OptimizerKind::adamw;
   double beta1 = 0.9;
@@ -61,6 +64,7 @@ struct Training {
   bool delayed = false;             // a step updates with the gradient of the step before it
   bool masters = false;             // what is updated is a copy of the weight, whatever its type: where updates are made in another tier
   std::vector<std::string> freeze;  // parameter names or patterns with * that are not trained
+  FrozenForm freeze_as = FrozenForm::none;  // of their matrices, but those of the embedding and the head
 };
 
 }  // namespace plimsoll::model

@@ -41,22 +41,32 @@ Definition define(const Activation&) {
           .work = elementwise_work<kActivationFlops>,
           .adjoint = activation_adjoint,
           .aliases = may_overwrite_first,
-          .place = place_alike<1>};
+          .place = place_alike<1>,
+          .live_rows = by_rows<1>};
 }
 
 Definition define(const ActivationGrad&) {
-  return {.infer = infer_grad, .work = elementwise_work<kActivationFlops>, .aliases = may_overwrite_first, .place = place_alike<1>};
+  return {.infer = infer_grad,
+          .work = elementwise_work<kActivationFlops>,
+          .aliases = may_overwrite_first,
+          .place = place_alike<1>,
+          .live_rows = by_rows<1>};
 }
 
 Definition define(const Gate&) {
-  return {.infer = infer_gate, .work = elementwise_work<kActivationFlops>, .adjoint = gate_adjoint, .place = place_alike<1>};
+  return {.infer = infer_gate,
+          .work = elementwise_work<kActivationFlops>,
+          .adjoint = gate_adjoint,
+          .place = place_alike<1>,
+          .live_rows = by_rows<1>};
 }
 
 Definition define(const GateGrad&) {
   return {.infer = infer_gate_grad,
           .work = elementwise_work<kActivationFlops>,
           .aliases = [](const Op&) { return std::vector<Alias>{{.output = 0, .input = 1, .required = false}}; },
-          .place = place_alike<1>};
+          .place = place_alike<1>,
+          .live_rows = by_rows<1>};
 }
 
 }  // namespace plimsoll::ops

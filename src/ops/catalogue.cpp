@@ -28,6 +28,7 @@ std::string text_of(NormKind value) { return std::string(kNormNames.at(static_ca
 std::string text_of(Axis value) { return std::string(name_of(value)); }
 std::string text_of(Tier value) { return std::string(name_of(value)); }
 std::string text_of(CollectiveKind value) { return std::string(name_of(value)); }
+std::string text_of(Form value) { return std::string(name_of(value)); }
 std::string text_of(const base::Shape& value) {
   std::string text;
   for (std::int64_t extent : value.dims()) text += fmt::format("{}{}", text.empty() ? "" : ":", extent);
@@ -80,6 +81,11 @@ void parse_into(std::string_view text, NormKind& value) { value = static_cast<No
 void parse_into(std::string_view text, Tier& value) { value = static_cast<Tier>(index_from(text, kTierNames)); }
 void parse_into(std::string_view text, Axis& value) { value = static_cast<Axis>(index_from(text, kAxisNames)); }
 void parse_into(std::string_view text, CollectiveKind& value) { value = static_cast<CollectiveKind>(index_from(text, kCollectiveNames)); }
+void parse_into(std::string_view text, Form& value) {
+  const std::optional<Form> form = form_named(text);
+  if (!form) bad_value(text);
+  value = *form;
+}
 void parse_into(std::string_view text, base::Shape& value) {
   std::vector<std::int64_t> dims;
   double elements = 1.0;

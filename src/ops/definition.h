@@ -142,6 +142,9 @@ struct Definition {
   // It differs from rank to rank of the tensor axis where their operands are the same.
   bool differs_by_rank = false;
   Sum sums = Sum::none;
+  // (optional) It works row by row where only the first so many rows of operands hold anything: so many of its first results have a row
+  // for each of those, and all others are sums over rows. nullopt, or null: it needs all rows.
+  std::optional<int> (*live_rows)(const Op& op) = nullptr;
   // Its result begins a chain of step scalars (graph/scalar_chains.h).
   bool begins_scalars = false;
 };

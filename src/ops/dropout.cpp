@@ -81,7 +81,8 @@ Definition define(const Residual&) {
           .work = elementwise_work<1>,
           .adjoint = residual_adjoint,
           .aliases = may_overwrite_first,
-          .place = place_residual};
+          .place = place_residual,
+          .live_rows = [](const Op& op) { return std::get<Residual>(op).rate > 0.0 ? std::nullopt : std::optional(1); }};
 }
 
 }  // namespace plimsoll::ops

@@ -64,11 +64,17 @@ Definition define(const Add&) {
           .adjoint = add_adjoint,
           .aliases = may_overwrite_first,
           .place = place_alike<1>,
-          .elementwise = true};
+          .elementwise = true,
+          .live_rows = by_rows<1>};
 }
 
 Definition define(const Cast&) {
-  return {.infer = infer_cast, .work = elementwise_work<0>, .adjoint = cast_adjoint, .place = place_alike<1>, .elementwise = true};
+  return {.infer = infer_cast,
+          .work = elementwise_work<0>,
+          .adjoint = cast_adjoint,
+          .place = place_alike<1>,
+          .elementwise = true,
+          .live_rows = by_rows<1>};
 }
 
 }  // namespace plimsoll::ops

@@ -102,7 +102,9 @@ std::vector<TensorType> infer_shift(const Op& op, Types inputs) {
 
 }  // namespace
 
-Definition define(const Embed&) { return {.infer = infer_embed, .work = embed_work, .adjoint = embed_adjoint, .place = place_embed}; }
+Definition define(const Embed&) {
+  return {.infer = infer_embed, .work = embed_work, .adjoint = embed_adjoint, .place = place_embed, .live_rows = by_rows<1>};
+}
 
 Definition define(const ShiftIds&) { return {.infer = infer_shift, .work = elementwise_work<1>, .differs_by_rank = true}; }
 
@@ -112,7 +114,8 @@ Definition define(const EmbedGrad&) {
           .aliases = [](const Op& op) { return accumulator_aliases(std::get<EmbedGrad>(op).accumulate, 0, 1, 2); },
           .accumulating = accumulate_by_attribute<EmbedGrad>,
           .accumulated_outputs = [](const Op&) { return std::vector<int>{0}; },
-          .place = place_embed_grad};
+          .place = place_embed_grad,
+          .live_rows = by_rows<0>};
 }
 
 }  // namespace plimsoll::ops

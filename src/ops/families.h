@@ -42,6 +42,7 @@ Definition define(const AdamUpdate&);
 Definition define(const SgdUpdate&);
 Definition define(const MergeScalars&);
 Definition define(const FreshScalars&);
+Definition define(const CheckRows&);
 Definition define(const ShiftIds&);
 Definition define(const CrossEntropyPart&);
 Definition define(const CrossEntropyMerge&);
@@ -57,6 +58,8 @@ Definition define(const Accumulate&);
 Definition define(const Quantize&);
 Definition define(const NoteAmax&);
 Definition define(const ScaledLinear&);
+Definition define(const Encode&);
+Definition define(const Decode&);
 
 // ---- pieces that many definitions share
 
@@ -84,6 +87,12 @@ std::optional<Op> accumulate_by_attribute(const Op& op) {
 
 // Outputs `first` .. `first + count - 1` accumulate into the last `count` inputs, of `plain_inputs + count`.
 std::vector<Alias> accumulator_aliases(bool accumulate, int first_output, int count, int plain_inputs);
+
+// Row by row: the first `kResults` results have rows.
+template <int kResults>
+std::optional<int> by_rows(const Op&) {
+  return kResults;
+}
 
 // Every operand and result is placed as the first operand that is split.
 PlacedOp place_elementwise(const PlacementQuery& query, std::size_t outputs);

@@ -15,6 +15,7 @@ struct KernelQuery {
   Types outputs;
   int threads = 1;
   bool deterministic = true;  // false: kernels may add in an order that differs from run to run
+  bool bounded = false;       // of the rows, only the first so many hold anything, as a count says when it runs
   Tier tier = Tier::device;   // of the operands: what works in the host's memory is done by the processor
 };
 

@@ -22,7 +22,11 @@ class KernelTable {
  public:
   using Family = std::span<const Kernel> (*)();
 
-  KernelTable(std::string_view backend, std::initializer_list<Family> families) : backend_(backend) {
+  // `refuse_bounded`: why a kernel does not take queries with bounded rows; nullopt = it does.
+  using RefuseBounded = std::optional<std::string> (*)(const Kernel& kernel);
+
+  KernelTable(std::string_view backend, RefuseBounded refuse_bounded, std::initializer_list<Family> families)
+      : backend_(backend), refuse_bounded_(refuse_bounded) {
     for (Family family : families) {
       const std::span<const Kernel> rows = family();
       all_.insert(all_.end(), rows.begin(), rows.end());
@@ -48,7 +52,8 @@ class KernelTable {
     const std::string_view op = name_of(query.op);
     for (const Kernel& kernel : all_) {
       if (kernel.op != op) continue;
-      const std::optional<std::string> refusal = kernel.refusal ? kernel.refusal(query) : std::nullopt;
+      std::optional<std::string> refusal = kernel.refusal ? kernel.refusal(query) : std::nullopt;
+      if (!refusal && query.bounded) refusal = refuse_bounded_(kernel);
       if (!refusal) return {std::string(kernel.name), kernel.workspace ? kernel.workspace(query) : 0};
       reasons += fmt::format("; {}: {}", kernel.name, *refusal);
     }
@@ -57,6 +62,7 @@ class KernelTable {
 
  private:
   std::string_view backend_;  // "CPU"
+  RefuseBounded refuse_bounded_;
   std::vector<Kernel> all_;
   std::unordered_map<std::string_view, const Kernel*> by_name_;
 };

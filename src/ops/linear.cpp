@@ -184,14 +184,20 @@ Definition define(const Linear&) {
           .adjoint = linear_adjoint,
           .rebuild = rebuild_linear,
           .place = place_linear,
-          .products = product_with_transpose};
+          .products = product_with_transpose,
+          .live_rows = [](const Op& op) { return std::optional(std::get<Linear>(op).activation == ActivationKind::none ? 1 : 2); }};
 }
 
 Definition define(const LinearGradInput&) {
-  return {.infer = infer_grad_input, .work = linear_work, .place = place_grad_input, .products = [](const Op&, Types inputs, Types) {
-            const Shape& weight = inputs[1].shape;
-            return std::vector<Product>{{.rows = inputs[0].shape.rows(), .columns = weight[1], .depth = weight[0]}};
-          }};
+  return {.infer = infer_grad_input,
+          .work = linear_work,
+          .place = place_grad_input,
+          .products =
+              [](const Op&, Types inputs, Types) {
+                const Shape& weight = inputs[1].shape;
+                return std::vector<Product>{{.rows = inputs[0].shape.rows(), .columns = weight[1], .depth = weight[0]}};
+              },
+          .live_rows = by_rows<1>};
 }
 
 Definition define(const LinearGradWeight&) {
@@ -206,7 +212,8 @@ Definition define(const LinearGradWeight&) {
           [](const Op&, Types inputs, Types outputs) {
             const Shape& made = outputs[0].shape;
             return std::vector<Product>{{.rows = made[0], .columns = made[1], .depth = inputs[0].shape.rows(), .left_transposed = true}};
-          }};
+          },
+      .live_rows = by_rows<0>};
 }
 
 Definition define(const BiasGrad&) {
@@ -215,7 +222,8 @@ Definition define(const BiasGrad&) {
           .aliases = [](const Op& op) { return accumulator_aliases(std::get<BiasGrad>(op).accumulate, 0, 1, 1); },
           .accumulating = accumulate_by_attribute<BiasGrad>,
           .accumulated_outputs = [](const Op&) { return std::vector<int>{0}; },
-          .place = place_bias_grad};
+          .place = place_bias_grad,
+          .live_rows = by_rows<0>};
 }
 
 }  // namespace plimsoll::ops

@@ -104,14 +104,15 @@ std::vector<Product> head_products(const Op& op, Types inputs, Types) {
 }  // namespace
 
 Definition define(const CrossEntropy&) {
-  return {.infer = infer_cross_entropy, .work = cross_entropy_work, .adjoint = cross_entropy_adjoint};
+  return {.infer = infer_cross_entropy, .work = cross_entropy_work, .adjoint = cross_entropy_adjoint, .live_rows = by_rows<2>};
 }
 
 Definition define(const CrossEntropyGrad&) {
   return {.infer = infer_cross_entropy_grad,
           .work = elementwise_work<kSoftmaxFlops>,
           .aliases = may_overwrite_first,
-          .place = place_cross_entropy_grad};
+          .place = place_cross_entropy_grad,
+          .live_rows = by_rows<1>};
 }
 
 Definition define(const CrossEntropyPart&) { return {.infer = infer_cross_entropy_part, .work = cross_entropy_work}; }
@@ -136,7 +137,8 @@ Definition define(const HeadLoss&) {
             return head.bias ? std::vector<int>{2, 3} : std::vector<int>{2};
           },
       .products = head_products,
-      .chunks_product = true};
+      .chunks_product = true,
+      .live_rows = [](const Op& op) { return std::optional(std::get<HeadLoss>(op).gradients ? 2 : 1); }};
 }
 
 }  // namespace plimsoll::ops

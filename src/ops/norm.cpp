@@ -161,10 +161,22 @@ PlacedOp place_qk_norm_grad(const PlacementQuery& query) {
   return placed;
 }
 
+// What is dropped depends on the sample that a row is of.
+std::optional<int> live_rows_of_norm(const Op& op) {
+  const auto& norm = std::get<Norm>(op);
+  if (norm.rate > 0.0) return std::nullopt;
+  return norm.residual ? 3 : 2;
+}
+
 }  // namespace
 
 Definition define(const Norm&) {
-  return {.infer = infer_norm, .work = elementwise_work<kNormFlops>, .adjoint = norm_adjoint, .rebuild = rebuild_norm, .place = place_norm};
+  return {.infer = infer_norm,
+          .work = elementwise_work<kNormFlops>,
+          .adjoint = norm_adjoint,
+          .rebuild = rebuild_norm,
+          .place = place_norm,
+          .live_rows = live_rows_of_norm};
 }
 
 Definition define(const NormGrad&) {
@@ -183,7 +195,8 @@ Definition define(const NormGrad&) {
             return grad;
           },
           .accumulated_outputs = [](const Op& op) { return std::get<NormGrad>(op).bias ? std::vector<int>{1, 2} : std::vector<int>{1}; },
-          .place = place_norm_grad};
+          .place = place_norm_grad,
+          .live_rows = by_rows<1>};
 }
 
 Definition define(const QkNorm&) {

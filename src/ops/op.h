@@ -11,6 +11,7 @@
 #include "ops/dropout.h"
 #include "ops/elementwise.h"
 #include "ops/embedding.h"
+#include "ops/encode.h"
 #include "ops/linear.h"
 #include "ops/loss.h"
 #include "ops/norm.h"
@@ -21,11 +22,12 @@
 
 namespace plimsoll::ops {
 
-using Op = std::variant<Embed, EmbedGrad, Linear, LinearGradInput, LinearGradWeight, BiasGrad, Activation, ActivationGrad, Gate, GateGrad,
-                        Add, Cast, Dropout, Residual, Norm, NormGrad, QkNorm, QkNormGrad, Rope, Attention, AttentionGrad, CachedAttention,
-                        CrossEntropy, CrossEntropyGrad, HeadLoss, BeginStep, SumLoss, SquaredNorm, PrepareUpdate, FinishStep, AdamUpdate,
-                        SgdUpdate, MergeScalars, FreshScalars, ShiftIds, CrossEntropyPart, CrossEntropyMerge, Collective, Message, Move,
-                        MoveRows, View, Slice, OwnShard, Pad, Accumulate, Quantize, NoteAmax, ScaledLinear, TakeColumns, PutColumns>;
+using Op =
+    std::variant<Embed, EmbedGrad, Linear, LinearGradInput, LinearGradWeight, BiasGrad, Activation, ActivationGrad, Gate, GateGrad, Add,
+                 Cast, Dropout, Residual, Norm, NormGrad, QkNorm, QkNormGrad, Rope, Attention, AttentionGrad, CachedAttention, CrossEntropy,
+                 CrossEntropyGrad, HeadLoss, BeginStep, SumLoss, SquaredNorm, PrepareUpdate, FinishStep, AdamUpdate, SgdUpdate,
+                 MergeScalars, FreshScalars, ShiftIds, CrossEntropyPart, CrossEntropyMerge, Collective, Message, Move, MoveRows, View,
+                 Slice, OwnShard, Pad, Accumulate, Quantize, NoteAmax, ScaledLinear, TakeColumns, PutColumns, Encode, Decode, CheckRows>;
 
 std::string_view name_of(Axis axis);
 std::string_view name_of(Tier tier);

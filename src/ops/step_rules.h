@@ -14,16 +14,25 @@ PLIMSOLL_HOST_DEVICE inline void begin_step(StepScalars& scalars) {
   scalars.gradient_norm = 0.0f;
   scalars.gradient_multiplier = 1.0f;
   scalars.skip = 0;
+  scalars.rows_wanted = 0;
   scalars.squared_norm = {};
   scalars.loss = {};
 }
 
 // The 1e-6 is that of torch.nn.utils.clip_grad_norm_.
+PLIMSOLL_HOST_DEVICE inline void want_rows(StepScalars& scalars, std::int32_t rows) {
+  if (rows > scalars.rows_wanted) scalars.rows_wanted = rows;
+}
+
+PLIMSOLL_HOST_DEVICE inline void check_rows(StepScalars& scalars, std::int32_t count, std::int64_t bound) {
+  if (count > bound) want_rows(scalars, count);
+}
+
 PLIMSOLL_HOST_DEVICE inline void prepare_update(StepScalars& scalars, double clip, bool check_finite) {
   const double scale = scalars.loss_scale;
   const double norm = std::sqrt(scalars.squared_norm.value()) / scale;
   scalars.gradient_norm = static_cast<float>(norm);
-  scalars.skip = check_finite && !std::isfinite(norm) ? 1 : 0;
+  scalars.skip = (check_finite && !std::isfinite(norm)) || scalars.rows_wanted > 0 ? 1 : 0;
   double factor = 1.0;
   // False for a norm that is not a number: such a gradient is applied as it is.
   if (clip > 0.0 && clip / (norm + 1e-6) < 1.0) factor = clip / (norm + 1e-6);
@@ -41,7 +50,7 @@ struct LossScaling {
 // Overflows are forgiven `hysteresis - 1` times between two rises of the scale, then each halves it.
 PLIMSOLL_HOST_DEVICE inline void finish_step(StepScalars& scalars, const LossScaling& scaling) {
   if (scalars.skip == 0) ++scalars.updates;
-  if (!scaling.dynamic) return;
+  if (!scaling.dynamic || scalars.rows_wanted > 0) return;
   if (scalars.skip != 0) {
     scalars.good_steps = 0;
     if (scalars.hysteresis > 0) {
@@ -64,6 +73,7 @@ PLIMSOLL_HOST_DEVICE inline void merge_scalars(StepScalars& scalars, const StepS
   for (std::int64_t member = 0; member < members; ++member) {
     if (!add) scalars.loss += all[member].loss;
     if (norm) scalars.squared_norm += all[member].squared_norm;
+    want_rows(scalars, all[member].rows_wanted);
   }
 }
 

@@ -26,7 +26,7 @@ struct StepScalars {
   float gradient_norm = 0.0f;        // of the unscaled gradient, before clipping
   float gradient_multiplier = 1.0f;  // what updates multiply gradients with: clip factor / loss scale
   std::int32_t skip = 0;             // 1: the gradient is not finite, updates must not write
-  std::int32_t reserved = 0;
+  std::int32_t rows_wanted = 0;      // where it is not 0: by the largest batch that has more rows than there is room for
   base::ExactSum squared_norm;
   base::ExactSum loss;  // sum over valid targets
 };

@@ -45,6 +45,14 @@ Json operand_json(const Operand& operand) {
   return Json(std::move(list));
 }
 
+Json live_json(const LiveRows& live) {
+  return Json::object({{"count", operand_json(live.count)},
+                       {"bound", live.bound},
+                       {"expected", live.expected},
+                       {"inputs", static_cast<std::int64_t>(live.inputs)},
+                       {"outputs", static_cast<std::int64_t>(live.outputs)}});
+}
+
 Json instruction_json(const Instruction& instruction) {
   return match(
       instruction,
@@ -52,12 +60,14 @@ Json instruction_json(const Instruction& instruction) {
         return Json::object({{"op", ops::to_string(copy.op)}, {"from", operand_json(copy.from)}, {"to", operand_json(copy.to)}});
       },
       [](const Compute& compute) {
-        return Json::object({{"op", ops::to_string(compute.op)},
-                             {"kernel", compute.kernel},
-                             {"inputs", list_json<Operand>(compute.inputs, operand_json)},
-                             {"outputs", list_json<Operand>(compute.outputs, operand_json)},
-                             {"workspace", compute.workspace.count},
-                             {"workspace_offset", compute.workspace_offset.count}});
+        Json json = Json::object({{"op", ops::to_string(compute.op)},
+                                  {"kernel", compute.kernel},
+                                  {"inputs", list_json<Operand>(compute.inputs, operand_json)},
+                                  {"outputs", list_json<Operand>(compute.outputs, operand_json)},
+                                  {"workspace", compute.workspace.count},
+                                  {"workspace_offset", compute.workspace_offset.count}});
+        if (compute.live) json.set("live", live_json(*compute.live));
+        return json;
       },
       [](const auto& moved) {
         return Json::object({{"op", ops::to_string(moved.op)},
@@ -249,6 +259,15 @@ Operand operand_from(const Json& json) {
   return operand;
 }
 
+std::optional<LiveRows> live_from(const Json* json) {
+  if (json == nullptr) return std::nullopt;
+  return LiveRows{.count = operand_from(json->at("count")),
+                  .bound = json->at("bound").as_integer(),
+                  .expected = json->at("expected").as_double(),
+                  .inputs = static_cast<std::uint64_t>(json->at("inputs").as_integer()),
+                  .outputs = static_cast<std::uint64_t>(json->at("outputs").as_integer())};
+}
+
 // What the operator says of its operands; types and addresses are the verifier's.
 void expect_operands(const Collective& moved, const Json& json) {
   const auto tensors = static_cast<std::size_t>(moved.op.tensors);
@@ -277,6 +296,7 @@ Instruction instruction_from(const Json& json) {
                                compute.kernel = json.at("kernel").as_string();
                                compute.workspace = bytes_from(json.at("workspace"));
                                compute.workspace_offset = bytes_from(json.at("workspace_offset"));
+                               compute.live = live_from(json.find("live"));
                              },
                              [](Copy&) {}, [&](const auto& moved) { expect_operands(moved, json); }},
              instruction);

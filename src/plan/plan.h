@@ -11,6 +11,7 @@
 #include <array>
 #include <cstdint>
 #include <map>
+#include <optional>
 #include <set>
 #include <string>
 #include <string_view>
@@ -77,6 +78,18 @@ struct Operand {
   bool operator==(const Operand&) const = default;
 };
 
+// Operands of which the first `bound` rows have room and the first `count` hold something. Kernels are given those.
+struct LiveRows {
+  Operand count{};  // i32
+  std::int64_t bound = 0;
+  double expected = 1.0;      // share of the bound that prices count with
+  std::uint64_t inputs = 0;   // a bit for each operand that has such rows
+  std::uint64_t outputs = 0;  // and for each result
+
+  static bool has(std::uint64_t bits, std::size_t index) { return (bits >> index & 1u) != 0; }
+  bool operator==(const LiveRows&) const = default;
+};
+
 struct Compute {
   ops::Op op;
   std::string kernel;
@@ -84,6 +97,7 @@ struct Compute {
   std::vector<Operand> outputs;
   Bytes workspace{};         // scratch the kernel may use
   Bytes workspace_offset{};  // in the call's frame
+  std::optional<LiveRows> live{};
 
   bool operator==(const Compute&) const = default;
 };

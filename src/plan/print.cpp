@@ -33,7 +33,9 @@ std::string instruction_text(const Procedure& procedure, const Instruction& inst
         return message.op.receive ? fmt::format("{} = {}", made, op) : fmt::format("{} <- {}", op, given);
       },
       [&](const Compute& compute) {
-        const std::string text = fmt::format("{} = {} <- {} by {}", made, ops::to_string(compute.op), given, compute.kernel);
+        const std::string rows =
+            compute.live ? fmt::format(" for {} of {} rows", operand_list(procedure, {&compute.live->count, 1}), compute.live->bound) : "";
+        const std::string text = fmt::format("{} = {} <- {} by {}{}", made, ops::to_string(compute.op), given, compute.kernel, rows);
         if (compute.workspace.count == 0) return text;
         return text + fmt::format(" workspace {} B at {}", compute.workspace.count, compute.workspace_offset.count);
       },

@@ -4,6 +4,7 @@
 
 #include "base/error.h"
 #include "ops/definition.h"
+#include "ops/live_rows.h"
 #include "plan/instructions.h"
 
 namespace plimsoll::plan {
@@ -35,6 +36,22 @@ class ProcedureVerifier {
   }
 
  private:
+  void check_live(const Compute& compute) {
+    const LiveRows& live = *compute.live;
+    check_operand(compute.kernel, live.count, false);
+    if (live.count.type != TensorType{base::DType::i32, base::Shape{1}})
+      report_("{}: {} counts rows by {}", procedure_.name, compute.kernel, base::to_string(live.count.type));
+    const auto check = [&](const std::vector<Operand>& operands, std::uint64_t bits) {
+      for (std::size_t index = 0; index < operands.size(); ++index) {
+        const TensorType& type = operands[index].type;
+        if (LiveRows::has(bits, index) && !ops::has_rows(type, live.bound))
+          report_("{}: {} sees {} as {} rows", procedure_.name, compute.kernel, base::to_string(type), live.bound);
+      }
+    };
+    check(compute.inputs, live.inputs);
+    check(compute.outputs, live.outputs);
+  }
+
   void add_extent(std::string_view name, Bytes offset, Bytes bytes, std::int64_t first, std::int64_t last) {
     if (offset.count < 0 || offset.count % kAlignment.count != 0) report_("{}: {} starts at {}", procedure_.name, name, offset.count);
     if (offset + bytes > procedure_.frame)
@@ -44,6 +61,7 @@ class ProcedureVerifier {
 
   void check_compute(const Compute& compute) {
     for (const Operand& operand : compute.inputs) check_operand(compute.kernel, operand, false);
+    if (compute.live) check_live(compute);
     for (const Operand& operand : compute.outputs) check_operand(compute.kernel, operand, true);
     if (compute.workspace.count > 0) add_extent(compute.kernel, compute.workspace_offset, compute.workspace, moment_, moment_);
   }

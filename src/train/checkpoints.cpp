@@ -65,7 +65,8 @@ checkpoint::SaveResult save_together(io::FileSystem& file_system, const io::Path
   return result;
 }
 
-// How optimizer state is stored, where that is not f32. Split masters are whole where the optimizer is elsewhere than the weights.
+// How optimizer state and frozen weights are stored, where that is not as they are computed with. Split masters are whole where the
+// optimizer is elsewhere than the weights.
 std::string state_forms_of(const config::Run& run) {
   const strategy::Offload& offload = run.strategy.offload;
   const bool apart = offload.optimizer.anything() && offload.optimizer != offload.params;
@@ -75,6 +76,7 @@ std::string state_forms_of(const config::Run& run) {
     text += fmt::format(", optimizer.master {}", config::choice_name(run.optimizer.master));
   if (run.optimizer.moments != model::Moments::f32)
     text += fmt::format(", optimizer.moments {}", config::choice_name(run.optimizer.moments));
+  if (run.freeze_as != model::FrozenForm::none) text += fmt::format(", freeze_as {}", config::choice_name(run.freeze_as));
   return text;
 }
 

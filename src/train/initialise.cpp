@@ -8,6 +8,7 @@
 #include "ops/step_scalars.h"
 #include "train/buffers.h"
 #include "train/low_halves.h"
+#include "train/pieces.h"
 
 namespace plimsoll::train {
 
@@ -161,6 +162,12 @@ void initialise(const graph::Graph& graph, executor::Executor& executor, const I
     const std::vector<std::string> masters =
         parameter.master != parameter.weight ? buffers.holding(master.name) : std::vector<std::string>{};
     const std::vector<std::string> weights = buffers.holding(weight.name);
+    if (parameter.stored) {
+      const std::int64_t columns = parameter.stored->decoded.shape[-1];
+      write_stored(buffers, weights, *parameter.stored,
+                   [&](std::int64_t row, std::span<float> values) { fill(values, row * columns, weight.init, parameter.name, with.seed); });
+      continue;
+    }
     for (std::size_t tile = 0; tile < std::max(masters.size(), weights.size()); ++tile) {
       std::vector<std::string> names;
       if (tile < masters.size()) names.push_back(masters[tile]);

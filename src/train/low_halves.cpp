@@ -5,7 +5,7 @@
 
 #include "base/dtype.h"
 #include "base/error.h"
-#include "ops/state_forms.h"
+#include "ops/forms/split.h"
 
 namespace plimsoll::train {
 

@@ -1,4 +1,4 @@
-// The lower halves of split weights (ops/state_forms.h) outside of updates: written where weights get their first numbers, read where they
+// The lower halves of split weights (ops/forms/split.h) outside of updates: written where weights get their first numbers, read where they
 // are wanted in f32.
 #pragma once
 

@@ -195,6 +195,15 @@ struct Session::State {
     settled();
   }
 
+  // All ranks have the same scalars, so all of them refuse the same step. Nothing was updated in it.
+  void require_room(const ops::StepScalars& after) const {
+    if (after.rows_wanted == 0) return;
+    std::int64_t bound = 0;
+    for (const graph::Value& value : graphs.first().values) bound = std::max(bound, value.live.bound);
+    base::bad_input("a micro-batch has {} rows, but there is room for {}: use smaller batches, or a larger bound", after.rows_wanted,
+                    bound);
+  }
+
   // Where the token table is on disk: its rows that a program will read, whose inputs have been filled.
   void bring_rows(std::string_view program, executor::Timeline* timeline = nullptr) {
     const std::string ids(lowering::kRowIds);
@@ -317,6 +326,7 @@ std::vector<StepResult> Session::steps(std::span<const StepInputs> inputs, execu
   std::vector<StepResult> results;
   for (std::size_t step = 0; step < inputs.size(); ++step) {
     const ops::StepScalars& after = scalars_now(step);
+    state_->require_room(after);
     results.push_back({.loss = after.loss.value() / static_cast<double>(std::max<std::int64_t>(1, inputs[step].valid_targets)),
                        .gradient_norm = after.gradient_norm,
                        .loss_scale = start.loss_scale,
@@ -340,7 +350,9 @@ double Session::evaluate() {
   state_->bring_rows("evaluate");
   state_->executor->run("evaluate");
   const double loss = scalars_now().loss.value();
+  const ops::StepScalars after = scalars_now();
   scalars() = before;
+  state_->require_room(after);
   return loss;
 }
 

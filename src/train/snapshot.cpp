@@ -32,7 +32,7 @@ std::vector<Stored> stored_buffers(const Session& session) {
   std::set<std::string_view> of_parameters;
   for (const graph::Parameter& parameter : graph.parameters) {
     const graph::Value& master = graph.values[parameter.master];
-    stored.push_back({parameter.name, master.name, master.type});
+    stored.push_back({parameter.stored ? master.name : parameter.name, master.name, master.type});  // the name of a form says which
     for (graph::ValueId state : parameter.states) {
       stored.push_back({graph.values[state].name, graph.values[state].name, graph.values[state].type});
       of_parameters.insert(graph.values[state].name);

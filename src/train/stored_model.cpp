@@ -100,12 +100,40 @@ StoredModel StoredModel::open(io::FileSystem& file_system, const ModelPlace& pla
 }
 
 bool StoredModel::holds(std::string_view parameter) const {
-  return folder_ ? folder_->holds(parameter) : checkpoint_->manifest.find(parameter) != nullptr;
+  return folder_ ? folder_->holds(parameter) : checkpoint_->manifest.find(parameter) != nullptr || in_form(parameter).has_value();
+}
+
+// A weight that was frozen may be stored in a form, under the form's name.
+std::optional<StoredModel::InForm> StoredModel::in_form(std::string_view parameter) const {
+  for (const ops::FormInfo& form : ops::forms()) {
+    if (const auto* record = checkpoint_->manifest.find(fmt::format("{}.{}", parameter, form.name))) return InForm{*record, form.form};
+  }
+  return std::nullopt;
+}
+
+void StoredModel::load_form(const InForm& stored, const base::Shape& shape, std::int64_t first_row, std::span<float> out) const {
+  const base::Shape records = ops::stored_type(stored.form, shape).shape;
+  if (stored.record.dtype != base::DType::u8 || !std::ranges::equal(stored.record.shape, records.dims())) {
+    base::bad_input("{}: found {} for parameter {} in {}, expected {}; the checkpoint is of another model", origin_,
+                    checkpoint::describe(stored.record.dtype, stored.record.shape), stored.record.name, ops::name_of(stored.form),
+                    base::to_string(ops::stored_type(stored.form, shape)));
+  }
+  std::vector<std::uint8_t> staged(out.size() / static_cast<std::size_t>(shape[-1]) * static_cast<std::size_t>(records[-1]));
+  const checkpoint::TensorTarget target{.name = stored.record.name,
+                                        .dtype = base::DType::u8,
+                                        .shape = stored.record.shape,
+                                        .data = std::as_writable_bytes(std::span(staged)),
+                                        .begin = first_row * records[-1]};
+  checkpoint::load(file_system_, *checkpoint_, std::span(&target, 1), checkpoint::Unclaimed::ignore);
+  ops::decode_rows(stored.form, shape[-1], staged, out);
 }
 
 void StoredModel::load(const std::string& parameter, const base::Shape& shape, std::int64_t first_row, std::span<float> out) const {
   if (folder_) return folder_->load(parameter, first_row, out);
   const checkpoint::TensorRecord* record = checkpoint_->manifest.find(parameter);
+  if (record == nullptr) {
+    if (const std::optional<InForm> stored = in_form(parameter)) return load_form(*stored, shape, first_row, out);
+  }
   if (record == nullptr || !std::equal(record->shape.begin(), record->shape.end(), shape.dims().begin(), shape.dims().end())) {
     base::bad_input("{}: found {} for parameter {}, expected shape {}; the checkpoint is of another model", origin_,
                     record == nullptr ? "nothing" : "another shape", parameter, base::to_string(shape));

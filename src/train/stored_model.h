@@ -52,6 +52,12 @@ class StoredModel {
 
  private:
   StoredModel(io::FileSystem& file_system, const model::Model& model) : file_system_(file_system), model_(model) {}
+  struct InForm {
+    const checkpoint::TensorRecord& record;
+    ops::Form form;
+  };
+  std::optional<InForm> in_form(std::string_view parameter) const;
+  void load_form(const InForm& stored, const base::Shape& shape, std::int64_t first_row, std::span<float> out) const;
   // Of the checkpoint, as it is stored, from element `first` on.
   void read_tensor(const checkpoint::TensorRecord& record, std::int64_t first, std::span<float> out) const;
 

@@ -5,6 +5,7 @@
 #include "base/error.h"
 #include "train/initialise.h"
 #include "train/low_halves.h"
+#include "train/pieces.h"
 #include "train/snapshot.h"
 
 namespace plimsoll::train {
@@ -22,6 +23,7 @@ std::vector<float> to_f32(const std::byte* data, const base::TensorType& type) {
       case DType::bf16: values[index] = base::f32_from_bf16(words[index]); break;
       case DType::f16: values[index] = base::f32_from_f16(words[index]); break;
       case DType::u16: values[index] = static_cast<float>(words[index]); break;
+      case DType::u8: values[index] = static_cast<float>(static_cast<std::uint8_t>(data[index])); break;
       default: PLIMSOLL_CHECK(false, "a parameter in {}", base::name_of(type.dtype));
     }
   }
@@ -41,63 +43,23 @@ const graph::Parameter& find_parameter(const Session& session, const std::string
 std::vector<ParameterInfo> parameters_of(const Session& session) {
   std::vector<ParameterInfo> infos;
   for (const graph::Parameter& parameter : session.graph().parameters)
-    infos.push_back({parameter.name, session.graph().values[parameter.weight].type.shape});
+    infos.push_back(
+        {parameter.name, parameter.stored ? parameter.stored->decoded.shape : session.graph().values[parameter.weight].type.shape});
   return infos;
 }
 
 namespace {
-
-constexpr std::int64_t kStaged = std::int64_t{1} << 22;  // elements in memory on their way to a buffer
-
-// A stretch of elements that lie together in a tensor and in a buffer that holds part of it.
-struct Stretch {
-  std::size_t buffer;  // of those that hold it
-  std::int64_t whole, held, count;
-};
-
-std::vector<Stretch> stretches_of(const Buffers& buffers, const std::vector<std::string>& holding) {
-  std::vector<Stretch> stretches;
-  for (std::size_t buffer = 0; buffer < holding.size(); ++buffer) {
-    ops::for_each_run(buffers.part(holding[buffer]), buffers.data_place(), [&](std::int64_t whole, std::int64_t held, std::int64_t count) {
-      stretches.push_back({buffer, whole, held, count});
-    });
-  }
-  return stretches;
-}
-
-// Calls put(number of the buffer, first element in it, values) for all that the buffers hold.
-template <typename Put>
-void write_in_pieces(const Buffers& buffers, const std::vector<std::string>& holding, const ParameterInfo& info, const FillRows& fill,
-                     const Put& put) {
-  const std::vector<Stretch> stretches = stretches_of(buffers, holding);
-  const std::int64_t rows = info.shape[0], width = info.shape.elements() / std::max<std::int64_t>(1, rows);
-  const std::int64_t piece = std::max<std::int64_t>(1, kStaged / std::max<std::int64_t>(1, width));
-  std::vector<float> staged;
-  for (std::int64_t row = 0; row < rows; row += piece) {
-    const std::int64_t first = row * width, end = std::min(rows, row + piece) * width;
-    bool filled = false;
-    for (const Stretch& stretch : stretches) {
-      const std::int64_t begin = std::max(first, stretch.whole), count = std::min(end, stretch.whole + stretch.count) - begin;
-      if (count <= 0) continue;
-      if (!filled) {
-        staged.resize(static_cast<std::size_t>(end - first));
-        fill(info, row, staged);
-        filled = true;
-      }
-      put(stretch.buffer, stretch.held + begin - stretch.whole,
-          std::span<const float>(staged).subspan(static_cast<std::size_t>(begin - first), static_cast<std::size_t>(count)));
-    }
-  }
-}
 
 // What a split weight leaves out.
 void write_low_halves(const Buffers& buffers, const graph::Graph& graph, const graph::LowHalves& halves, const ParameterInfo& info,
                       const FillRows& fill) {
   const std::vector<std::string> low = buffers.holding(graph.values[halves.low].name);
   const std::vector<std::string> v = buffers.holding(graph.values[halves.v].name);
-  write_in_pieces(buffers, low, info, fill, [&](std::size_t buffer, std::int64_t first, std::span<const float> values) {
-    put_low_halves(buffers, {low[buffer], v[buffer]}, first, values);
-  });
+  write_in_pieces<float>(
+      buffers, low, [&](std::int64_t row, std::span<float> values) { fill(info, row, values); },
+      [&](std::size_t buffer, std::int64_t first, std::span<const float> values) {
+        put_low_halves(buffers, {low[buffer], v[buffer]}, first, values);
+      });
 }
 
 }  // namespace
@@ -109,15 +71,20 @@ void write_parameters(Session& session, const FillRows& fill) {
   for (const graph::Parameter& parameter : graph.parameters) {
     const std::vector<std::string> masters = buffers.holding(graph.values[parameter.master].name);
     if (masters.empty()) continue;  // another place of the pipe axis has it
+    if (parameter.stored) {
+      const ParameterInfo info{parameter.name, parameter.stored->decoded.shape};
+      write_stored(buffers, masters, *parameter.stored, [&](std::int64_t row, std::span<float> values) { fill(info, row, values); });
+      continue;
+    }
     const ops::Part part = buffers.part(masters[0]);
     const ParameterInfo info{parameter.name, part.whole};
     const bool is_whole = part.slice == part.whole && part.tile == 0 && part.shard == 0;
     if (buffers.buffer(masters[0]).type.dtype == DType::f32 && is_whole && buffers.in_host_memory(masters[0])) {
       fill(info, 0, buffers.view<float>(masters[0], plan::Access::write).first(static_cast<std::size_t>(part.whole.elements())));
     } else {
-      write_in_pieces(buffers, masters, info, fill, [&](std::size_t buffer, std::int64_t first, std::span<const float> values) {
-        buffers.put(masters[buffer], first, values);
-      });
+      write_in_pieces<float>(
+          buffers, masters, [&](std::int64_t row, std::span<float> values) { fill(info, row, values); },
+          [&](std::size_t buffer, std::int64_t first, std::span<const float> values) { buffers.put(masters[buffer], first, values); });
     }
     if (const std::optional<graph::LowHalves> halves = graph::low_halves(graph, parameter))
       write_low_halves(buffers, graph, *halves, info, fill);
@@ -192,6 +159,20 @@ std::vector<float> read_held(Session& session, const std::string& tensor) {
 
 }  // namespace
 
+namespace {
+
+// The elements that records hold. Bytes travel between ranks as numbers.
+std::vector<float> decoded(const graph::Stored& stored, const std::vector<float>& bytes) {
+  std::vector<std::uint8_t> records;
+  records.reserve(bytes.size());
+  for (const float byte : bytes) records.push_back(static_cast<std::uint8_t>(byte));
+  std::vector<float> values(static_cast<std::size_t>(stored.decoded.shape.elements()));
+  ops::decode_rows(stored.form, stored.decoded.shape[-1], records, values);
+  return values;
+}
+
+}  // namespace
+
 // From the first rank that has it to all others.
 std::vector<float> read_parameter(Session& session, const std::string& name) {
   session.settle();
@@ -204,10 +185,11 @@ std::vector<float> read_parameter(Session& session, const std::string& name) {
     if (const std::optional<graph::LowHalves> halves = graph::low_halves(graph, parameter))
       join_low_halves(values, read_held(session, graph.values[halves->low].name), read_held(session, graph.values[halves->v].name));
   }
-  if (session.plan().mesh.pipe == 1) return values;
-  values.resize(static_cast<std::size_t>(master.type.shape.elements()));
-  session.world()->broadcast(std::as_writable_bytes(std::span(values)), DType::f32, first_holder(session, master.name));
-  return values;
+  if (session.plan().mesh.pipe > 1) {
+    values.resize(static_cast<std::size_t>(master.type.shape.elements()));
+    session.world()->broadcast(std::as_writable_bytes(std::span(values)), DType::f32, first_holder(session, master.name));
+  }
+  return parameter.stored ? decoded(*parameter.stored, values) : values;
 }
 
 std::vector<float> read_gradient(const Session& session, const std::string& name) {

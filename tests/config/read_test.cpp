@@ -146,7 +146,8 @@ TEST(ReadRun, UnknownKeysNameTheNearest) {
   EXPECT_EQ(
       error_of("{\n  \"optimiser\": {}\n}"),
       "run.json:2:3: found the unknown key \"optimiser\", did you mean \"optimizer\"? expected one of model, data, mlm, batch, optimizer, "
-      "lr_schedule, fp8, loss_scale, strategy, limits, precision, device, steps, seed, threads, deterministic, transport, freeze, out, "
+      "lr_schedule, fp8, loss_scale, strategy, limits, precision, device, steps, seed, threads, deterministic, transport, freeze, "
+      "freeze_as, out, "
       "eval, "
       "checkpoint");
   EXPECT_EQ(error_of(R"({"batch": {"globl": 4}})"),
@@ -345,12 +346,14 @@ TEST(ReadRun, RulesBetweenSettings) {
 
 TEST(ReadRun, WhatTheGraphNeeds) {
   const model::Training training =
-      run_of(R"({"batch": {"global": 12, "micro": 2, "sequence": 64}, "strategy": {"data": 2}, "precision": "bf16", "freeze": ["x"]})")
+      run_of(R"({"batch": {"global": 12, "micro": 2, "sequence": 64}, "strategy": {"data": 2}, "precision": "bf16", "freeze": ["x"],
+             "freeze_as": "int4"})")
           .training();
   EXPECT_EQ(training.micro_batch, (model::MicroBatch{.samples = 2, .sequence = 64}));
   EXPECT_TRUE(training.accumulates);  // three micro-batches on each of two ranks
   EXPECT_EQ(training.precision, model::Precision::bf16);
   EXPECT_EQ(training.freeze, std::vector<std::string>{"x"});
+  EXPECT_EQ(training.freeze_as, model::FrozenForm::int4);
   EXPECT_FALSE(run_of(R"({"batch": {"global": 4}, "strategy": {"data": 2}})").training().accumulates);
 }
 

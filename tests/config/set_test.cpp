@@ -127,6 +127,7 @@ constexpr Sample kSamples[] = {
     {"deterministic", "false"},
     {"transport", "mpi"},
     {"freeze", "[\"h.0.*\"]"},
+    {"freeze_as", "int8"},
     {"eval.every", "7"},
     {"eval.batches", "7"},
     {"out", "runs/x"},

@@ -6,7 +6,9 @@
 
 #include "base/random.h"
 #include "kernels_rows/harness.h"
-#include "ops/state_forms.h"
+#include "ops/forms/bf16.h"
+#include "ops/forms/random_rounding.h"
+#include "ops/forms/split.h"
 
 namespace plimsoll::kernels::cpu::testing {
 namespace {

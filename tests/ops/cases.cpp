@@ -122,6 +122,11 @@ std::vector<reference::RefValue> draw_inputs(const Case& test) {
     const Input& input = test.inputs[index];
     if (const auto* scalars = std::get_if<ops::StepScalars>(&input.source)) {
       values[index] = *scalars;
+    } else if (const auto* encoded = std::get_if<Encoded>(&input.source)) {
+      const Input elements{{DType::f32, encoded->shape}};
+      const reference::RefValue drawn =
+          reference::RefTensor(encoded->shape, draw_values(elements, encoded->shape.elements(), salt + index));
+      put(index, reference::tensor(reference::evaluate(encoded->op, std::span(&drawn, 1))[0]));
     } else if (!std::holds_alternative<Made>(input.source)) {
       put(index, {input.type.shape, draw_values(input, input.type.shape.elements(), salt + index)});
     }

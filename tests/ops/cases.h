@@ -45,7 +45,13 @@ struct Made {
   std::size_t output = 0;
 };
 
-using Source = std::variant<Reals, Integers, Segments, Rotations, ops::StepScalars, Made>;
+// Records of a float tensor.
+struct Encoded {
+  ops::Encode op;
+  Shape shape;
+};
+
+using Source = std::variant<Reals, Integers, Segments, Rotations, ops::StepScalars, Made, Encoded>;
 
 struct Input {
   TensorType type;
@@ -72,7 +78,7 @@ std::vector<Case> speed_cases();
 // The case of the accumulating form, with present values behind the inputs; for operators that have one.
 Case accumulating_case(const Case& plain, const ops::Op& accumulating);
 
-// `count` values of an input that is not Made or StepScalars, not rounded to its element type. The stream depends on
+// `count` values of an input that is not Made, Encoded or StepScalars, not rounded to its element type. The stream depends on
 // the salt alone.
 std::vector<double> draw_values(const Input& input, std::int64_t count, std::uint64_t salt);
 

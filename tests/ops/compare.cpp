@@ -87,6 +87,7 @@ void expect_near(const ops::StepScalars& found, const ops::StepScalars& expected
   EXPECT_EQ(found.good_steps, expected.good_steps);
   EXPECT_EQ(found.hysteresis, expected.hysteresis);
   EXPECT_EQ(found.skip, expected.skip);
+  EXPECT_EQ(found.rows_wanted, expected.rows_wanted);
   if (std::isfinite(expected.gradient_norm)) {
     EXPECT_FLOAT_EQ(found.gradient_norm, expected.gradient_norm);
     EXPECT_FLOAT_EQ(found.gradient_multiplier, expected.gradient_multiplier);

@@ -144,6 +144,7 @@ class RandomFields {
   void operator()(std::string_view, ops::ActivationKind& field) { field = static_cast<ops::ActivationKind>(word() % 5); }
   void operator()(std::string_view, ops::NormKind& field) { field = static_cast<ops::NormKind>(word() % 2); }
   void operator()(std::string_view, ops::Axis& field) { field = static_cast<ops::Axis>(word() % 4); }
+  void operator()(std::string_view, ops::Form& field) { field = static_cast<ops::Form>(word() % ops::forms().size()); }
   void operator()(std::string_view, ops::Tier& field) { field = static_cast<ops::Tier>(word() % 3); }
   void operator()(std::string_view, ops::CollectiveKind& field) { field = static_cast<ops::CollectiveKind>(word() % 5); }
   void operator()(std::string_view, Shape& field) {

@@ -130,6 +130,17 @@ void add_quantized(std::vector<Case>& cases) {
   cases.push_back(note_amax_case(16, 6));
 }
 
+void add_forms(std::vector<Case>& cases) {
+  for (const ops::FormInfo& form : ops::forms()) {
+    for (const DType dtype : kTypes) {
+      for (const Shape& shape : {Shape{1}, Shape{64}, Shape{2, 3, 65}, Shape{5, 192}, Shape{3, 1100}, Shape{130, 128}}) {
+        cases.push_back(encode_case(form.form, shape, dtype, shape.rank() == 2 ? 1e-3 : 1.0));
+        cases.push_back(decode_case(form.form, shape, dtype));
+      }
+    }
+  }
+}
+
 void add_elementwise(std::vector<Case>& cases) {
   for (const DType dtype : kTypes) {
     for (const Shape& shape : activation_shapes("elementwise")) {
@@ -304,6 +315,10 @@ void add_scalars(std::vector<Case>& cases) {
   }
   for (const bool norm : {false, true}) cases.push_back(merge_scalars_case({.members = 3, .norm = norm}));
   cases.push_back(merge_scalars_case({.members = 2, .norm = true, .add = true}));
+  for (const std::int64_t bound : {40, 60}) {
+    const Case plain = scalars_case(ops::CheckRows{.bound = bound}, usual);
+    cases.push_back({plain.op, {plain.inputs[0], {{DType::i32, Shape{1}}, Integers{50, 51}}}});
+  }
   cases.push_back({ops::FreshScalars{}, {}});
   for (const Shape& shape : {Shape{1}, Shape{1023}, Shape{1024}, Shape{5, 1000}, Shape{3, 33, 700}}) {
     cases.push_back(sum_case(ops::SumLoss{}, Shape{shape.elements()}, DType::f32));
@@ -343,8 +358,8 @@ void add_optimizers(std::vector<Case>& cases) {
 
 std::vector<Case> test_cases() {
   std::vector<Case> cases;
-  for (const auto family : {add_embedding, add_linear, add_quantized, add_elementwise, add_dropout, add_norm, add_rope, add_attention,
-                            add_cached_attention, add_loss, add_scalars, add_optimizers}) {
+  for (const auto family : {add_embedding, add_linear, add_quantized, add_forms, add_elementwise, add_dropout, add_norm, add_rope,
+                            add_attention, add_cached_attention, add_loss, add_scalars, add_optimizers}) {
     family(cases);
   }
   const std::size_t plain = cases.size();

@@ -59,6 +59,8 @@ train::SessionOptions options_for(const Task& task, const Layout& layout) {
   options.training.optimizer.weight_decay = task.optimizer == model::OptimizerKind::adamw ? 0.1 : 0.0;
   options.training.optimizer.master = task.master;
   options.training.optimizer.moments = task.moments;
+  options.training.freeze = task.freeze;
+  options.training.freeze_as = task.freeze_as;
   options.training.amax_history = task.amax_history;
   options.training.loss_scaling.initial = 64.0;
   options.micro_batches = static_cast<std::int32_t>(task.samples / (layout.micro * layout.strategy.pipelines()));
@@ -140,6 +142,7 @@ void run_rank(const Task& task, const Layout& layout, Counting* transport, Outco
   options.transport = transport;
   train::Session session(options);
   plan::verify(session.plan(), "lowering");
+  if (task.begin) task.begin(session);
   // Stages with degrees of their own go through all samples as one pipeline.
   const plan::Mesh& mesh = session.plan().mesh;
   const std::int64_t data_place = mesh.even() ? mesh.place(ops::Axis::data, session.rank()) : 0;

@@ -2,6 +2,7 @@
 #pragma once
 
 #include <cstdint>
+#include <functional>
 #include <map>
 #include <optional>
 #include <string>
@@ -34,9 +35,12 @@ struct Task {
   model::OptimizerKind optimizer = model::OptimizerKind::adamw;
   model::Master master = model::Master::f32;
   model::Moments moments = model::Moments::f32;
-  bool gradients = false;                      // keep those of the last step
-  const executor::Backend* backend = nullptr;  // where to run; null: the processor
-  io::FileSystem* file_system = nullptr;       // of the disk tier; null: this machine's
+  std::vector<std::string> freeze = {};
+  model::FrozenForm freeze_as = model::FrozenForm::none;
+  std::function<void(train::Session&)> begin = {};  // (optional) run on each rank before the first step
+  bool gradients = false;                           // keep those of the last step
+  const executor::Backend* backend = nullptr;       // where to run; null: the processor
+  io::FileSystem* file_system = nullptr;            // of the disk tier; null: this machine's
 };
 
 struct Outcome {

@@ -95,12 +95,14 @@ struct Subject {
   model::Precision precision = model::Precision::f32;
   std::vector<std::string> freeze = {};
   model::Optimizer optimizer = {};
+  model::FrozenForm freeze_as = model::FrozenForm::none;
 };
 
 train::SessionOptions options_for(const Place& place, const Subject& subject) {
   train::SessionOptions options{.forward = train::forward_of(subject.model), .name = "odd", .training = {}};
   options.training.precision = subject.precision;
   options.training.freeze = subject.freeze;
+  options.training.freeze_as = subject.freeze_as;
   options.training.optimizer = subject.optimizer;
   options.training.micro_batch = {.samples = 1, .sequence = 4};
   options.strategy = place.strategy();
@@ -228,6 +230,14 @@ TEST(Reshard, LeanStates) {
 TEST(Reshard, FrozenWeights) {
   const std::vector<Place> some{{1, 2, 0}, {2, 2, 3}, {1, 2, 0, 2}};
   for (const char* pattern : {"embed.*", "blocks.0.*", "*norm*"}) check_pairs(some, some, {odd_model(), model::Precision::f32, {pattern}});
+}
+
+// The records of a stored weight are bytes of a tensor, cut where the weight is.
+TEST(Reshard, StoredForms) {
+  const model::Model model = tests::small_model(model::Family::gpt2, {.width = 128, .heads = 2, .ffn = 256});
+  const std::vector<Place> some{{1, 1, 0}, {2, 1, 3}, {1, 2, 0}, {2, 2, 3}, {1, 1, 0, 2}};
+  for (const model::FrozenForm form : {model::FrozenForm::int8, model::FrozenForm::int4})
+    check_pairs(some, some, {model, model::Precision::bf16, {"blocks.*"}, {}, form});
 }
 
 // Model files fill what a rank holds, and a table larger than what is in memory at once does so in several pieces.

@@ -19,6 +19,9 @@
 #include "config/config.h"
 #include "io/files.h"
 #include "io/posix_file_system.h"
+#include "support/refusal.h"
+#include "train/stored_model.h"
+#include "train/weights.h"
 
 namespace plimsoll::train {
 namespace {
@@ -191,6 +194,37 @@ TEST_F(CheckpointsTest, StateOnDiskIsSavedAndResumed) {
   train_two(run({"strategy.data=2", "strategy.zero=1"}), "two");
   train_two(run(two), "two-disk");
   EXPECT_EQ(tensors_in("two-disk"), tensors_in("two"));
+}
+
+// The records of a stored weight are saved as they are; whoever only reads weights gets what they decode to.
+TEST_F(CheckpointsTest, StoredFormsAreSavedResumedAndRead) {
+  std::vector<std::string> settings{"freeze=[\"blocks.0.*\"]", "freeze_as=int8", "precision=bf16", "model.width=64"};
+  train(run(settings), "whole");
+  const auto whole = tensors_in("whole");
+  ASSERT_EQ(whole.size(), 6u);
+  EXPECT_NE(whole[0].find("blocks.0.ffn.up.weight.int8"), std::string::npos);
+  settings.emplace_back("steps=3");
+  train(run(settings), "resumed");
+  settings.back() = "steps=6";
+  train(run(settings), "resumed");
+  EXPECT_EQ(tensors_in("resumed"), whole);
+
+  const config::Run same = run(settings);
+  Trainer trainer(same, {.file_system = disk_, .observer = recorder_, .clock = clock_, .stop_wanted = stop_});
+  Checkpoints checkpoints(files_, same, (folder_ / "whole").string());
+  EXPECT_EQ(checkpoints.resume(trainer).steps_done, 6);
+  const StoredModel stored = StoredModel::open(disk_, {.checkpoints = (folder_ / "whole").string()}, same);
+  for (const ParameterInfo& info : parameters_of(trainer.session())) {
+    ASSERT_TRUE(stored.holds(info.name)) << info.name;
+    std::vector<float> values(static_cast<std::size_t>(info.shape.elements()));
+    stored.load(info.name, info.shape, 0, values);
+    EXPECT_EQ(values, read_parameter(trainer.session(), info.name)) << info.name;
+  }
+
+  const config::Run other = run({"freeze=[\"blocks.0.*\"]", "precision=bf16", "model.width=64"});
+  Trainer unlike(other, {.file_system = disk_, .observer = recorder_, .clock = clock_, .stop_wanted = stop_});
+  const std::string refused = tests::refusal([&] { Checkpoints(files_, other, (folder_ / "whole").string()).resume(unlike); });
+  EXPECT_NE(refused.find("freeze_as int8"), std::string::npos) << refused;
 }
 
 // The name of the data may be the same and the data others: then the samples that come next are not those of the run that began.

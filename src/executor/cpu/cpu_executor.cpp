@@ -16,6 +16,7 @@
 #include "executor/core/rank_executor.h"
 #include "executor/core/stream_workers.h"
 #include "kernels/cpu/table.h"
+#include "ops/live_rows.h"
 #include "plan/instructions.h"
 #include "storage/host_arena.h"
 
@@ -163,7 +164,7 @@ class CpuExecutor final : public RankExecutor {
       const std::span<std::byte> from = memory_of(procedure, resolved, instruction.copy->from);
       std::memcpy(memory_of(procedure, resolved, instruction.copy->to).data(), from.data(), from.size());
     } else {
-      const bool looks = watch.looks();
+      const bool looks = watch.looks() && !instruction.compute->live;  // behind the rows that hold something lies anything
       const std::string read = looks ? not_finite_in(procedure, resolved, instruction.compute->inputs, all_finite) : "";
       run_kernel(procedure, resolved, instruction);
       const std::string given = looks && read.empty() ? not_finite_in(procedure, resolved, instruction.compute->outputs, all_finite) : "";
@@ -182,6 +183,7 @@ class CpuExecutor final : public RankExecutor {
       inputs[index] = {address(compute.inputs[index]), compute.inputs[index].type};
     for (std::size_t index = 0; index < compute.outputs.size(); ++index)
       outputs[index] = {address(compute.outputs[index]), compute.outputs[index].type};
+    if (compute.live && !leave_live_rows(compute, address(compute.live->count), inputs, outputs)) return;
     instruction.kernel->run({.op = compute.op,
                              .inputs = std::span(inputs.data(), compute.inputs.size()),
                              .outputs = std::span(outputs.data(), compute.outputs.size()),
@@ -189,6 +191,29 @@ class CpuExecutor final : public RankExecutor {
                              .threads = plan_.threads,
                              .prepared = instruction.prepared.get(),
                              .shard_place = shard_place_});
+  }
+
+  // Kernels see the rows that there are, and never more than there is room for. False: there are none, so that nothing is left to do.
+  static bool leave_live_rows(const plan::Compute& compute, const std::byte* counted, std::span<cpu::Tensor> inputs,
+                              std::span<cpu::Tensor> outputs) {
+    const plan::LiveRows& live = *compute.live;
+    std::int32_t count = 0;
+    std::memcpy(&count, counted, sizeof count);
+    const std::int64_t rows = std::clamp<std::int64_t>(count, 0, live.bound);
+    for (std::size_t index = 0; index < compute.inputs.size() && rows > 0; ++index) {
+      if (plan::LiveRows::has(live.inputs, index)) inputs[index].type = ops::with_rows(inputs[index].type, live.bound, rows);
+    }
+    for (std::size_t index = 0; index < compute.outputs.size(); ++index) {
+      if (plan::LiveRows::has(live.outputs, index)) {
+        if (rows > 0) outputs[index].type = ops::with_rows(outputs[index].type, live.bound, rows);
+        continue;
+      }
+      // A sum over no rows: zero, or what it is added to.
+      const bool adds = std::any_of(inputs.begin(), inputs.begin() + static_cast<std::ptrdiff_t>(compute.inputs.size()),
+                                    [&](const cpu::Tensor& input) { return input.data == outputs[index].data; });
+      if (rows == 0 && !adds) std::memset(outputs[index].data, 0, static_cast<std::size_t>(outputs[index].type.bytes()));
+    }
+    return rows > 0;
   }
 
   std::span<std::byte> memory_of(const plan::Procedure& procedure, const CallMemory& resolved, const plan::Operand& operand) const {

@@ -7,6 +7,7 @@
 #include "cost/operator.h"
 #include "cost/transfer.h"
 #include "executor/sim/meetings.h"
+#include "ops/live_rows.h"
 #include "plan/instructions.h"
 
 namespace plimsoll::executor::sim {
@@ -48,9 +49,20 @@ class Pricing {
   }
 
  private:
+  // With the rows that are expected, where they are bounded.
+  static std::vector<base::TensorType> expected_types(const std::vector<plan::Operand>& operands, const std::optional<plan::LiveRows>& live,
+                                                      std::uint64_t bits) {
+    std::vector<base::TensorType> types = plan::types_of(operands);
+    for (std::size_t index = 0; index < types.size(); ++index) {
+      if (live && plan::LiveRows::has(bits, index))
+        types[index] = ops::with_rows(types[index], live->bound, ops::expected_rows(live->bound, live->expected));
+    }
+    return types;
+  }
+
   void add_compute(Routine& routine, const plan::Compute& compute, const plan::Call& call) const {
-    const std::vector<base::TensorType> inputs = plan::types_of(compute.inputs);
-    const std::vector<base::TensorType> outputs = plan::types_of(compute.outputs);
+    const std::vector<base::TensorType> inputs = expected_types(compute.inputs, compute.live, compute.live ? compute.live->inputs : 0);
+    const std::vector<base::TensorType> outputs = expected_types(compute.outputs, compute.live, compute.live ? compute.live->outputs : 0);
     routine.flops += cost::counted_flops(compute.op, inputs, outputs);
     const bool host = on_host(compute, call);
     add_work(routine, compute_seconds(compute, inputs, outputs, host), host);

@@ -1,6 +1,7 @@
 // The end of a step: squares of all gradients, the verdict, the update of every parameter, the closing of the step.
 #include <algorithm>
 
+#include "graph/live_rows.h"
 #include "graph/passes/passes.h"
 #include "graph/scalar_chains.h"
 #include "ops/step_scalars.h"
@@ -108,8 +109,9 @@ void append_update(Graph& graph, const model::Training& training) {
     scalars = graph.add_node(ops::SquaredNorm{}, {scalars, parameter->gradient}, graph.values[parameter->weight].block, Phase::norm,
                              "scalars.norm")[0];
   }
-  scalars = graph.add_node(ops::PrepareUpdate{.clip = optimizer.clip, .check_finite = scales || optimizer.clip > 0.0}, {scalars}, step,
-                           Phase::verdict, "scalars.verdict")[0];
+  scalars =
+      graph.add_node(ops::PrepareUpdate{.clip = optimizer.clip, .check_finite = scales || optimizer.clip > 0.0 || LiveRows(graph).any()},
+                     {scalars}, step, Phase::verdict, "scalars.verdict")[0];
   if (training.delayed) {
     graph.pending = graph.add_value({.name = "scalars.pending",
                                      .type = ops::step_scalars_type(),

@@ -1,6 +1,6 @@
 // AdamW, Adam and SGD updates, fused: each operand passes through memory once (28 bytes a parameter for AdamW in f32),
 // which is all that limits them. What only leaves, a weight in the model's type for another device, goes around the caches: a line that
-// is written whole need not be read first. State in leaner forms (ops/state_forms.h) is f32 block by block, in the first-level cache.
+// is written whole need not be read first. State in leaner forms (ops/forms) is f32 block by block, in the first-level cache.
 #include <algorithm>
 #include <array>
 #include <cstring>
@@ -13,8 +13,10 @@
 #include "kernels/cpu/table.h"
 #include "kernels/cpu/update_and_cast.h"
 #include "ops/adam_step.h"
+#include "ops/forms/bf16.h"
+#include "ops/forms/random_rounding.h"
+#include "ops/forms/split.h"
 #include "ops/op.h"
-#include "ops/state_forms.h"
 #include "ops/step_scalars.h"
 
 #ifndef PLIMSOLL_KERNELS_CPU_OPTIMIZER_ONCE

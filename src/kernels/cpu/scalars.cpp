@@ -144,6 +144,10 @@ void run_merge_scalars(const Call& call) {
   ops::merge_scalars(scalars_of(call), call.inputs[1].as<const ops::StepScalars>(), op.members, op.norm, op.add);
 }
 
+void run_check_rows(const Call& call) {
+  ops::check_rows(scalars_of(call), *call.inputs[1].as<const std::int32_t>(), std::get<ops::CheckRows>(call.op).bound);
+}
+
 void run_fresh_scalars(const Call& call) { *call.outputs[0].as<ops::StepScalars>() = ops::StepScalars{}; }
 
 constexpr std::array kKernels{
@@ -157,6 +161,7 @@ constexpr std::array kKernels{
     Kernel{.op = "prepare_update", .name = "prepare_update.host", .run = run_prepare_update},
     Kernel{.op = "finish_step", .name = "finish_step.host", .run = run_finish_step},
     Kernel{.op = "fresh_scalars", .name = "fresh_scalars.host", .run = run_fresh_scalars},
+    Kernel{.op = "check_rows", .name = "check_rows.host", .run = run_check_rows},
     Kernel{.op = "merge_scalars", .name = "merge_scalars.host", .run = run_merge_scalars},
 };
 

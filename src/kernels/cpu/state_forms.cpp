@@ -2,7 +2,9 @@
 #include "kernels/cpu/state_forms.h"
 
 #include "kernels/cpu/simd_targets.h"
-#include "ops/state_forms.h"
+#include "ops/forms/bf16.h"
+#include "ops/forms/random_rounding.h"
+#include "ops/forms/split.h"
 
 #undef HWY_TARGET_INCLUDE
 #define HWY_TARGET_INCLUDE "kernels/cpu/state_forms.cpp"

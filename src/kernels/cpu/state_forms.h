@@ -1,5 +1,5 @@
-// The forms of ops/state_forms.h for many elements at a time, to the same bits. Operands are f32 blocks that stay in the first-level cache
-// and the stored halves.
+// The forms bf16 and split (ops/forms) for many elements at a time, to the same bits. Operands are f32 blocks that stay in the first-level
+// cache and the stored halves.
 #pragma once
 
 #include <cstdint>

@@ -7,11 +7,18 @@ namespace plimsoll::kernels::cpu {
 
 namespace {
 
+// The executor hands kernels the rows there are, so they need not know of others.
+std::optional<std::string> refuse_bounded(const Kernel& kernel) {
+  if (kernel.prepare == nullptr) return std::nullopt;
+  return "it is prepared for one number of rows";
+}
+
 const ops::KernelTable<Kernel>& table() {
   settle_isa();
   static const ops::KernelTable<Kernel> once(
-      "CPU", {linear_kernels, loss_kernels, norm_kernels, elementwise_kernels, dropout_kernels, embedding_kernels, rope_kernels,
-              attention_kernels, cached_attention_kernels, optimizer_kernels, scalar_kernels, reference_kernels});
+      "CPU", refuse_bounded,
+      {linear_kernels, loss_kernels, norm_kernels, elementwise_kernels, dropout_kernels, embedding_kernels, encode_kernels, rope_kernels,
+       attention_kernels, cached_attention_kernels, optimizer_kernels, scalar_kernels, reference_kernels});
   return once;
 }
 

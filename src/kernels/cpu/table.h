@@ -25,6 +25,7 @@ std::span<const Kernel> norm_kernels();              // norm.cpp: norm, norm_gra
 std::span<const Kernel> elementwise_kernels();       // elementwise.cpp: add, cast, activation, gate and gradients
 std::span<const Kernel> dropout_kernels();           // dropout.cpp: dropout, residual
 std::span<const Kernel> embedding_kernels();         // embedding.cpp
+std::span<const Kernel> encode_kernels();            // encode.cpp: encode, decode
 std::span<const Kernel> rope_kernels();              // rope.cpp
 std::span<const Kernel> attention_kernels();         // attention.cpp
 std::span<const Kernel> cached_attention_kernels();  // cached_attention.cpp

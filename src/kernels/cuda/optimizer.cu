@@ -1,6 +1,6 @@
 // AdamW, Adam and SGD updates of many tensors in one launch: each operand passes through memory once, and clip factor, loss scale and
 // the verdict to skip are read from the step scalars. Small tensors cost their bytes, not a launch each. State in leaner forms
-// (ops/state_forms.h) is f32 in registers.
+// (ops/forms) is f32 in registers.
 #include <algorithm>
 
 #include "kernels/cuda/checks.h"
@@ -8,8 +8,10 @@
 #include "kernels/cuda/refusals.h"
 #include "kernels/cuda/table.h"
 #include "ops/adam_step.h"
+#include "ops/forms/bf16.h"
+#include "ops/forms/random_rounding.h"
+#include "ops/forms/split.h"
 #include "ops/op.h"
-#include "ops/state_forms.h"
 #include "ops/step_scalars.h"
 
 namespace plimsoll::kernels::cuda {

@@ -166,6 +166,12 @@ struct MergeRule {
   __device__ void operator()(StepScalars& scalars) const { ops::merge_scalars(scalars, all, members, norm, add); }
 };
 
+struct CheckRowsRule {
+  const std::int32_t* count;
+  std::int64_t bound;
+  __device__ void operator()(StepScalars& scalars) const { ops::check_rows(scalars, *count, bound); }
+};
+
 struct FreshRule {
   __device__ void operator()(StepScalars& scalars) const { scalars = StepScalars{}; }
 };
@@ -202,6 +208,11 @@ void merge_scalars(const Call& call, cudaStream_t stream) {
   launch_rule(MergeRule{call.inputs[1].as<const StepScalars>(), op.members, op.norm, op.add}, scalars_of(call, stream), stream);
 }
 
+void check_rows(const Call& call, cudaStream_t stream) {
+  launch_rule(CheckRowsRule{call.inputs[1].as<const std::int32_t>(), std::get<ops::CheckRows>(call.op).bound}, scalars_of(call, stream),
+              stream);
+}
+
 void fresh_scalars(const Call& call, cudaStream_t stream) { launch_rule(FreshRule{}, call.outputs[0].as<StepScalars>(), stream); }
 
 constexpr Kernel kKernels[] = {
@@ -215,6 +226,7 @@ constexpr Kernel kKernels[] = {
     {.op = "prepare_update", .name = "prepare_update.device", .launch = prepare_update},
     {.op = "finish_step", .name = "finish_step.device", .launch = finish_step},
     {.op = "fresh_scalars", .name = "fresh_scalars.device", .launch = fresh_scalars},
+    {.op = "check_rows", .name = "check_rows.device", .launch = check_rows},
     {.op = "merge_scalars", .name = "merge_scalars.device", .launch = merge_scalars},
 };
 

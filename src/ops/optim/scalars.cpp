@@ -33,7 +33,9 @@ Work sum_work(const Op&, Types inputs, Types) {
 std::vector<Alias> overwrites_scalars(const Op&) { return {{.output = 0, .input = 0, .required = true}}; }
 
 constexpr Definition kScalarDefinition{.infer = infer_scalars, .work = scalar_work, .aliases = overwrites_scalars};
-constexpr Definition sum_into(Sum sum) { return {.infer = infer_sum, .work = sum_work, .aliases = overwrites_scalars, .sums = sum}; }
+constexpr Definition sum_into(Sum sum) {
+  return {.infer = infer_sum, .work = sum_work, .aliases = overwrites_scalars, .sums = sum, .live_rows = by_rows<0>};
+}
 
 }  // namespace
 
@@ -42,6 +44,16 @@ Definition define(const SumLoss&) { return sum_into(Sum::losses); }
 Definition define(const SquaredNorm&) { return sum_into(Sum::squares); }
 Definition define(const PrepareUpdate&) { return kScalarDefinition; }
 Definition define(const FinishStep&) { return kScalarDefinition; }
+Definition define(const CheckRows&) {
+  return {.infer =
+              [](const Op& op, Types inputs) {
+                const bool fits = inputs.size() == 2 && inputs[0] == step_scalars_type() && inputs[1] == TensorType{DType::i32, Shape{1}};
+                expect(fits, op, inputs, "scalars and an i32 count");
+                return std::vector<TensorType>{inputs[0]};
+              },
+          .work = scalar_work,
+          .aliases = overwrites_scalars};
+}
 Definition define(const FreshScalars&) {
   return {.infer =
               [](const Op& op, Types inputs) {

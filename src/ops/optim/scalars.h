@@ -58,6 +58,14 @@ struct FinishStep {
   bool operator==(const FinishStep&) const = default;
 };
 
+// (scalars, count (1) i32) : where a micro-batch has more than `bound` rows (graph/live_rows.h), notes how many. Nothing is updated in such
+// a step, on any rank.
+struct CheckRows {
+  std::int64_t bound = 0;
+  PLIMSOLL_OP("check_rows") { visit("bound", self.bound); }
+  bool operator==(const CheckRows&) const = default;
+};
+
 // () -> scalars of a step that has not begun: a second block for sums.
 struct FreshScalars {
   PLIMSOLL_OP("fresh_scalars") {}

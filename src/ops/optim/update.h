@@ -1,7 +1,7 @@
 // Updates of parameters.
 //
 // Updates work in f32. A weight or state that is stored in bf16 is widened before and rounded at random after, up or down with the odds
-// that make its mean the unrounded value; `split` gives a bf16 weight the lower half of its f32 bits (ops/state_forms.h).
+// that make its mean the unrounded value; `split` gives a bf16 weight the lower half of its f32 bits (ops/forms).
 #pragma once
 
 #include "ops/attributes.h"

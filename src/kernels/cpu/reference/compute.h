@@ -24,6 +24,9 @@ Results compute(const ops::BiasGrad& op, Operands operands);
 Results compute(const ops::Quantize& op, Operands operands);
 Results compute(const ops::NoteAmax& op, Operands operands);
 Results compute(const ops::ScaledLinear& op, Operands operands);
+// encode.cpp
+Results compute(const ops::Encode& op, Operands operands);
+Results compute(const ops::Decode& op, Operands operands);
 // elementwise.cpp
 Results compute(const ops::Activation& op, Operands operands);
 Results compute(const ops::ActivationGrad& op, Operands operands);
@@ -64,6 +67,7 @@ Results compute(const ops::PrepareUpdate& op, Operands operands);
 Results compute(const ops::FinishStep& op, Operands operands);
 Results compute(const ops::MergeScalars& op, Operands operands);
 Results compute(const ops::FreshScalars& op, Operands operands);
+Results compute(const ops::CheckRows& op, Operands operands);
 // optimizer.cpp
 Results compute(const ops::AdamUpdate& op, Operands operands);
 Results compute(const ops::SgdUpdate& op, Operands operands);

@@ -3,7 +3,9 @@
 
 #include "base/dtype.h"
 #include "kernels/cpu/reference/compute.h"
-#include "ops/state_forms.h"
+#include "ops/forms/bf16.h"
+#include "ops/forms/random_rounding.h"
+#include "ops/forms/split.h"
 
 namespace plimsoll::kernels::cpu::reference {
 

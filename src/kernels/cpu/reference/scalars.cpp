@@ -27,6 +27,14 @@ Results compute(const ops::BeginStep&, Operands operands) {
   step.gradient_norm = 0.0f;
   step.gradient_multiplier = 1.0f;
   step.skip = 0;
+  step.rows_wanted = 0;
+  return {step};
+}
+
+Results compute(const ops::CheckRows& op, Operands operands) {
+  ops::StepScalars step = scalars(operands[0]);
+  const auto count = static_cast<std::int32_t>(tensor(operands[1])[0]);
+  if (count > op.bound) step.rows_wanted = std::max(step.rows_wanted, count);
   return {step};
 }
 
@@ -56,7 +64,7 @@ Results compute(const ops::PrepareUpdate& op, Operands operands) {
   const double clip_factor = op.clip > 0.0 && factor < 1.0 ? factor : 1.0;
   step.gradient_norm = static_cast<float>(norm);
   step.gradient_multiplier = static_cast<float>(clip_factor / static_cast<double>(step.loss_scale));
-  step.skip = op.check_finite && !std::isfinite(norm) ? 1 : 0;
+  step.skip = (op.check_finite && !std::isfinite(norm)) || step.rows_wanted > 0 ? 1 : 0;
   return {step};
 }
 
@@ -92,6 +100,7 @@ Results compute(const ops::MergeScalars& op, Operands operands) {
       reinterpret_cast<std::uint8_t*>(&other)[byte] = static_cast<std::uint8_t>(bytes[member * size + byte]);
     if (!op.add) step.loss += other.loss;
     if (op.norm) step.squared_norm += other.squared_norm;
+    step.rows_wanted = std::max(step.rows_wanted, other.rows_wanted);
   }
   return {step};
 }
