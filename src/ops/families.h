@@ -57,6 +57,8 @@ Definition define(const Accumulate&);
 Definition define(const Quantize&);
 Definition define(const NoteAmax&);
 Definition define(const ScaledLinear&);
+Definition define(const RunningMean&);
+Definition define(const RoundWithError&);
 
 // ---- pieces that many definitions share
 

@@ -111,6 +111,14 @@ Case note_amax_case(std::int64_t entries, std::int64_t ranks) {
           {{{DType::f32, Shape{entries}}, Reals{.positive = true}}, {{DType::f32, Shape{ranks}}, Reals{.positive = true}}}};
 }
 
+Case running_mean_case(double momentum, const Shape& x, DType dtype) {
+  return {ops::RunningMean{.momentum = momentum}, {{{dtype, x}}, {{DType::f32, Shape{x[-1]}}}}};
+}
+
+Case round_with_error_case(DType to, const Shape& x, DType dtype) {
+  return {ops::RoundWithError{.dtype = to}, {{{dtype, x}}, {{DType::f32, x}, Reals{.deviation = 1e-3}}}};
+}
+
 Case activation_case(ops::ActivationKind kind, const Shape& x, DType dtype) {
   return {ops::Activation{.kind = kind}, {{{dtype, x}}}, {0}, {0}};
 }

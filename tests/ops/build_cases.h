@@ -18,6 +18,8 @@ Case bias_grad_case(const Shape& dy, DType dtype, DType grad_dtype);
 Case quantize_case(const ops::Quantize& op, const Shape& x, DType dtype, double deviation);
 Case scaled_linear_case(const ops::ScaledLinear& op, const Shape& a, std::int64_t outputs, DType first);
 Case note_amax_case(std::int64_t entries, std::int64_t ranks);
+Case running_mean_case(double momentum, const Shape& x, DType dtype);
+Case round_with_error_case(DType to, const Shape& x, DType dtype);
 Case activation_case(ops::ActivationKind kind, const Shape& x, DType dtype);
 Case activation_grad_case(ops::ActivationKind kind, const Shape& x, DType dtype);
 Case gate_case(ops::ActivationKind kind, const Shape& x, DType dtype);

@@ -24,6 +24,9 @@ Results compute(const ops::BiasGrad& op, Operands operands);
 Results compute(const ops::Quantize& op, Operands operands);
 Results compute(const ops::NoteAmax& op, Operands operands);
 Results compute(const ops::ScaledLinear& op, Operands operands);
+// stateful.cpp
+Results compute(const ops::RunningMean& op, Operands operands);
+Results compute(const ops::RoundWithError& op, Operands operands);
 // elementwise.cpp
 Results compute(const ops::Activation& op, Operands operands);
 Results compute(const ops::ActivationGrad& op, Operands operands);
