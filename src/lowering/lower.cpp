@@ -121,7 +121,8 @@ class ClassLowering {
     if (is_persistent(storage.kind)) {
       const auto [found, fresh] = persistent_.try_emplace(name);
       if (fresh)
-        found->second = add_buffer({.name = name, .kind = storage.kind, .tier = storage.tier, .type = storage.type, .part = value.part});
+        found->second = add_buffer(
+            {.name = name, .kind = storage.kind, .tier = storage.tier, .type = storage.type, .part = value.part, .state = value.state});
       plan::Buffer& buffer = rank_class_.buffers[found->second];
       PLIMSOLL_CHECK(buffer.type == storage.type, "{} has two types", name);
       buffer.bytes = std::max(buffer.bytes, storage.bytes);

@@ -115,17 +115,26 @@ Json part_json(const ops::Part& part) {
                        {"tail_begin", part.tail_begin}});
 }
 
+Json state_json(const ops::State& state) {
+  return Json::object({{"cut", ops::name_of(state.cut)},
+                       {"merge", ops::name_of(state.merge)},
+                       {"written", ops::name_of(state.written)},
+                       {"start", static_cast<double>(state.start)}});
+}
+
 Json buffer_json(const Buffer& buffer) {
-  return Json::object({{"name", buffer.name},
-                       {"kind", name_of(buffer.kind)},
-                       {"tier", name_of(buffer.tier)},
-                       {"type", type_json(buffer.type)},
-                       {"bytes", buffer.bytes.count},
-                       {"offset", buffer.offset.count},
-                       {"program", buffer.program},
-                       {"first", buffer.first},
-                       {"last", buffer.last},
-                       {"part", part_json(buffer.part)}});
+  Json json = Json::object({{"name", buffer.name},
+                            {"kind", name_of(buffer.kind)},
+                            {"tier", name_of(buffer.tier)},
+                            {"type", type_json(buffer.type)},
+                            {"bytes", buffer.bytes.count},
+                            {"offset", buffer.offset.count},
+                            {"program", buffer.program},
+                            {"first", buffer.first},
+                            {"last", buffer.last},
+                            {"part", part_json(buffer.part)}});
+  if (buffer.state.declared()) json.set("state", state_json(buffer.state));
+  return json;
 }
 
 // ---- text
@@ -339,6 +348,14 @@ ops::Part part_from(const Json& json) {
           .shard = count_from(json.at("shard"))};
 }
 
+ops::State state_from(const Json* json) {
+  if (json == nullptr) return {};
+  return {.cut = enum_from<ops::State::Cut>(json->at("cut"), ops::kStateCuts),
+          .merge = enum_from<ops::State::Merge>(json->at("merge"), ops::kStateMerges),
+          .written = enum_from<ops::State::Written>(json->at("written"), ops::kStateWriters),
+          .start = static_cast<float>(json->at("start").as_double())};
+}
+
 Buffer buffer_from(const Json& json) {
   return {.name = json.at("name").as_string(),
           .kind = enum_from<BufferKind>(json.at("kind"), 11),
@@ -349,7 +366,8 @@ Buffer buffer_from(const Json& json) {
           .program = small_from(json.at("program")),
           .first = small_from(json.at("first")),
           .last = small_from(json.at("last")),
-          .part = part_from(json.at("part"))};
+          .part = part_from(json.at("part")),
+          .state = state_from(json.find("state"))};
 }
 
 RankClass class_from(const Json& json) {

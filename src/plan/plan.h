@@ -21,6 +21,7 @@
 #include "base/shape.h"
 #include "ops/op.h"
 #include "ops/part.h"
+#include "ops/state.h"
 
 namespace plimsoll::plan {
 
@@ -200,7 +201,8 @@ struct Buffer {
   std::int32_t program = kAlways;
   std::int32_t first = 0;
   std::int32_t last = 0;
-  ops::Part part{};  // which part of a whole tensor it holds
+  ops::Part part{};    // which part of a whole tensor it holds
+  ops::State state{};  // how it is kept, where it is a state that says so
 
   bool persistent() const { return program == kAlways; }
   bool operator==(const Buffer&) const = default;

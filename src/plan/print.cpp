@@ -45,6 +45,12 @@ std::vector<std::string> lines_of(const std::string& text) {
   return lines;
 }
 
+std::string state_text(const ops::State& state) {
+  if (!state.declared()) return {};
+  return fmt::format(", cut {}, merge {}, written {}, starts at {}", ops::name_of(state.cut), ops::name_of(state.merge),
+                     ops::name_of(state.written), state.start);
+}
+
 }  // namespace
 
 std::string to_string(const Procedure& procedure) {
@@ -99,8 +105,8 @@ std::string to_string(const Plan& plan) {
         text += fmt::format("  arena {} {} B\n", name_of(static_cast<Tier>(tier)), rank_class.arena[tier].count);
     }
     for (const Buffer& buffer : rank_class.buffers) {
-      text += fmt::format("  buffer {} {} {} at {} in {}, {}\n", buffer.name, name_of(buffer.kind), base::to_string(buffer.type),
-                          buffer.offset.count, name_of(buffer.tier), lifetime_text(buffer));
+      text += fmt::format("  buffer {} {} {} at {} in {}, {}{}\n", buffer.name, name_of(buffer.kind), base::to_string(buffer.type),
+                          buffer.offset.count, name_of(buffer.tier), lifetime_text(buffer), state_text(buffer.state));
     }
     for (const Program& program : rank_class.programs) {
       text +=

@@ -9,6 +9,7 @@
 #include "collectives/group.h"
 #include "lowering/carry_update.h"
 #include "lowering/rows.h"
+#include "train/kept_states.h"
 
 namespace plimsoll::train {
 
@@ -24,8 +25,10 @@ struct Stored {
   std::string name;    // in the checkpoint
   std::string buffer;  // in the session
   base::TensorType whole;
+  std::int64_t place = -1;  // on the data axis, of the rank whose own it is; -1: data ranks have the same
 };
 
+// Parameters and their optimizers' state as the graph has them, and what says itself how it is kept as the plan does, wherever it was born.
 std::vector<Stored> stored_buffers(const Session& session) {
   const graph::Graph& graph = session.graph();
   std::vector<Stored> stored;
@@ -34,6 +37,7 @@ std::vector<Stored> stored_buffers(const Session& session) {
     const graph::Value& master = graph.values[parameter.master];
     stored.push_back({parameter.name, master.name, master.type});
     for (graph::ValueId state : parameter.states) {
+      if (graph.values[state].state.declared()) continue;
       stored.push_back({graph.values[state].name, graph.values[state].name, graph.values[state].type});
       of_parameters.insert(graph.values[state].name);
     }
@@ -41,8 +45,13 @@ std::vector<Stored> stored_buffers(const Session& session) {
   for (const graph::Value& value : graph.values) {
     // Histories of largest values, which scale 8-bit operands.
     const bool scalars = value.type == ops::step_scalars_type();
-    if (value.role == graph::Role::state && !scalars && !of_parameters.contains(value.name))
+    if (value.role == graph::Role::state && !value.state.declared() && !scalars && !of_parameters.contains(value.name))
       stored.push_back({value.name, value.name, value.type});
+  }
+  for (const KeptState& state : kept_states(session.plan())) {
+    if (!state.state.is_private()) stored.push_back({state.name, state.name, state.whole});
+    for (std::int64_t place = 0; state.state.is_private() && place < state.ranks; ++place)
+      stored.push_back({name_of_rank(state.name, place), state.name, state.whole, place});
   }
   const graph::Value& scalars = graph.values[graph.scalars];
   stored.push_back({std::string(kScalars), scalars.name, scalars.type});
@@ -117,7 +126,7 @@ Copies copies_of(const Session& session, const HeldPiece& piece) {
     }
     spread_over(members, place);
   };
-  over_axis(part.shard == 0 ? ops::Axis::data : ops::Axis::data_outer);
+  if (!session.buffers().buffer(piece.buffer).state.is_private()) over_axis(part.shard == 0 ? ops::Axis::data : ops::Axis::data_outer);
   if (part.dim < 0) {
     over_holders(ops::Axis::tensor);
   } else if (ops::is_tail(part, piece.begin / base::size_of(piece.whole.dtype))) {
@@ -143,7 +152,8 @@ std::vector<HeldPiece> held_pieces(Session& session, plan::Access access) {
   for (const Stored& stored : stored_buffers(session)) {
     const std::size_t before = pieces.size();
     base::TensorType whole = stored.whole;
-    for (const std::string& buffer : buffers.holding(stored.buffer)) {
+    const bool mine = stored.place < 0 || stored.place == session.plan().mesh.place(ops::Axis::data, session.rank());
+    for (const std::string& buffer : mine ? buffers.holding(stored.buffer) : std::vector<std::string>{}) {
       const ops::Part part = buffers.part(buffer);
       whole = {buffers.buffer(buffer).type.dtype, part.whole};
       const std::int64_t size = base::size_of(whole.dtype);
