@@ -166,7 +166,7 @@ class ClassLowering {
 
   void add_program(const ProgramSource& source) {
     add_program(graphs_.graph_at(source, place_.pipe, seat_, place_.data),
-                {.name = source.name, .micro_batches = source.micro_batches, .batches = graphs_.batches(source)},
+                {.name = source.name, .micro_batches = source.micro_batches, .batches = graphs_.batches(source), .cadence = source.cadence},
                 graphs_.items_at(source, place_.pipe, place_.data));
   }
 
@@ -198,6 +198,7 @@ class ClassLowering {
     std::string name;
     std::int32_t micro_batches = 1;
     std::int32_t batches = 1;
+    plan::Cadence cadence = {};
   };
 
   // The calls of a program, bound to buffers.
@@ -269,7 +270,8 @@ class ClassLowering {
     instances_.assign(storages.all.size(), {});
     stashes_.clear();
     versions_ = Versions(graph, storages, items);
-    plan::Program program{.name = shape.name, .micro_batches = shape.micro_batches * shape.batches, .streams = {}};
+    plan::Program program{
+        .name = shape.name, .micro_batches = shape.micro_batches * shape.batches, .streams = {}, .cadence = shape.cadence};
     Streams streams(program);
     Calls calls{*this, graph, storages, pieces, procedure_inputs, static_cast<std::int32_t>(rank_class_.programs.size())};
     issue_calls(issue_order(graph, pieces, items, shape.micro_batches, shape.batches), pieces, versions_, streams, calls);

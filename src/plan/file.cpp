@@ -159,7 +159,10 @@ void append_list(std::string& text, std::string_view name, const Items& items, c
 }
 
 void append(std::string& text, const Program& program) {
-  text += open_object(Json::object({{"name", program.name}, {"micro_batches", program.micro_batches}, {"tokens", program.tokens}}));
+  Json fields = Json::object({{"name", program.name}, {"micro_batches", program.micro_batches}, {"tokens", program.tokens}});
+  if (program.cadence != Cadence{})
+    fields.set("cadence", Json::object({{"when", name_of(program.cadence.when)}, {"every", program.cadence.every}}));
+  text += open_object(fields);
   append_list(text, "streams", program.streams, [&](const Stream& stream) {
     text += open_object(Json::object({{"kind", name_of(stream.kind)}}));
     append_list(text, "calls", stream.calls, [&](const Call& call) { text += base::write_json(call_json(call)); });
@@ -316,6 +319,13 @@ Call call_from(const Json& json) {
           .signals = id_from<TokenId>(json.at("signals"))};
 }
 
+Cadence cadence_from(const Json* json) {
+  if (json == nullptr) return {};
+  const Cadence cadence{.when = enum_from<Cadence::When>(json->at("when"), 4), .every = count_from(json->at("every"))};
+  if (cadence.every < 1) json->at("every").fail_expected("1 or more");
+  return cadence;
+}
+
 Program program_from(const Json& json) {
   return {.name = json.at("name").as_string(),
           .micro_batches = small_from(json.at("micro_batches")),
@@ -324,7 +334,8 @@ Program program_from(const Json& json) {
                                          return Stream{enum_from<StreamKind>(stream.at("kind"), 9),
                                                        list_from<Call>(stream.at("calls"), call_from)};
                                        }),
-          .tokens = static_cast<std::uint32_t>(small_from(json.at("tokens")))};
+          .tokens = static_cast<std::uint32_t>(small_from(json.at("tokens"))),
+          .cadence = cadence_from(json.find("cadence"))};
 }
 
 base::Shape shape_from(const Json& json) {

@@ -45,6 +45,12 @@ std::vector<std::string> lines_of(const std::string& text) {
   return lines;
 }
 
+std::string cadence_text(const Cadence& cadence) {
+  if (cadence == Cadence{}) return {};
+  return cadence.every == 1 ? fmt::format(", {} steps", name_of(cadence.when))
+                            : fmt::format(", {} every {} steps", name_of(cadence.when), cadence.every);
+}
+
 std::string state_text(const ops::State& state) {
   if (!state.declared()) return {};
   return fmt::format(", cut {}, merge {}, written {}, starts at {}", ops::name_of(state.cut), ops::name_of(state.merge),
@@ -109,8 +115,8 @@ std::string to_string(const Plan& plan) {
                           buffer.offset.count, name_of(buffer.tier), lifetime_text(buffer), state_text(buffer.state));
     }
     for (const Program& program : rank_class.programs) {
-      text +=
-          fmt::format("  program {} of {} micro-batch{}\n", program.name, program.micro_batches, program.micro_batches == 1 ? "" : "es");
+      text += fmt::format("  program {} of {} micro-batch{}{}\n", program.name, program.micro_batches,
+                          program.micro_batches == 1 ? "" : "es", cadence_text(program.cadence));
       for (const Stream& stream : program.streams) {
         text += fmt::format("   stream {}\n", name_of(stream.kind));
         for (const Call& call : stream.calls) print_call(rank_class, plan, call, text);

@@ -7,8 +7,6 @@
 #include <set>
 
 #include "collectives/group.h"
-#include "lowering/carry_update.h"
-#include "lowering/rows.h"
 #include "train/kept_states.h"
 
 namespace plimsoll::train {
@@ -64,14 +62,12 @@ std::vector<Stored> stored_buffers(const Session& session) {
 
 std::vector<std::int64_t> dims_of(const base::Shape& shape) { return {shape.dims().begin(), shape.dims().end()}; }
 
-// visit(call, buffer's name) for everything that a program writes, where there is such a program.
+// visit(call, buffer's name) for everything that a program writes.
 template <typename Visit>
-void for_each_write(Session& session, std::string_view name, Visit&& visit) {
+void for_each_write(Session& session, const plan::Program& program, Visit&& visit) {
   const plan::Plan& plan = session.plan();
   const plan::RankClass& rank_class = session.executor().rank_class();
-  const plan::Program* program = plan::find_program(rank_class, name);
-  if (program == nullptr) return;
-  for (const plan::Stream& stream : program->streams) {
+  for (const plan::Stream& stream : program.streams) {
     for (const plan::Call& call : stream.calls) {
       const plan::Procedure& procedure = plan.procedures[call.procedure];
       for (std::size_t slot = 0; slot < procedure.slots.size(); ++slot) {
@@ -83,7 +79,9 @@ void for_each_write(Session& session, std::string_view name, Visit&& visit) {
 
 void order_by_first_write(Session& session, std::vector<HeldPiece>& pieces) {
   Moments first_write;
-  for_each_write(session, "train", [&](const plan::Call& call, const std::string& buffer) {
+  const plan::Program* step = plan::find_program(session.executor().rank_class(), kTrain);
+  if (step == nullptr) return;
+  for_each_write(session, *step, [&](const plan::Call& call, const std::string& buffer) {
     std::int32_t& first = first_write.try_emplace(buffer, call.moment).first->second;
     first = std::min(first, call.moment);
   });
@@ -242,15 +240,13 @@ Snapshot snapshot_of(Session& session) {
 
   Index end;  // after the last piece in a buffer
   for (std::size_t index = 0; index < snapshot.pieces.size(); ++index) end[snapshot.pieces[index].buffer] = index + 1;
-  const bool carries = plan::find_program(session.executor().rank_class(), lowering::kFlush) != nullptr;
   const auto in_host_memory = [&](const std::string& buffer) { return session.buffers().buffer(buffer).tier == plan::Tier::host; };
-  for_each_write(session, "train", [&](const plan::Call& call, const std::string& buffer) {
-    if (carries && end.contains(buffer) && in_host_memory(buffer)) snapshot.of_waiting_update.insert(&call);
-  });
-  for (const std::string_view program : {std::string_view("train"), lowering::kFlush, lowering::kStoreRows}) {
+  for (const plan::Program& program : session.executor().rank_class().programs) {
+    const bool carries = program.name == kTrain && session.carries_updates();
     for_each_write(session, program, [&](const plan::Call& call, const std::string& buffer) {
       const auto found = end.find(buffer);
       if (found == end.end()) return;
+      if (carries && in_host_memory(buffer)) snapshot.of_waiting_update.insert(&call);
       std::size_t& needed = snapshot.needed_before[&call];
       needed = std::max(needed, found->second);
     });
