@@ -74,28 +74,6 @@ std::vector<std::vector<Move>> plan_moves(const Checkpoint& checkpoint, std::spa
   return moves;
 }
 
-// Tries the folder's checkpoints, newest first, until `use` does not throw.
-Search find_usable(io::FileSystem& file_system, const io::Path& folder, const Identity& expected,
-                   const std::function<void(const Checkpoint&)>& use) {
-  Search search;
-  for (const std::int64_t step : list_steps(file_system, folder)) {
-    try {
-      Checkpoint checkpoint = open(file_system, folder / step_name(step));
-      check_identity(checkpoint, expected);
-      use(checkpoint);
-      search.found = std::move(checkpoint);
-      return search;
-    } catch (const NewerFormat&) {
-      throw;
-    } catch (const Mismatch&) {
-      throw;
-    } catch (const base::Error& error) {
-      search.problems.push_back(fmt::format("the checkpoint of step {} cannot be used: {}", step, error.what()));
-    }
-  }
-  return search;
-}
-
 }  // namespace
 
 Checkpoint open(io::FileSystem& file_system, const io::Path& path) {
@@ -155,13 +133,29 @@ void load(io::FileSystem& file_system, const Checkpoint& checkpoint, std::span<c
 }
 
 Search newest_valid(io::FileSystem& file_system, const io::Path& folder, const Identity& expected) {
-  return find_usable(file_system, folder, expected, [&](const Checkpoint& checkpoint) { verify(file_system, checkpoint); });
+  return load_newest(file_system, folder, expected, [&](const Checkpoint& checkpoint) { verify(file_system, checkpoint); });
 }
 
+// Tries the folder's checkpoints, newest first, until `read` does not throw.
 Search load_newest(io::FileSystem& file_system, const io::Path& folder, const Identity& expected,
-                   const std::function<std::vector<TensorTarget>(const Manifest&)>& targets_for) {
-  return find_usable(file_system, folder, expected,
-                     [&](const Checkpoint& checkpoint) { load(file_system, checkpoint, targets_for(checkpoint.manifest)); });
+                   const std::function<void(const Checkpoint&)>& read) {
+  Search search;
+  for (const std::int64_t step : list_steps(file_system, folder)) {
+    try {
+      Checkpoint checkpoint = open(file_system, folder / step_name(step));
+      check_identity(checkpoint, expected);
+      read(checkpoint);
+      search.found = std::move(checkpoint);
+      return search;
+    } catch (const NewerFormat&) {
+      throw;
+    } catch (const Mismatch&) {
+      throw;
+    } catch (const base::Error& error) {
+      search.problems.push_back(fmt::format("the checkpoint of step {} cannot be used: {}", step, error.what()));
+    }
+  }
+  return search;
 }
 
 }  // namespace plimsoll::checkpoint

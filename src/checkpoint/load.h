@@ -58,9 +58,9 @@ struct Search {
 // or of a newer format is not: it throws, because going on beside it would end in two histories in one folder.
 Search newest_valid(io::FileSystem& file_system, const io::Path& folder, const Identity& expected = {});
 
-// As newest_valid and load in one, so that data are read once: targets that a damaged checkpoint has begun to fill are
-// filled again from an older one. `targets_for` sees each candidate's manifest.
+// As newest_valid and load in one, so that data are read once: what `read` began to fill from a damaged checkpoint it fills again from an
+// older one.
 Search load_newest(io::FileSystem& file_system, const io::Path& folder, const Identity& expected,
-                   const std::function<std::vector<TensorTarget>(const Manifest&)>& targets_for);
+                   const std::function<void(const Checkpoint&)>& read);
 
 }  // namespace plimsoll::checkpoint

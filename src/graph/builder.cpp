@@ -71,6 +71,10 @@ ValueId Builder::constant(const std::string& name, const TensorType& type, const
   return graph_.add_value({.name = name, .type = type, .role = Role::constant, .block = block_, .init = init});
 }
 
+ValueId Builder::state(const std::string& name, const TensorType& type, const ops::State& state, const ops::Placement& deal) {
+  return graph_.add_value({.name = name, .type = type, .role = Role::state, .block = block_, .deal = deal, .state = state});
+}
+
 ValueId Builder::apply(const ops::Op& op, std::vector<ValueId> inputs, std::string_view name) {
   return graph_.add_node(op, std::move(inputs), block_, Phase::forward, name)[0];
 }
@@ -140,6 +144,21 @@ ValueId Builder::cached_attention(ValueId packed, const ops::Attention& attentio
                                           .block = block_,
                                           .init = zeros()});
   return apply(ops::CachedAttention{.heads = heads, .window = attention.window}, {packed, positions(), cache}, name);
+}
+
+void Builder::running_mean(ValueId x, const std::string& name, double momentum, const ops::Placement& deal) {
+  if (!training()) return;
+  const ops::State kept{.cut = ops::State::Cut::own, .merge = ops::State::Merge::mean, .written = ops::State::Written::forward};
+  const ValueId mean = state(name, {DType::f32, Shape{graph_.values[x].type.shape[-1]}}, kept, deal);
+  apply(ops::RunningMean{.momentum = momentum}, {x, mean}, name + ".new");
+}
+
+ValueId Builder::round_with_error(ValueId x, const std::string& name, DType dtype) {
+  if (!training()) return x;
+  const TensorType type = graph_.values[x].type;
+  const ops::State kept{.cut = ops::State::Cut::own, .merge = ops::State::Merge::sum, .written = ops::State::Written::forward};
+  const ValueId rounded = apply(ops::RoundWithError{.dtype = dtype}, {x, state(name, {DType::f32, type.shape}, kept)}, name + ".rounded");
+  return type.dtype == dtype ? rounded : apply(ops::Cast{.dtype = type.dtype}, {rounded}, name + ".cast");
 }
 
 ValueId Builder::dropout(ValueId x, double rate, const std::string& name) {

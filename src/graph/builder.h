@@ -71,6 +71,8 @@ class Builder {
   ValueId token_types() { return input("token_types"); }
   ValueId parameter(const std::string& name, const base::Shape& shape, const Init& init, const ops::Placement& deal = {});
   ValueId constant(const std::string& name, const TensorType& type, const Init& init);
+  // What outlives a step beside parameters and says itself how it is kept; `deal` where tensor ranks may share it out.
+  ValueId state(const std::string& name, const TensorType& type, const ops::State& state, const ops::Placement& deal = {});
 
   // ---- operators; parameters are named after `name`
   // `padding`: an id of the first table that lookups do not train; -1: none.
@@ -85,6 +87,12 @@ class Builder {
   // Dropout and the dropout of a residual branch exist only in training graphs; elsewhere x and the plain sum.
   ValueId dropout(ValueId x, double rate, const std::string& name);
   ValueId residual(ValueId x, ValueId branch, double rate, const std::string& name);
+
+  // State that the forward pass of a training graph writes; other graphs have neither. Each data rank has its own of what it saw.
+  // The mean of x's columns so far, each micro-batch with the weight `momentum`: a state of that name. All ranks' is the mean of theirs.
+  void running_mean(ValueId x, const std::string& name, double momentum, const ops::Placement& deal = {});
+  // x as it would be in another type; what that loses comes with the next micro-batch. The state of that name is what is still to come.
+  ValueId round_with_error(ValueId x, const std::string& name, base::DType dtype);
 
   // The head: (.., C) -> losses in training and evaluation graphs, logits in inference graphs. Ends the forward pass.
   void head(ValueId x, ValueId weight, ValueId bias = {});

@@ -94,6 +94,43 @@ std::string to_string(const Graph& graph) {
   return text;
 }
 
+std::vector<ValueId> states_of_values(const Graph& graph) {
+  std::vector<ValueId> states(graph.values.size());
+  for (std::uint32_t index = 0; index < graph.values.size(); ++index) {
+    if (graph.values[ValueId{index}].role == Role::state) states[index] = ValueId{index};
+  }
+  for (const Node& node : graph.nodes) {
+    for (const ops::Alias& alias : ops::aliases_of(node.op)) {
+      const ValueId input = node.inputs[static_cast<std::size_t>(alias.input)];
+      const ValueId output = node.outputs[static_cast<std::size_t>(alias.output)];
+      if (alias.required && input.valid() && output.valid()) states[output.index] = states[input.index];
+    }
+  }
+  return states;
+}
+
+std::vector<bool> nodes_that_run_once(const Graph& graph) {
+  const std::vector<ValueId> states = states_of_values(graph);
+  std::vector<bool> written(graph.values.size(), false);
+  const auto for_each_of_forward = [&](auto&& visit) {
+    for (std::uint32_t index = 0; index < graph.nodes.size(); ++index) {
+      if (graph.nodes[NodeId{index}].phase == Phase::forward) visit(graph.nodes[NodeId{index}], index);
+    }
+  };
+  for_each_of_forward([&](const Node& node, std::uint32_t) {
+    for (const ops::Alias& alias : ops::aliases_of(node.op)) {
+      const ValueId state = states[node.inputs[static_cast<std::size_t>(alias.input)].index];
+      if (alias.required && !alias.view && state.valid()) written[state.index] = true;
+    }
+  });
+  std::vector<bool> once(graph.nodes.size(), false);
+  for_each_of_forward([&](const Node& node, std::uint32_t index) {
+    once[index] = std::any_of(node.inputs.begin(), node.inputs.end(),
+                              [&](ValueId id) { return states[id.index].valid() && written[states[id.index].index]; });
+  });
+  return once;
+}
+
 void remove_unused(Graph& graph) {
   std::vector<bool> read(graph.values.size(), false);
   for (ValueId id : graph.results) read[id.index] = true;

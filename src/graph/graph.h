@@ -14,6 +14,7 @@
 #include "ops/definition.h"
 #include "ops/part.h"
 #include "ops/placement.h"
+#include "ops/state.h"
 
 namespace plimsoll::graph {
 
@@ -62,7 +63,8 @@ struct Value {
   BlockId block{};    // the block that makes it, or that owns it
   NodeId producer{};  // invalid for roots
   Init init{};
-  ops::Placement deal{};               // of a parameter: how it would be split over a tensor axis; whole if not at all
+  ops::Placement deal{};               // of a parameter, or a state cut by itself: how tensor ranks would split it; whole if not at all
+  ops::State state{};                  // of what outlives a step: how ranks have it, and who writes it
   ops::Part part{};                    // which part of a whole tensor a root holds, where ranks share one
   ops::Tier tier = ops::Tier::device;  // where it is
   bool all_micro_batches = false;      // one for all micro-batches of a step, as a parameter's gradient is
@@ -145,6 +147,13 @@ std::vector<std::string> problems(const Graph& graph);
 void verify(const Graph& graph, std::string_view after);
 
 std::string to_string(const Graph& graph);
+
+// By value: the state that it is, or is the newest content of; invalid where it is none.
+std::vector<ValueId> states_of_values(const Graph& graph);
+
+// By node: whether it belongs to the forward pass and reads or writes state that the forward pass writes. It runs once for each
+// micro-batch: a second time it would find, and leave, another state.
+std::vector<bool> nodes_that_run_once(const Graph& graph);
 
 // Drops nodes whose results nobody reads (values of roots and `results` count as read), and values nobody mentions.
 void remove_unused(Graph& graph);

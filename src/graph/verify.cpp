@@ -9,11 +9,13 @@ namespace {
 
 class Verifier {
  public:
-  explicit Verifier(const Graph& graph) : graph_(graph), written_(graph.values.size(), false), overwritten_(graph.values.size(), false) {}
+  explicit Verifier(const Graph& graph)
+      : graph_(graph), states_(states_of_values(graph)), written_(graph.values.size(), false), overwritten_(graph.values.size(), false) {}
 
   std::vector<std::string> run() {
     for (std::uint32_t index = 0; index < graph_.values.size(); ++index)
       written_[index] = graph_.values[ValueId{index}].role != Role::computed;
+    for (const Value& value : graph_.values) check_declared(value);
     for (const bool ahead : {true, false}) check_line(ahead);
     for (ValueId id : graph_.results) {
       if (!id.valid() || !written_[id.index]) report("a result is never computed");
@@ -64,6 +66,7 @@ class Verifier {
       if (value.producer != id) report("{} does not know its producer", value.name);
       written_[output.index] = true;
     }
+    check_state(node);
     for (const ops::Alias& alias : ops::aliases_of(node.op)) {
       const ValueId input = node.inputs[static_cast<std::size_t>(alias.input)];
       // Readers of the scalars' root see what the host wrote before the step, which no operator changes.
@@ -71,7 +74,33 @@ class Verifier {
     }
   }
 
+  // What says who writes it is written by nobody else.
+  void check_state(const Node& node) {
+    for (const ops::Alias& alias : ops::aliases_of(node.op)) {
+      const ValueId id = states_[node.inputs[static_cast<std::size_t>(alias.input)].index];
+      if (!alias.required || alias.view || !id.valid() || !graph_.values[id].state.declared()) continue;
+      const ops::State::Written written = graph_.values[id].state.written;
+      const bool as_said = (written == ops::State::Written::forward && node.phase == Phase::forward) ||
+                           (written == ops::State::Written::backward && node.phase >= Phase::backward && node.phase <= Phase::join) ||
+                           (written == ops::State::Written::update && node.phase >= Phase::norm) || written == ops::State::Written::program;
+      if (!as_said)
+        report("{} writes {} in the {} phase, which says that it is written by: {}", ops::name_of(node.op), graph_.values[id].name,
+               name_of(node.phase), ops::name_of(written));
+    }
+  }
+
+  void check_declared(const Value& value) {
+    if (!value.state.declared()) return;
+    if (value.role != Role::state) report("{} is no state, but says how it is kept as one", value.name);
+    if (value.init.kind != Init::Kind::none) report("{} says twice how it starts", value.name);
+    const bool adds = value.state.merge == ops::State::Merge::sum || value.state.merge == ops::State::Merge::mean;
+    if (adds && value.type.dtype != base::DType::f32)
+      report("{} is {}, but ranks merge it by its {}, which is for f32", value.name, base::to_string(value.type),
+             ops::name_of(value.state.merge));
+  }
+
   const Graph& graph_;
+  std::vector<ValueId> states_;
   std::vector<bool> written_;
   std::vector<bool> overwritten_;
   std::vector<std::string> found_;

@@ -74,7 +74,8 @@ class Readers {
 // Finds what is cheap to make again in one block.
 class CheapValues {
  public:
-  CheapValues(const Graph& graph, const Readers& readers, BlockPasses& block) : graph_(graph), readers_(readers), block_(block) {
+  CheapValues(const Graph& graph, const Readers& readers, const std::vector<bool>& once, BlockPasses& block)
+      : graph_(graph), readers_(readers), once_(once), block_(block) {
     droppable_.insert(block.saved.begin(), block.saved.end());
     for (ValueId id : block.handed_on) droppable_.erase(id);
   }
@@ -117,6 +118,7 @@ class CheapValues {
   std::optional<Rebuilt> rebuilt_of(const Node& node) const {
     const ops::Definition& definition = ops::definition_of(node.op);
     if (ops::is_view(node.op) || ops::is_collective(node.op)) return std::nullopt;
+    if (!node.outputs.empty() && once_[graph_.values[node.outputs.front()].producer.index]) return std::nullopt;
     for (const ops::Alias& alias : ops::aliases_of(node.op)) {
       if (alias.required) return std::nullopt;
     }
@@ -147,6 +149,7 @@ class CheapValues {
 
   const Graph& graph_;
   const Readers& readers_;
+  const std::vector<bool>& once_;  // by node
   BlockPasses& block_;
   std::set<ValueId> droppable_;
   std::set<ValueId> made_;  // by the rebuilds so far
@@ -309,14 +312,17 @@ std::vector<BlockPasses> passes_of(const Graph& graph) {
   }
   const Readers readers(graph);
   const std::set<ValueId> gradients = weight_gradients(graph);
+  const std::vector<bool> once = graph::nodes_that_run_once(graph);
   for (BlockPasses& block : passes) {
     for (NodeId id : block.forward) {
       for (ValueId output : graph.nodes[id].outputs) {
         if (readers.backward(output) && !gradients.contains(output)) block.saved.push_back(output);
-        if (readers.other_forward(output, block.block)) block.handed_on.push_back(output);
+        // What is not made again is kept like what others read.
+        const bool kept = once[id.index] && !in_place_of(graph, output).valid();
+        if (kept || readers.other_forward(output, block.block)) block.handed_on.push_back(output);
       }
     }
-    if (&block != &passes.back()) CheapValues(graph, readers, block).run();
+    if (&block != &passes.back()) CheapValues(graph, readers, once, block).run();
   }
   return passes;
 }

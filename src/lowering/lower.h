@@ -21,6 +21,7 @@ struct ProgramSource {
   const graph::Graph& graph;
   std::int32_t micro_batches = 1;
   bool waiting_update_only = false;  // of a training graph: the update that a step left to the next (carry_update.h)
+  plan::Cadence cadence = {};
 };
 
 struct RowTable;  // rows.h

@@ -140,7 +140,7 @@ class ClassMaker {
     if (is_persistent(storage.kind)) {
       const auto [found, fresh] = persistent_.try_emplace(name);
       if (fresh) {
-        found->second = add_buffer({.name = name, .kind = storage.kind, .tier = storage.tier, .type = storage.type});
+        found->second = add_buffer({.name = name, .kind = storage.kind, .tier = storage.tier, .type = storage.type, .state = value.state});
         if (value.part != ops::Part{}) rank_class_.parts.emplace(found->second, value.part);
       }
       plan::Buffer& buffer = buffers_[found->second];
@@ -186,7 +186,8 @@ class ClassMaker {
 
   void add_program(const ProgramSource& source) {
     auto work = std::make_unique<ProgramWork>(source, graph_of(source, graphs_, place_), inputs_);
-    add_program(*work, {.name = source.name, .micro_batches = source.micro_batches, .batches = graphs_.batches(source)},
+    add_program(*work,
+                {.name = source.name, .micro_batches = source.micro_batches, .batches = graphs_.batches(source), .cadence = source.cadence},
                 graphs_.items_at(source, place_.pipe, place_.data));
     works_.push_back(std::move(work));
   }
@@ -225,6 +226,7 @@ class ClassMaker {
     std::string name;
     std::int32_t micro_batches = 1;
     std::int32_t batches = 1;
+    plan::Cadence cadence = {};
   };
 
   // The calls of a program, bound to buffers.
@@ -289,7 +291,8 @@ class ClassMaker {
     instances_.assign(work.storages.all.size(), {});
     stashes_.clear();
     versions_ = Versions(work.graph, work.storages, items);
-    plan::Program program{.name = shape.name, .micro_batches = shape.micro_batches * shape.batches, .streams = {}};
+    plan::Program program{
+        .name = shape.name, .micro_batches = shape.micro_batches * shape.batches, .streams = {}, .cadence = shape.cadence};
     Streams streams(program);
     Calls calls{*this, work, static_cast<std::int32_t>(rank_class_.programs.size())};
     issue_calls(issue_order(work.graph, work.pieces, items, shape.micro_batches, shape.batches), work.pieces, versions_, streams, calls);

@@ -349,7 +349,8 @@ class Outlining {
       rank_class.ranks.push_back((place * plan_.mesh.data + data) * plan_.mesh.tensor);
     for (const Storage& storage : shared.storages.all)
       rank_class.buffers.edit().add({.name = "", .kind = storage.kind, .tier = storage.tier});
-    plan::Program program{.name = source_.name, .micro_batches = source_.micro_batches * graphs_.batches(source_), .streams = {}};
+    plan::Program program{
+        .name = source_.name, .micro_batches = source_.micro_batches * graphs_.batches(source_), .streams = {}, .cadence = source_.cadence};
     Streams streams(program);
     const std::vector<Item> items = translated(graphs_.items_at(source_, place), stages, shared.stages);
     Versions versions(shared.graph, shared.storages, items);

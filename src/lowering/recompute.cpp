@@ -31,7 +31,7 @@ using Work = RecomputeStep::Work;
 // Writes the nodes of a step anew in another order, some of them several times.
 class Rerun {
  public:
-  explicit Rerun(const Graph& old) : old_(old), passes_(passes_of(old)), rewrite_(old) {
+  explicit Rerun(const Graph& old) : old_(old), passes_(passes_of(old)), once_(graph::nodes_that_run_once(old)), rewrite_(old) {
     for (std::size_t index = 0; index < passes_.size(); ++index) at_[passes_[index].block.index] = index;
   }
 
@@ -66,7 +66,7 @@ class Rerun {
       for (NodeId id : block.forward) {
         if (first) {
           rewrite_.keep(old_.nodes[id]);
-        } else {
+        } else if (!once_[id.index]) {  // what the others made is kept
           again(old_.nodes[id]);
         }
       }
@@ -93,6 +93,7 @@ class Rerun {
 
   const Graph& old_;
   std::vector<BlockPasses> passes_;
+  std::vector<bool> once_;                        // by node
   std::map<std::uint32_t, std::size_t> at_;       // block -> its passes
   std::map<std::uint32_t, int> times_;            // old value -> how often it was made again
   std::set<std::pair<std::uint32_t, bool>> ran_;  // (block, backward)

@@ -148,7 +148,7 @@ class DataSplit {
       if (found != parameter_of_.end()) {
         const Split& split = splits_[found->second];
         if (value.part == ops::Part{}) value.part = {.whole = value.type.shape, .slice = value.type.shape};
-        if (split.split && (gathers_weights() || value.role != Role::parameter)) {
+        if (split.split && value.state.goes_in_shards() && (gathers_weights() || value.role != Role::parameter)) {
           value.part.shard = split.padded / members_;
           value.type.shape = {value.part.shard};
         }

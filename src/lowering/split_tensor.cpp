@@ -41,6 +41,10 @@ class TensorSplit {
       for (ValueId state : parameter.states) placement_[state.index] = deal;
       if (parameter.gradient.valid()) gradient_of_[parameter.gradient.index] = deal;
     }
+    for (std::uint32_t index = 0; index < old.values.size(); ++index) {
+      const Value& value = old.values[ValueId{index}];
+      if (value.state.cut == ops::State::Cut::own) placement_[index] = value.deal;
+    }
     for (const Node& node : old.nodes) {
       for (ValueId id : node.inputs) leaves_block_[id.index] = leaves_block_[id.index] || old.values[id].block != node.block;
     }

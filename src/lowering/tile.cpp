@@ -1,6 +1,7 @@
 #include "lowering/tile.h"
 
 #include <algorithm>
+#include <iterator>
 #include <map>
 #include <numeric>
 #include <set>
@@ -87,10 +88,11 @@ class Tiling {
  private:
   // ---- what is cut
 
-  static std::vector<ValueId> roots_of(const graph::Parameter& parameter) {
+  std::vector<ValueId> roots_of(const graph::Parameter& parameter) const {
     std::vector<ValueId> roots{parameter.weight};
     if (parameter.master.valid() && parameter.master != parameter.weight) roots.push_back(parameter.master);
-    roots.insert(roots.end(), parameter.states.begin(), parameter.states.end());
+    std::copy_if(parameter.states.begin(), parameter.states.end(), std::back_inserter(roots),
+                 [&](ValueId id) { return old_.values[id].state.cut == ops::State::Cut::parameter; });
     return roots;
   }
 

@@ -60,6 +60,8 @@ Definition define(const NoteAmax&);
 Definition define(const ScaledLinear&);
 Definition define(const Encode&);
 Definition define(const Decode&);
+Definition define(const RunningMean&);
+Definition define(const RoundWithError&);
 
 // ---- pieces that many definitions share
 

@@ -125,17 +125,26 @@ Json part_json(const ops::Part& part) {
                        {"tail_begin", part.tail_begin}});
 }
 
+Json state_json(const ops::State& state) {
+  return Json::object({{"cut", ops::name_of(state.cut)},
+                       {"merge", ops::name_of(state.merge)},
+                       {"written", ops::name_of(state.written)},
+                       {"start", static_cast<double>(state.start)}});
+}
+
 Json buffer_json(const Buffer& buffer, const ops::Part& part) {
-  return Json::object({{"name", buffer.name},
-                       {"kind", name_of(buffer.kind)},
-                       {"tier", name_of(buffer.tier)},
-                       {"type", type_json(buffer.type)},
-                       {"bytes", buffer.bytes.count},
-                       {"offset", buffer.offset.count},
-                       {"program", buffer.program},
-                       {"first", buffer.first},
-                       {"last", buffer.last},
-                       {"part", part_json(part)}});
+  Json json = Json::object({{"name", buffer.name},
+                            {"kind", name_of(buffer.kind)},
+                            {"tier", name_of(buffer.tier)},
+                            {"type", type_json(buffer.type)},
+                            {"bytes", buffer.bytes.count},
+                            {"offset", buffer.offset.count},
+                            {"program", buffer.program},
+                            {"first", buffer.first},
+                            {"last", buffer.last},
+                            {"part", part_json(part)}});
+  if (buffer.state.declared()) json.set("state", state_json(buffer.state));
+  return json;
 }
 
 // ---- text
@@ -160,7 +169,10 @@ void append_list(std::string& text, std::string_view name, const Items& items, c
 }
 
 void append(std::string& text, const Program& program) {
-  text += open_object(Json::object({{"name", program.name}, {"micro_batches", program.micro_batches}, {"tokens", program.tokens}}));
+  Json fields = Json::object({{"name", program.name}, {"micro_batches", program.micro_batches}, {"tokens", program.tokens}});
+  if (program.cadence != Cadence{})
+    fields.set("cadence", Json::object({{"when", name_of(program.cadence.when)}, {"every", program.cadence.every}}));
+  text += open_object(fields);
   append_list(text, "streams", program.streams, [&](const Stream& stream) {
     text += open_object(Json::object({{"kind", name_of(stream.kind)}}));
     append_list(text, "calls", stream.calls,
@@ -330,11 +342,19 @@ Call call_from(const Json& json, EntryId entry) {
           .signals = id_from<TokenId>(json.at("signals"))};
 }
 
+Cadence cadence_from(const Json* json) {
+  if (json == nullptr) return {};
+  const Cadence cadence{.when = enum_from<Cadence::When>(json->at("when"), 4), .every = count_from(json->at("every"))};
+  if (cadence.every < 1) json->at("every").fail_expected("1 or more");
+  return cadence;
+}
+
 Program program_from(const Json& json) {
   Program program{.name = json.at("name").as_string(),
                   .micro_batches = small_from(json.at("micro_batches")),
                   .streams = {},
-                  .tokens = static_cast<std::uint32_t>(small_from(json.at("tokens")))};
+                  .tokens = static_cast<std::uint32_t>(small_from(json.at("tokens"))),
+                  .cadence = cadence_from(json.find("cadence"))};
   std::map<ProcedureId, EntryId> entries;
   const auto entered_call = [&](const Json& call) {
     const auto procedure = id_from<ProcedureId>(call.at("procedure"));
@@ -369,6 +389,14 @@ ops::Part part_from(const Json& json) {
           .shard = count_from(json.at("shard"))};
 }
 
+ops::State state_from(const Json* json) {
+  if (json == nullptr) return {};
+  return {.cut = enum_from<ops::State::Cut>(json->at("cut"), ops::kStateCuts),
+          .merge = enum_from<ops::State::Merge>(json->at("merge"), ops::kStateMerges),
+          .written = enum_from<ops::State::Written>(json->at("written"), ops::kStateWriters),
+          .start = static_cast<float>(json->at("start").as_double())};
+}
+
 Buffer buffer_from(const Json& json) {
   return {.name = json.at("name").as_string(),
           .kind = enum_from<BufferKind>(json.at("kind"), 11),
@@ -378,7 +406,8 @@ Buffer buffer_from(const Json& json) {
           .offset = bytes_from(json.at("offset")),
           .program = small_from(json.at("program")),
           .first = small_from(json.at("first")),
-          .last = small_from(json.at("last"))};
+          .last = small_from(json.at("last")),
+          .state = state_from(json.find("state"))};
 }
 
 RankClass class_from(const Json& json) {

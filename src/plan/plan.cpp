@@ -69,7 +69,7 @@ bool Program::operator==(const Program& other) const {
     renamed.entry = one.entry;
     return procedure_of(one) == other.procedure_of(two) && one == renamed;
   };
-  return name == other.name && micro_batches == other.micro_batches && tokens == other.tokens &&
+  return name == other.name && micro_batches == other.micro_batches && tokens == other.tokens && cadence == other.cadence &&
          same_lists(streams.get(), other.streams.get(),
                     [&](const Stream& x, const Stream& y) { return x.kind == y.kind && same_lists(x.calls, y.calls, same_call); });
 }
@@ -214,6 +214,29 @@ Bytes record_bytes(const TensorType& table, std::size_t tables) {
 }
 
 Bytes moved_bytes(const RowCopy& copy) { return record_bytes(copy.table(0).type, copy.tables()) * copy.ids().type.shape.elements(); }
+
+std::string_view name_of(Cadence::When when) {
+  switch (when) {
+    case Cadence::When::asked: return "asked";
+    case Cadence::When::first: return "first";
+    case Cadence::When::before: return "before";
+    case Cadence::When::after: return "after";
+  }
+  PLIMSOLL_CHECK(false, "a cadence that has no name");
+}
+
+bool is_due(const Cadence& cadence, Cadence::When around, std::int64_t step) {
+  if (cadence.when == Cadence::When::first) return around == Cadence::When::before && step == 1;
+  return cadence.when == around && step % cadence.every == 0;
+}
+
+Bytes kept_bytes(const RankClass& rank_class, Tier tier) {
+  Bytes kept{0};
+  for (const Buffer& buffer : rank_class.buffers) {
+    if (buffer.persistent() && buffer.tier == tier) kept = std::max(kept, buffer.offset + base::round_up(buffer.bytes, alignment_of(tier)));
+  }
+  return kept;
+}
 
 Bytes arena_of_all(const Plan& plan, Tier tier) {
   Bytes sum{0};

@@ -24,6 +24,7 @@
 #include "base/shared.h"
 #include "ops/op.h"
 #include "ops/part.h"
+#include "ops/state.h"
 
 namespace plimsoll::plan {
 
@@ -193,11 +194,29 @@ struct Stream {
   bool operator==(const Stream&) const = default;
 };
 
+// When a program runs around the training steps of a run, by their number from 1 on.
+struct Cadence {
+  enum class When : std::uint8_t {
+    asked,   // whenever somebody asks for it by name
+    first,   // before the first step of all
+    before,  // before a step
+    after,   // after it, when its update is made
+  };
+  When when = When::asked;
+  std::int64_t every = 1;  // only steps that this divides
+
+  bool operator==(const Cadence&) const = default;
+};
+
+// Whether it is its turn before a step, or after it.
+bool is_due(const Cadence& cadence, Cadence::When around, std::int64_t step);
+
 struct Program {
   std::string name;  // "train", "evaluate", "infer"
   std::int32_t micro_batches = 1;
   base::Shared<std::vector<Stream>> streams;
   std::uint32_t tokens = 0;
+  Cadence cadence{};
   // What calls run, by entry. Ranks that do the same with other slices have the same streams, and procedures of their own.
   std::vector<ProcedureId> procedures{};
 
@@ -227,6 +246,7 @@ struct Buffer {
   std::int32_t program = kAlways;
   std::int32_t first = 0;
   std::int32_t last = 0;
+  ops::State state{};  // how it is kept, where it is a state that says so
 
   bool persistent() const { return program == kAlways; }
   bool operator==(const Buffer&) const = default;
@@ -304,6 +324,7 @@ struct Plan {
 using ops::name_of;
 std::string_view name_of(Access access);
 std::string_view name_of(StreamKind kind);
+std::string_view name_of(Cadence::When when);
 std::string_view name_of(BufferKind kind);
 
 // Elements of every member's part of a tensor that is scattered or gathered.
@@ -323,6 +344,9 @@ std::set<std::pair<std::int32_t, std::int32_t>> links_of(const Plan& plan, std::
 std::int32_t tag_of(const ops::Message& message, std::int32_t micro_batch);
 
 const RankClass& class_of(const Plan& plan, std::int32_t rank);
+
+// Bytes of the arena that every program keeps; what lies behind them a program has for itself while it runs.
+Bytes kept_bytes(const RankClass& rank_class, Tier tier);
 
 // Bytes that all ranks need in a tier.
 Bytes arena_of_all(const Plan& plan, Tier tier);

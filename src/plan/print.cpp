@@ -66,6 +66,18 @@ std::vector<std::string> lines_of(const std::string& text) {
   return lines;
 }
 
+std::string cadence_text(const Cadence& cadence) {
+  if (cadence == Cadence{}) return {};
+  return cadence.every == 1 ? fmt::format(", {} steps", name_of(cadence.when))
+                            : fmt::format(", {} every {} steps", name_of(cadence.when), cadence.every);
+}
+
+std::string state_text(const ops::State& state) {
+  if (!state.declared()) return {};
+  return fmt::format(", cut {}, merge {}, written {}, starts at {}", ops::name_of(state.cut), ops::name_of(state.merge),
+                     ops::name_of(state.written), state.start);
+}
+
 }  // namespace
 
 std::string to_string(const Procedure& procedure) {
@@ -94,12 +106,12 @@ std::string to_string(const Plan& plan) {
         text += fmt::format("  arena {} {} B\n", name_of(static_cast<Tier>(tier)), rank_class.arena[tier].count);
     }
     for (const Buffer& buffer : rank_class.buffers) {
-      text += fmt::format("  buffer {} {} {} at {} in {}, {}\n", buffer.name, name_of(buffer.kind), base::to_string(buffer.type),
-                          buffer.offset.count, name_of(buffer.tier), lifetime_text(buffer));
+      text += fmt::format("  buffer {} {} {} at {} in {}, {}{}\n", buffer.name, name_of(buffer.kind), base::to_string(buffer.type),
+                          buffer.offset.count, name_of(buffer.tier), lifetime_text(buffer), state_text(buffer.state));
     }
     for (const Program& program : rank_class.programs) {
-      text +=
-          fmt::format("  program {} of {} micro-batch{}\n", program.name, program.micro_batches, program.micro_batches == 1 ? "" : "es");
+      text += fmt::format("  program {} of {} micro-batch{}{}\n", program.name, program.micro_batches,
+                          program.micro_batches == 1 ? "" : "es", cadence_text(program.cadence));
       for (const Stream& stream : program.streams) {
         text += fmt::format("   stream {}\n", name_of(stream.kind));
         for (const Call& call : stream.calls) print_call(rank_class, plan.procedures[program.procedure_of(call)], call, text);

@@ -191,6 +191,12 @@ void check_arenas(const RankClass& rank_class, Report& report) {
       if (static_cast<std::size_t>(buffer.tier) != tier) continue;
       if (buffer.bytes.count < buffer.type.bytes())
         report("{} has {} B for {}", buffer.name, buffer.bytes.count, base::to_string(buffer.type));
+      if (buffer.state.declared() && !(buffer.persistent() && buffer.kind == BufferKind::state))
+        report("{} is kept as a state, which it is not", buffer.name);
+      const bool adds = buffer.state.merge == ops::State::Merge::sum || buffer.state.merge == ops::State::Merge::mean;
+      if (adds && buffer.type.dtype != base::DType::f32)
+        report("{} of ranks are added, but are {}", buffer.name, base::to_string(buffer.type));
+      if (buffer.part.shard > 0 && !buffer.state.goes_in_shards()) report("{} is in shards, which it says it is not", buffer.name);
       const Bytes alignment = alignment_of(buffer.tier);
       if (buffer.offset.count < 0 || buffer.offset.count % alignment.count != 0)
         report("{} starts at {}", buffer.name, buffer.offset.count);

@@ -80,6 +80,8 @@ std::vector<std::string> Buffers::holding(const std::string& tensor) const {
 
 std::string tile_buffer(std::string_view tensor, std::size_t tile) { return fmt::format("{}#{}", tensor, tile); }
 
+std::string tensor_of_buffer(std::string_view buffer) { return std::string(buffer.substr(0, buffer.find('#'))); }
+
 std::string program_buffer(std::string_view program, std::string_view value, std::int32_t micro_batch) {
   return fmt::format("{}/{}@{}", program, value, micro_batch);
 }

@@ -53,6 +53,9 @@ class Buffers {
 // Buffers that hold a tensor in tiles are named after it, with the tile's number: "blocks.0.ffn.up.weight#3".
 std::string tile_buffer(std::string_view tensor, std::size_t tile);
 
+// The tensor that a buffer holds all or a tile of.
+std::string tensor_of_buffer(std::string_view buffer);
+
 // The name of a program's own buffer of a micro-batch, such as an input: "train/tokens@3".
 std::string program_buffer(std::string_view program, std::string_view value, std::int32_t micro_batch);
 

@@ -14,6 +14,7 @@
 #include "config/config.h"
 #include "io/io_error.h"
 #include "train/initialise.h"
+#include "train/kept_states.h"
 #include "train/setup.h"
 #include "train/together.h"
 
@@ -121,7 +122,7 @@ Resumed Checkpoints::resume(Trainer& trainer) {
   if (world == nullptr) {
     checkpoint::remove_debris(file_system_, folder_);
     search = checkpoint::load_newest(file_system_, folder_, identity_,
-                                     [&](const checkpoint::Manifest&) { return targets_of(session, held_pieces(session)); });
+                                     [&](const checkpoint::Checkpoint& found) { load_held(file_system_, found, session); });
   } else {
     search = load_together(session);
   }
@@ -157,7 +158,7 @@ checkpoint::Search Checkpoints::load_together(Session& session) {
   if (step < 0) return search;
   together(world, [&] {
     if (!search.found) search.found = checkpoint::open(file_system_, folder_ + "/" + checkpoint::step_name(step));
-    checkpoint::load(file_system_, *search.found, targets_of(session, held_pieces(session)));
+    load_held(file_system_, *search.found, session);
   });
   return search;
 }

@@ -151,8 +151,12 @@ void initialise(const graph::Graph& graph, executor::Executor& executor, const I
   for (const graph::Value& value : graph.values) {
     const bool other =
         value.role != Role::computed && value.role != Role::input && value.role != Role::master && value.role != Role::parameter;
-    if (!other) continue;
+    if (!other || value.state.declared()) continue;
     for (const std::string& name : buffers.holding(value.name)) fill_held(buffers, value, {name}, value.name, with.seed);
+  }
+  for (const plan::Buffer& buffer : executor.rank_class().buffers) {
+    if (buffer.persistent() && buffer.state.start != 0.0f)
+      buffers.put(buffer.name, 0, std::vector<float>(static_cast<std::size_t>(buffer.type.shape.elements()), buffer.state.start));
   }
   // A master draws what its parameter would have drawn, unrounded.
   for (const graph::Parameter& parameter : graph.parameters) {

@@ -21,43 +21,51 @@ namespace plimsoll::train {
 
 namespace {
 
-struct Graphs {
-  std::optional<graph::Graph> train;
-  std::optional<graph::Graph> evaluate;
-  std::optional<graph::Graph> infer;
-  std::optional<graph::Graph> decode;
-  std::optional<graph::Graph> prefill;
-
-  const graph::Graph& first() const {
-    for (const auto* graph : {&train, &evaluate, &infer, &decode}) {
-      if (*graph) return **graph;
-    }
-    PLIMSOLL_CHECK(false, "a session without programs");
-  }
+// A program before it is lowered.
+struct Source {
+  std::string name;
+  graph::Graph graph;
+  std::int32_t micro_batches = 1;
+  plan::Cadence cadence = {};
 };
 
-Graphs graphs_of(const SessionOptions& options) {
-  Graphs graphs;
-  if (options.train) graphs.train = graph::training_graph(options.forward, options.training);
-  if (options.train && options.keep_gradients) {
-    for (const graph::Parameter& parameter : graphs.train->parameters) {
-      if (parameter.gradient.valid()) graphs.train->results.push_back(parameter.gradient);
-    }
+graph::Graph training_graph(const SessionOptions& options) {
+  graph::Graph graph = graph::training_graph(options.forward, options.training);
+  if (!options.keep_gradients) return graph;
+  for (const graph::Parameter& parameter : graph.parameters) {
+    if (parameter.gradient.valid()) graph.results.push_back(parameter.gradient);
   }
-  if (options.evaluate) graphs.evaluate = graph::evaluation_graph(options.forward, options.training);
-  if (options.infer) {
+  return graph;
+}
+
+// Of all ranks; training comes first.
+std::vector<Source> sources_of(const SessionOptions& options) {
+  std::vector<Source> sources;
+  const auto shaped = [&](const model::MicroBatch& micro_batch) {
     model::Training shape = options.training;
-    shape.micro_batch = *options.infer;
-    graphs.infer = graph::inference_graph(options.forward, shape);
-  }
+    shape.micro_batch = micro_batch;
+    return shape;
+  };
+  const auto add = [&](std::string_view name, graph::Graph graph, std::int32_t micro_batches = 1) {
+    sources.push_back({std::string(name), std::move(graph), micro_batches});
+  };
+  if (options.train) add(kTrain, training_graph(options), options.micro_batches);
+  if (options.evaluate)
+    add(kEvaluate, graph::evaluation_graph(options.forward, options.training), static_cast<std::int32_t>(options.strategy.turn()));
+  if (options.infer) add(kInfer, graph::inference_graph(options.forward, shaped(*options.infer)));
   if (options.decode) {
-    model::Training shape = options.training;
-    shape.micro_batch = {1, 1};
-    graphs.decode = graph::continuation_graph(options.forward, shape, {.slots = options.decode->slots});
-    shape.micro_batch = {1, options.decode->prompt_rows};
-    graphs.prefill = graph::continuation_graph(options.forward, shape, {.slots = options.decode->slots, .logits = false});
+    const graph::Continuation one{.slots = options.decode->slots};
+    const graph::Continuation piece{.slots = options.decode->slots, .logits = false};
+    add(kDecode, graph::continuation_graph(options.forward, shaped({1, 1}), one));
+    add(kPrefill, graph::continuation_graph(options.forward, shaped({1, options.decode->prompt_rows}), piece));
   }
-  return graphs;
+  for (const AddedProgram& added : options.programs) {
+    PLIMSOLL_CHECK(options.train && !sources.empty(), "{} is added to a session that does not train", added.name);
+    sources.push_back({added.name, added.write(sources.front().graph), 1, added.cadence});
+    graph::verify(sources.back().graph, added.name);
+  }
+  PLIMSOLL_CHECK(!sources.empty(), "a session without programs");
+  return sources;
 }
 
 // Ranks of one machine share its cores.
@@ -82,7 +90,7 @@ ops::ChooseKernel chooser_of(const SessionOptions& options) {
 // in memory, and what a GPU of today has over its link.
 double link_of(const executor::Backend& backend) { return backend.name() == executor::cpu_backend().name() ? 0.1 : 1e-4; }
 
-lowering::LoweringInputs lowering_inputs(const SessionOptions& options, const Graphs& graphs) {
+lowering::LoweringInputs lowering_inputs(const SessionOptions& options, const std::vector<Source>& sources) {
   lowering::LoweringInputs inputs{.model = options.name,
                                   .programs = {},
                                   .strategy = options.strategy,
@@ -94,16 +102,14 @@ lowering::LoweringInputs lowering_inputs(const SessionOptions& options, const Gr
                                   .device_limit = options.device_limit,
                                   .host_limit = options.host_limit,
                                   .pass_done = options.pass_done};
-  if (graphs.train) inputs.programs.push_back({"train", *graphs.train, options.micro_batches});
-  if (graphs.evaluate) inputs.programs.push_back({"evaluate", *graphs.evaluate, static_cast<std::int32_t>(options.strategy.turn())});
-  if (graphs.infer) inputs.programs.push_back({"infer", *graphs.infer, 1});
-  if (graphs.decode) inputs.programs.push_back({"decode", *graphs.decode, 1});
-  if (graphs.prefill) inputs.programs.push_back({"prefill", *graphs.prefill, 1});
+  for (const Source& source : sources)
+    inputs.programs.push_back(
+        {.name = source.name, .graph = source.graph, .micro_batches = source.micro_batches, .cadence = source.cadence});
   return inputs;
 }
 
-plan::Plan lower_graphs(const SessionOptions& options, const Graphs& graphs) {
-  plan::Plan plan = lowering::lower(lowering_inputs(options, graphs));
+plan::Plan lower_sources(const SessionOptions& options, const std::vector<Source>& sources) {
+  plan::Plan plan = lowering::lower(lowering_inputs(options, sources));
   // The order of a user's file is not ours: what it cannot do with this model and strategy is told, not computed wrongly.
   if (options.schedule) {
     const std::vector<std::string> problems = plan::problems(plan);
@@ -153,8 +159,8 @@ SessionOptions checked(SessionOptions options) {
 namespace {
 
 // Making a plan may take more than the plan, and what was freed of it would lie beside the arena for ever.
-plan::Plan lower_and_give_back(const SessionOptions& options, const Graphs& graphs) {
-  plan::Plan plan = lower_graphs(options, graphs);
+plan::Plan lower_and_give_back(const SessionOptions& options, const std::vector<Source>& sources) {
+  plan::Plan plan = lower_sources(options, sources);
   malloc_trim(0);
   return plan;
 }
@@ -164,13 +170,14 @@ plan::Plan lower_and_give_back(const SessionOptions& options, const Graphs& grap
 struct Session::State {
   explicit State(SessionOptions given)
       : options(checked(std::move(given))),
-        graphs(graphs_of(options)),
-        plan(lower_and_give_back(options, graphs)),
+        sources(sources_of(options)),
+        plan(lower_and_give_back(options, sources)),
         rank(options.transport == nullptr ? 0 : options.transport->rank()),
         executor(backend_of(options).make_executor(plan, {.rank = rank,
                                                           .transport = options.transport,
                                                           .file_system = options.file_system != nullptr ? options.file_system : &files,
-                                                          .disk_folder = options.disk_folder})),
+                                                          .disk_folder = options.disk_folder,
+                                                          .shared = options.shared})),
         buffers(*executor) {
     if (plan.mesh.ranks() > 1) world = options.transport->make_world("world");
     const auto group = [&](ops::Axis axis, std::string_view name) {
@@ -181,10 +188,9 @@ struct Session::State {
     tensor_group = group(ops::Axis::tensor, "tensor");
     data_group = group(ops::Axis::data, "data");
     if (plan.mesh.data_inner > 0) shard_group = group(ops::Axis::data_inner, "shards");
-    for (const auto& graph : {&graphs.prefill, &graphs.decode, &graphs.infer, &graphs.evaluate, &graphs.train}) {
-      if (!*graph) continue;
-      const bool draws = options.draw_parameters && &**graph == &graphs.first();
-      initialise(**graph, *executor, {.seed = options.seed, .parameters = draws});
+    for (auto source = sources.rbegin(); source != sources.rend(); ++source) {
+      const bool draws = options.draw_parameters && &*source == &sources.front();
+      initialise(source->graph, *executor, {.seed = options.seed, .parameters = draws});
     }
     if (options.train && options.training.precision == model::Precision::fp16) {
       auto& scalars = *reinterpret_cast<ops::StepScalars*>(buffers.bytes("scalars"));
@@ -222,6 +228,22 @@ struct Session::State {
     if (buffers.has(std::string(lowering::kRowIds))) run_around(lowering::kStoreRows, false, timeline);
   }
 
+  bool any_due(plan::Cadence::When around, std::span<const StepInputs> steps) const {
+    const std::vector<plan::Program>& programs = executor->rank_class().programs;
+    return std::any_of(programs.begin(), programs.end(), [&](const plan::Program& program) { return due(program, around, steps); });
+  }
+
+  static bool due(const plan::Program& program, plan::Cadence::When around, std::span<const StepInputs> steps) {
+    return std::any_of(steps.begin(), steps.end(),
+                       [&](const StepInputs& step) { return plan::is_due(program.cadence, around, step.step); });
+  }
+
+  void run_due(plan::Cadence::When around, std::span<const StepInputs> steps, executor::Timeline* timeline) {
+    for (const plan::Program& program : executor->rank_class().programs) {
+      if (due(program, around, steps)) run_around(program.name, around == plan::Cadence::When::before, timeline);
+    }
+  }
+
   void run_around(std::string_view program, bool before, executor::Timeline* timeline) {
     const auto start = std::chrono::steady_clock::now();
     executor->run(program);
@@ -239,7 +261,7 @@ struct Session::State {
 
   io::PosixFileSystem files;
   SessionOptions options;
-  Graphs graphs;
+  std::vector<Source> sources;
   plan::Plan plan;
   std::int32_t rank;
   std::unique_ptr<collectives::Group> world;
@@ -258,13 +280,13 @@ graph::WriteForward forward_of(const model::Model& model) {
 
 plan::Plan plan_session(const SessionOptions& options) {
   const SessionOptions settled = settle(options);
-  return lower_graphs(settled, graphs_of(settled));
+  return lower_sources(settled, sources_of(settled));
 }
 
 plan::Plan outline_session(const SessionOptions& options) {
   const SessionOptions settled = settle(options);
-  const Graphs graphs = graphs_of(settled);
-  return lowering::outline(lowering_inputs(settled, graphs));
+  const std::vector<Source> sources = sources_of(settled);
+  return lowering::outline(lowering_inputs(settled, sources));
 }
 
 Session::Session(SessionOptions options) : state_(std::make_unique<State>(std::move(options))) {}
@@ -272,7 +294,7 @@ Session::~Session() = default;
 Session::Session(Session&&) noexcept = default;
 
 const plan::Plan& Session::plan() const { return state_->plan; }
-const graph::Graph& Session::graph() const { return state_->graphs.first(); }
+const graph::Graph& Session::graph() const { return state_->sources.front().graph; }
 std::uint64_t Session::seed() const { return state_->options.seed; }
 std::int32_t Session::rank() const { return state_->rank; }
 collectives::Group* Session::world() { return state_->world.get(); }
@@ -308,6 +330,9 @@ StepResult Session::step(const StepInputs& inputs, executor::Timeline* timeline)
 std::vector<StepResult> Session::steps(std::span<const StepInputs> inputs, executor::Timeline* timeline) {
   PLIMSOLL_CHECK(inputs.size() == static_cast<std::size_t>(state_->options.strategy.flush_every), "{} steps in a program of {}",
                  inputs.size(), state_->options.strategy.flush_every);
+  using When = plan::Cadence::When;
+  if (state_->any_due(When::before, inputs)) settle();
+  state_->run_due(When::before, inputs, timeline);
   const ops::StepScalars start = scalars();
   for (std::size_t step = 0; step < inputs.size(); ++step) {
     ops::StepScalars& numbers = scalars(step);
@@ -319,8 +344,8 @@ std::vector<StepResult> Session::steps(std::span<const StepInputs> inputs, execu
     // Where there are several, none is skipped: nothing then waits for a verdict.
     numbers.updates = start.updates + static_cast<std::int64_t>(step);
   }
-  state_->bring_rows("train", timeline);
-  state_->executor->run("train", timeline);
+  state_->bring_rows(kTrain, timeline);
+  state_->executor->run(kTrain, timeline);
   state_->take_rows_back(timeline);
   state_->update_waits = state_->carries;
   std::vector<StepResult> results;
@@ -333,6 +358,8 @@ std::vector<StepResult> Session::steps(std::span<const StepInputs> inputs, execu
                        .skipped = after.skip != 0});
   }
   if (inputs.size() > 1) scalars() = scalars_now(inputs.size() - 1);
+  if (state_->any_due(When::after, inputs)) settle();
+  state_->run_due(When::after, inputs, timeline);
   return results;
 }
 
@@ -342,13 +369,13 @@ void Session::settle() {
   state_->settled();
 }
 
+bool Session::carries_updates() const { return state_->carries; }
 bool Session::update_waits() const { return state_->update_waits; }
 
 double Session::evaluate() {
   settle();
   const ops::StepScalars before = scalars();
-  state_->bring_rows("evaluate");
-  state_->executor->run("evaluate");
+  run(kEvaluate);
   const double loss = scalars_now().loss.value();
   const ops::StepScalars after = scalars_now();
   scalars() = before;
@@ -356,20 +383,14 @@ double Session::evaluate() {
   return loss;
 }
 
-void Session::infer() {
-  settle();
-  state_->bring_rows("infer");
-  state_->executor->run("infer");
-}
+void Session::infer() { run(kInfer); }
+void Session::prefill() { run(kPrefill); }
+void Session::decode() { run(kDecode); }
 
-void Session::prefill() {
+void Session::run(std::string_view program) {
   settle();
-  state_->executor->run("prefill");
-}
-
-void Session::decode() {
-  settle();
-  state_->executor->run("decode");
+  state_->bring_rows(program);
+  state_->executor->run(program);
 }
 
 }  // namespace plimsoll::train

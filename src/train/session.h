@@ -5,11 +5,13 @@
 #pragma once
 
 #include <cstdint>
+#include <functional>
 #include <memory>
 #include <optional>
 #include <span>
 #include <string>
 #include <string_view>
+#include <vector>
 
 #include "collectives/transport.h"
 #include "executor/core/backend.h"
@@ -30,6 +32,20 @@ struct Decoding {
   std::int64_t prompt_rows = 1;
 };
 
+// The programs that sessions have by themselves.
+inline constexpr std::string_view kTrain = "train";
+inline constexpr std::string_view kEvaluate = "evaluate";
+inline constexpr std::string_view kInfer = "infer";
+inline constexpr std::string_view kDecode = "decode";
+inline constexpr std::string_view kPrefill = "prefill";
+
+// A program beside those: what it does is written from the training graph, with whose values it shares memory by their names.
+struct AddedProgram {
+  std::string name;
+  plan::Cadence cadence = {};
+  std::function<graph::Graph(const graph::Graph& trained)> write = {};
+};
+
 struct SessionOptions {
   graph::WriteForward forward;  // the model's forward pass; see forward_of
   std::string name;             // of the model, for people
@@ -40,6 +56,7 @@ struct SessionOptions {
   collectives::Transport* transport = nullptr;                 // to the other ranks, where the strategy has several; outlives the session
   const executor::Backend* backend = nullptr;                  // where to run; null: the processor
   io::FileSystem* file_system = nullptr;                       // for the disk tier; null: this machine's
+  executor::SharedDevice* shared = nullptr;                    // in common with other sessions, which run in turn; outlives them
   std::string disk_folder = {};                                // of the disk tier, where the strategy has one
   bool deterministic = true;                                   // same run, same bits; false allows kernels that add in any order
   int threads = 0;                                             // of each rank; 0: the cores of the machine, dealt out evenly
@@ -53,6 +70,7 @@ struct SessionOptions {
   bool keep_gradients = false;                  // until the end of the train program, for whoever wants to look at them
   std::optional<model::MicroBatch> infer = {};  // the shape of the inference program, where there is one
   std::optional<Decoding> decode = {};          // programs that continue a text by a cache of keys and values
+  std::vector<AddedProgram> programs = {};      // more of them
   lowering::PassDone pass_done = {};            // told of the passes over the first rank's graph
 };
 
@@ -107,12 +125,15 @@ class Session {
   // Weights in the compute type, from their masters; called by all ranks together.
   void refresh_weights();
 
+  // With the programs whose turn it is before and behind it.
   StepResult step(const StepInputs& inputs, executor::Timeline* timeline = nullptr);
   // As many steps as the strategy has until a flush; the micro-batches of all of them have been filled.
   std::vector<StepResult> steps(std::span<const StepInputs> inputs, executor::Timeline* timeline = nullptr);
   // Makes the update that the last step left to the next one, if it did: whoever looks at weights or optimizer state between steps asks for
   // this first. All ranks together. The other programs do it themselves.
   void settle();
+  // Whether steps leave their updates to the next ones.
+  bool carries_updates() const;
   // Whether the last step left its update to the next one. Where it did not, or it is settled, the next step's calls for it change nothing.
   bool update_waits() const;
   // Sum of the losses of the evaluation program's micro-batches; nothing that training keeps is changed.
@@ -122,6 +143,8 @@ class Session {
   // Runs the program that puts a piece of a prompt, or one token, into the cache; the latter gives its logits (1, vocab).
   void prefill();
   void decode();
+  // Runs a program by its name: one that was added, when somebody wants it.
+  void run(std::string_view program);
 
  private:
   struct State;

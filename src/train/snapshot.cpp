@@ -7,8 +7,7 @@
 #include <set>
 
 #include "collectives/group.h"
-#include "lowering/carry_update.h"
-#include "lowering/rows.h"
+#include "train/kept_states.h"
 
 namespace plimsoll::train {
 
@@ -24,8 +23,10 @@ struct Stored {
   std::string name;    // in the checkpoint
   std::string buffer;  // in the session
   base::TensorType whole;
+  std::int64_t place = -1;  // on the data axis, of the rank whose own it is; -1: data ranks have the same
 };
 
+// Parameters and their optimizers' state as the graph has them, and what says itself how it is kept as the plan does, wherever it was born.
 std::vector<Stored> stored_buffers(const Session& session) {
   const graph::Graph& graph = session.graph();
   std::vector<Stored> stored;
@@ -34,6 +35,7 @@ std::vector<Stored> stored_buffers(const Session& session) {
     const graph::Value& master = graph.values[parameter.master];
     stored.push_back({parameter.stored ? master.name : parameter.name, master.name, master.type});  // the name of a form says which
     for (graph::ValueId state : parameter.states) {
+      if (graph.values[state].state.declared()) continue;
       stored.push_back({graph.values[state].name, graph.values[state].name, graph.values[state].type});
       of_parameters.insert(graph.values[state].name);
     }
@@ -41,8 +43,13 @@ std::vector<Stored> stored_buffers(const Session& session) {
   for (const graph::Value& value : graph.values) {
     // Histories of largest values, which scale 8-bit operands.
     const bool scalars = value.type == ops::step_scalars_type();
-    if (value.role == graph::Role::state && !scalars && !of_parameters.contains(value.name))
+    if (value.role == graph::Role::state && !value.state.declared() && !scalars && !of_parameters.contains(value.name))
       stored.push_back({value.name, value.name, value.type});
+  }
+  for (const KeptState& state : kept_states(session.plan())) {
+    if (!state.state.is_private()) stored.push_back({state.name, state.name, state.whole});
+    for (std::int64_t place = 0; state.state.is_private() && place < state.ranks; ++place)
+      stored.push_back({name_of_rank(state.name, place), state.name, state.whole, place});
   }
   const graph::Value& scalars = graph.values[graph.scalars];
   stored.push_back({std::string(kScalars), scalars.name, scalars.type});
@@ -55,14 +62,12 @@ std::vector<Stored> stored_buffers(const Session& session) {
 
 std::vector<std::int64_t> dims_of(const base::Shape& shape) { return {shape.dims().begin(), shape.dims().end()}; }
 
-// visit(call, buffer's name) for everything that a program writes, where there is such a program.
+// visit(call, buffer's name) for everything that a program writes.
 template <typename Visit>
-void for_each_write(Session& session, std::string_view name, Visit&& visit) {
+void for_each_write(Session& session, const plan::Program& program, Visit&& visit) {
   const plan::Plan& plan = session.plan();
   const plan::RankClass& rank_class = session.executor().rank_class();
-  const plan::Program* program = plan::find_program(rank_class, name);
-  if (program == nullptr) return;
-  for (const plan::Stream& stream : program->streams) {
+  for (const plan::Stream& stream : program.streams) {
     for (const plan::Call& call : stream.calls) {
       const plan::Procedure& procedure = plan.procedures[program->procedure_of(call)];
       for (std::size_t slot = 0; slot < procedure.slots.size(); ++slot) {
@@ -74,7 +79,9 @@ void for_each_write(Session& session, std::string_view name, Visit&& visit) {
 
 void order_by_first_write(Session& session, std::vector<HeldPiece>& pieces) {
   Moments first_write;
-  for_each_write(session, "train", [&](const plan::Call& call, const std::string& buffer) {
+  const plan::Program* step = plan::find_program(session.executor().rank_class(), kTrain);
+  if (step == nullptr) return;
+  for_each_write(session, *step, [&](const plan::Call& call, const std::string& buffer) {
     std::int32_t& first = first_write.try_emplace(buffer, call.moment).first->second;
     first = std::min(first, call.moment);
   });
@@ -117,7 +124,7 @@ Copies copies_of(const Session& session, const HeldPiece& piece) {
     }
     spread_over(members, place);
   };
-  over_axis(part.shard == 0 ? ops::Axis::data : ops::Axis::data_outer);
+  if (!session.buffers().buffer(piece.buffer).state.is_private()) over_axis(part.shard == 0 ? ops::Axis::data : ops::Axis::data_outer);
   if (part.dim < 0) {
     over_holders(ops::Axis::tensor);
   } else if (ops::is_tail(part, piece.begin / base::size_of(piece.whole.dtype))) {
@@ -143,7 +150,8 @@ std::vector<HeldPiece> held_pieces(Session& session, plan::Access access) {
   for (const Stored& stored : stored_buffers(session)) {
     const std::size_t before = pieces.size();
     base::TensorType whole = stored.whole;
-    for (const std::string& buffer : buffers.holding(stored.buffer)) {
+    const bool mine = stored.place < 0 || stored.place == session.plan().mesh.place(ops::Axis::data, session.rank());
+    for (const std::string& buffer : mine ? buffers.holding(stored.buffer) : std::vector<std::string>{}) {
       const ops::Part part = buffers.part(buffer);
       whole = {buffers.buffer(buffer).type.dtype, part.whole};
       const std::int64_t size = base::size_of(whole.dtype);
@@ -232,15 +240,13 @@ Snapshot snapshot_of(Session& session) {
 
   Index end;  // after the last piece in a buffer
   for (std::size_t index = 0; index < snapshot.pieces.size(); ++index) end[snapshot.pieces[index].buffer] = index + 1;
-  const bool carries = plan::find_program(session.executor().rank_class(), lowering::kFlush) != nullptr;
   const auto in_host_memory = [&](const std::string& buffer) { return session.buffers().buffer(buffer).tier == plan::Tier::host; };
-  for_each_write(session, "train", [&](const plan::Call& call, const std::string& buffer) {
-    if (carries && end.contains(buffer) && in_host_memory(buffer)) snapshot.of_waiting_update.insert(&call);
-  });
-  for (const std::string_view program : {std::string_view("train"), lowering::kFlush, lowering::kStoreRows}) {
+  for (const plan::Program& program : session.executor().rank_class().programs) {
+    const bool carries = program.name == kTrain && session.carries_updates();
     for_each_write(session, program, [&](const plan::Call& call, const std::string& buffer) {
       const auto found = end.find(buffer);
       if (found == end.end()) return;
+      if (carries && in_host_memory(buffer)) snapshot.of_waiting_update.insert(&call);
       std::size_t& needed = snapshot.needed_before[&call];
       needed = std::max(needed, found->second);
     });

@@ -61,7 +61,7 @@ TEST_P(FaultTest, AtEveryOperationOfALoad) {
     State state = state_at(0);
     Search search;
     try {
-      search = load_newest(faulty, folder(), {}, [&](const Manifest&) { return targets_of(state); });
+      search = load_newest(faulty, folder(), {}, [&](const Checkpoint& found) { load(faulty, found, targets_of(state)); });
     } catch (const io::IoError&) {  // the folder itself could not be listed
       continue;
     }

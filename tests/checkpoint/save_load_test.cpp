@@ -156,7 +156,8 @@ TEST_F(SaveLoadTest, LoadingTheNewestFallsBackWhenDataAreDamaged) {
   bytes[bytes.size() - 1] = static_cast<char>(bytes[bytes.size() - 1] ^ 1);  // the last block: all others will have been loaded
   overwrite(disk_, data, bytes);
   State state = state_at(0);
-  const Search search = load_newest(disk_, folder(), {"run-1", "c0ffee"}, [&](const Manifest&) { return targets_of(state); });
+  const Search search =
+      load_newest(disk_, folder(), {"run-1", "c0ffee"}, [&](const Checkpoint& found) { load(disk_, found, targets_of(state)); });
   ASSERT_TRUE(search.found);
   EXPECT_EQ(search.found->manifest.step, 1);
   EXPECT_NE(search.problems.at(0).find("damaged in block"), std::string::npos);

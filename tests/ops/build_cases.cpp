@@ -120,6 +120,14 @@ Case decode_case(ops::Form form, const Shape& y, DType dtype) {
   return {ops::Decode{.form = form, .columns = y[-1], .dtype = dtype}, {{ops::stored_type(form, y), Encoded{encode, y}}}};
 }
 
+Case running_mean_case(double momentum, const Shape& x, DType dtype) {
+  return {ops::RunningMean{.momentum = momentum}, {{{dtype, x}}, {{DType::f32, Shape{x[-1]}}}}};
+}
+
+Case round_with_error_case(DType to, const Shape& x, DType dtype) {
+  return {ops::RoundWithError{.dtype = to}, {{{dtype, x}}, {{DType::f32, x}, Reals{.deviation = 1e-3}}}};
+}
+
 Case activation_case(ops::ActivationKind kind, const Shape& x, DType dtype) {
   return {ops::Activation{.kind = kind}, {{{dtype, x}}}, {0}, {0}};
 }

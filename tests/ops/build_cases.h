@@ -20,6 +20,8 @@ Case scaled_linear_case(const ops::ScaledLinear& op, const Shape& a, std::int64_
 Case note_amax_case(std::int64_t entries, std::int64_t ranks);
 Case encode_case(ops::Form form, const Shape& x, DType dtype, double deviation);
 Case decode_case(ops::Form form, const Shape& y, DType dtype);
+Case running_mean_case(double momentum, const Shape& x, DType dtype);
+Case round_with_error_case(DType to, const Shape& x, DType dtype);
 Case activation_case(ops::ActivationKind kind, const Shape& x, DType dtype);
 Case activation_grad_case(ops::ActivationKind kind, const Shape& x, DType dtype);
 Case gate_case(ops::ActivationKind kind, const Shape& x, DType dtype);

@@ -141,6 +141,16 @@ void add_forms(std::vector<Case>& cases) {
   }
 }
 
+void add_stateful(std::vector<Case>& cases) {
+  for (const DType dtype : kTypes) {
+    for (const Shape& shape : activation_shapes("stateful")) {
+      cases.push_back(running_mean_case(0.1, shape, dtype));
+      for (const DType to : {DType::bf16, DType::f16}) cases.push_back(round_with_error_case(to, shape, dtype));
+    }
+    for (const double momentum : {0.0, 1.0}) cases.push_back(running_mean_case(momentum, Shape{5, 3}, dtype));
+  }
+}
+
 void add_elementwise(std::vector<Case>& cases) {
   for (const DType dtype : kTypes) {
     for (const Shape& shape : activation_shapes("elementwise")) {
@@ -358,8 +368,8 @@ void add_optimizers(std::vector<Case>& cases) {
 
 std::vector<Case> test_cases() {
   std::vector<Case> cases;
-  for (const auto family : {add_embedding, add_linear, add_quantized, add_forms, add_elementwise, add_dropout, add_norm, add_rope,
-                            add_attention, add_cached_attention, add_loss, add_scalars, add_optimizers}) {
+  for (const auto family : {add_embedding, add_linear, add_quantized, add_forms, add_stateful, add_elementwise, add_dropout, add_norm,
+                            add_rope, add_attention, add_cached_attention, add_loss, add_scalars, add_optimizers}) {
     family(cases);
   }
   const std::size_t plain = cases.size();

@@ -10,6 +10,7 @@
 #include "base/bytes.h"
 #include "collectives/transport.h"
 #include "executor/core/executor.h"
+#include "executor/core/shared_device.h"
 #include "io/file_system.h"
 #include "ops/kernel_choice.h"
 #include "plan/plan.h"
@@ -29,6 +30,7 @@ struct ExecutorOptions {
   collectives::Transport* transport = nullptr;  // to the other ranks; a plan of one rank needs none
   io::FileSystem* file_system = nullptr;        // for the disk tier, where the plan has one
   std::string disk_folder = {};
+  SharedDevice* shared = nullptr;  // from share(): memory and streams in common with other plans; null: all of its own
 };
 
 class Backend {
@@ -49,6 +51,9 @@ class Backend {
   // `plan` must outlive the executor. All ranks of a plan must make their executors at the same time: groups are formed here.
   // bad_input when there is no device to run on.
   virtual std::unique_ptr<Executor> make_executor(const plan::Plan& plan, const ExecutorOptions& options) const = 0;
+
+  // (optional) For executors of these plans that run in turn. not_legal where each must have all of its memory.
+  virtual std::unique_ptr<SharedDevice> share(std::span<const plan::Plan* const> plans, std::int32_t rank) const;
 };
 
 }  // namespace plimsoll::executor

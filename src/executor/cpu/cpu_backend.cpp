@@ -27,6 +27,10 @@ class CpuBackend final : public Backend {
   std::unique_ptr<Executor> make_executor(const plan::Plan& plan, const ExecutorOptions& options) const override {
     return make_cpu_executor(plan, options);
   }
+
+  std::unique_ptr<SharedDevice> share(std::span<const plan::Plan* const> plans, std::int32_t rank) const override {
+    return share_cpu(plans, rank);
+  }
 };
 
 }  // namespace

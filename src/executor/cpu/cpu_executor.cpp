@@ -47,28 +47,70 @@ double thread_seconds() {
   return static_cast<double>(time.tv_sec) + 1e-9 * static_cast<double>(time.tv_nsec);
 }
 
+// Beside the first stream, at most.
+std::size_t workers_for(const plan::RankClass& rank_class) {
+  std::size_t streams = 1;
+  for (const plan::Program& program : rank_class.programs) streams = std::max(streams, program.streams.size());
+  return streams - 1;
+}
+
+class SharedProcessor final : public SharedDevice {
+ public:
+  SharedProcessor(std::span<const plan::Plan* const> plans, std::int32_t rank)
+      : arenas_{storage::HostArena(passing_bytes(plans, rank, plan::Tier::device)),
+                storage::HostArena(passing_bytes(plans, rank, plan::Tier::host))} {
+    std::size_t workers = 0;
+    for (const plan::Plan* plan : plans) workers = std::max(workers, workers_for(plan::class_of(*plan, rank)));
+    if (workers > 0) workers_ = std::make_unique<StreamWorkers>(workers);
+  }
+
+  std::span<std::byte> passing(plan::Tier tier) const override {
+    if (tier == plan::Tier::disk) return {};
+    const storage::HostArena& arena = arenas_[static_cast<std::size_t>(tier)];
+    return {arena.at({}), static_cast<std::size_t>(arena.size().count)};
+  }
+  StreamWorkers* workers() const { return workers_.get(); }
+
+ private:
+  std::array<storage::HostArena, 2> arenas_;
+  std::unique_ptr<StreamWorkers> workers_;
+};
+
 class CpuExecutor final : public RankExecutor {
  public:
   CpuExecutor(const plan::Plan& plan, const ExecutorOptions& options)
       : RankExecutor(plan, options),
-        arenas_{storage::HostArena(class_.arena[static_cast<std::size_t>(plan::Tier::device)]),
-                storage::HostArena(class_.arena[static_cast<std::size_t>(plan::Tier::host)])},
+        shared_(options.shared),
+        kept_{plan::kept_bytes(class_, plan::Tier::device), plan::kept_bytes(class_, plan::Tier::host)},
+        arenas_{own_arena(plan::Tier::device), own_arena(plan::Tier::host)},
         peers_(plan, options.rank, options.transport) {
     for (const plan::Procedure& procedure : plan_.procedures) procedures_.push_back(prepare(procedure));
-    std::size_t streams = 1;
-    for (const plan::Program& program : class_.programs) {
-      programs_.push_back(resolve(program));
-      streams = std::max(streams, program.streams.size());
+    for (const plan::Program& program : class_.programs) programs_.push_back(resolve(program));
+    if (const std::size_t workers = workers_for(class_); workers > 0) {
+      if (shared_ == nullptr) own_workers_ = std::make_unique<StreamWorkers>(workers);
+      workers_ = shared_ == nullptr ? own_workers_.get() : dynamic_cast<SharedProcessor&>(*shared_).workers();
     }
-    if (streams > 1) workers_ = std::make_unique<StreamWorkers>(streams - 1);
   }
 
   std::byte* host_view(plan::BufferId buffer, plan::Access) override { return address(buffer); }
 
  private:
+  // What of the tier is not shared with other plans.
+  storage::HostArena own_arena(plan::Tier tier) const {
+    const base::Bytes all = class_.arena[static_cast<std::size_t>(tier)];
+    if (shared_ == nullptr) return storage::HostArena(all);
+    const base::Bytes kept = kept_[static_cast<std::size_t>(tier)];
+    const std::size_t there = shared_->passing(tier).size();
+    PLIMSOLL_CHECK(there >= static_cast<std::size_t>((all - kept).count), "a plan needs {} of shared memory, where {} B are",
+                   base::to_string(all - kept), there);
+    return storage::HostArena(kept);
+  }
+
   std::byte* address(plan::BufferId id) const override {
     const plan::Buffer& buffer = class_.buffers[id];
     PLIMSOLL_CHECK(buffer.tier != plan::Tier::disk, "{} is on disk", buffer.name);
+    if (shared_ != nullptr && !buffer.persistent())
+      return shared_->passing(buffer.tier).data() + (buffer.offset - kept_[static_cast<std::size_t>(buffer.tier)]).count;
     return arenas_[static_cast<std::size_t>(buffer.tier)].at(buffer.offset);
   }
 
@@ -96,6 +138,8 @@ class CpuExecutor final : public RankExecutor {
   }
 
   void run_program(std::size_t index, Timeline* timeline) override {
+    std::optional<SharedDevice::Turn> turn;
+    if (shared_ != nullptr) turn.emplace(*shared_, class_.programs[index].name);
     ResolvedProgram& program = programs_[index];
     const double start = seconds_now();
     std::vector<Timeline> lines(program.streams.size(), Timeline{.events = {}, .looks = timeline != nullptr && timeline->looks});
@@ -233,14 +277,21 @@ class CpuExecutor final : public RankExecutor {
     peers_.run(message.op, resolved.call->micro_batch, {data, static_cast<std::size_t>(sent.bytes())});
   }
 
+  SharedDevice* const shared_;
+  const std::array<base::Bytes, 2> kept_;     // of what programs keep, by tier
   std::array<storage::HostArena, 2> arenas_;  // the device's and the host's: the same memory, each with its own limit
   Peers peers_;
   std::vector<std::vector<PreparedInstruction>> procedures_;
   std::vector<ResolvedProgram> programs_;
-  std::unique_ptr<StreamWorkers> workers_;
+  std::unique_ptr<StreamWorkers> own_workers_;
+  StreamWorkers* workers_ = nullptr;
 };
 
 }  // namespace
+
+std::unique_ptr<SharedDevice> share_cpu(std::span<const plan::Plan* const> plans, std::int32_t rank) {
+  return std::make_unique<SharedProcessor>(plans, rank);
+}
 
 std::unique_ptr<Executor> make_cpu_executor(const plan::Plan& plan, const ExecutorOptions& options) {
   return std::make_unique<CpuExecutor>(plan, options);

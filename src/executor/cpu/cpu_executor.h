@@ -12,4 +12,7 @@ namespace plimsoll::executor {
 // See Backend::make_executor.
 std::unique_ptr<Executor> make_cpu_executor(const plan::Plan& plan, const ExecutorOptions& options);
 
+// See Backend::share.
+std::unique_ptr<SharedDevice> share_cpu(std::span<const plan::Plan* const> plans, std::int32_t rank);
+
 }  // namespace plimsoll::executor

@@ -426,6 +426,7 @@ class CudaExecutor final : public RankExecutor {
 }  // namespace
 
 std::unique_ptr<Executor> make_cuda_executor(const plan::Plan& plan, const ExecutorOptions& options) {
+  PLIMSOLL_CHECK(options.shared == nullptr, "this backend shares no device");
   return std::make_unique<CudaExecutor>(plan, options);
 }
 

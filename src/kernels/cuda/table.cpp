@@ -30,7 +30,8 @@ const ops::KernelTable<Kernel>& table() {
                                               quantize_kernels,
                                               rope_kernels,
                                               scalar_kernels,
-                                              scaled_linear_kernels});
+                                              scaled_linear_kernels,
+                                              stateful_kernels});
   return once;
 }
 

@@ -34,6 +34,7 @@ std::span<const Kernel> scalar_kernels();           // scalars.cu: sums, and the
 std::span<const Kernel> linear_kernels();           // linear.cpp: linear and its gradients by cuBLASLt
 std::span<const Kernel> quantize_kernels();         // quantize.cu: quantize, note_amax
 std::span<const Kernel> scaled_linear_kernels();    // scaled_linear.cpp: products of 8-bit operands
+std::span<const Kernel> stateful_kernels();         // stateful.cu: running_mean, round_with_error
 std::span<const Kernel> plain_linear_kernels();     // plain_linear.cu: the same, any shape
 std::span<const Kernel> head_loss_kernels();        // head_loss.cpp
 std::span<const Kernel> cudnn_attention_kernels();  // cudnn_attention.cpp, or none: attention and its gradient

@@ -27,6 +27,9 @@ Results compute(const ops::ScaledLinear& op, Operands operands);
 // encode.cpp
 Results compute(const ops::Encode& op, Operands operands);
 Results compute(const ops::Decode& op, Operands operands);
+// stateful.cpp
+Results compute(const ops::RunningMean& op, Operands operands);
+Results compute(const ops::RoundWithError& op, Operands operands);
 // elementwise.cpp
 Results compute(const ops::Activation& op, Operands operands);
 Results compute(const ops::ActivationGrad& op, Operands operands);
