@@ -92,8 +92,11 @@ struct Definition {
   // Result types; bad_input with the operator's name and the shapes when the operands do not fit.
   std::vector<TensorType> (*infer)(const Op& op, Types inputs);
   Work (*work)(const Op& op, Types inputs, Types outputs);
-  // (optional) One gradient per input, invalid where there is none. Null: not differentiable.
+  // (optional) One gradient per input, invalid where there is none. What the forward pass saved for a gradient operator (statistics, an
+  // attention's results) is a function of that operator's other operands: its adjoint counts it there, and gives it no gradient of its own.
   std::vector<ValueId> (*adjoint)(const AdjointSite& site, AdjointBuilder& build) = nullptr;
+  // Why there is no adjoint. Every operator has the one or the other.
+  std::string_view no_adjoint = {};
   // (optional) Operands that share memory.
   std::vector<Alias> (*aliases)(const Op& op) = nullptr;
   // (optional) The form of a gradient operator that adds to its parameter gradients; nullopt if this one already does
@@ -123,6 +126,8 @@ struct Definition {
   bool elementwise = false;
   // It differs from rank to rank of the tensor axis where their operands are the same.
   bool differs_by_rank = false;
+  // A loss: where no gradient arrives at its losses, they count as the step scalars say (loss scale over valid targets).
+  bool counts_itself = false;
   Sum sums = Sum::none;
   // Its result begins a chain of step scalars (graph/scalar_chains.h).
   bool begins_scalars = false;
