@@ -81,9 +81,6 @@ bool is_for_gpus(const Case& test) {
          std::holds_alternative<ops::ScaledLinear>(test.op);
 }
 
-// Of these the reference is the only kernel yet.
-bool is_slow_yet(const Case& test) { return std::holds_alternative<ops::AttentionGradGrad>(test.op); }
-
 // Falling back to the reference is for element types and shapes nobody trains with: all other cases here must have better.
 TEST_P(Forward, EveryCaseHasAFastKernelAndAReference) {
   for (const Case& test : all_cases()) {
@@ -91,7 +88,7 @@ TEST_P(Forward, EveryCaseHasAFastKernelAndAReference) {
     const std::vector<const cpu::Kernel*> taking = kernels_for(test);
     ASSERT_FALSE(taking.empty()) << test.name();
     ASSERT_TRUE(is_reference(*taking.back())) << test.name() << ": the last kernel of the operator must be the reference";
-    ASSERT_EQ(is_reference(*taking.front()), is_for_gpus(test) || is_slow_yet(test)) << test.name() << ": only the reference takes it";
+    ASSERT_EQ(is_reference(*taking.front()), is_for_gpus(test)) << test.name() << ": only the reference takes it";
   }
 }
 

@@ -28,6 +28,7 @@ std::span<const Kernel> dropout_kernels();           // dropout.cpp: dropout, re
 std::span<const Kernel> embedding_kernels();         // embedding.cpp
 std::span<const Kernel> rope_kernels();              // rope.cpp
 std::span<const Kernel> attention_kernels();         // attention.cpp
+std::span<const Kernel> attention_second_kernels();  // attention_second.cpp: attention_grad_grad
 std::span<const Kernel> cached_attention_kernels();  // cached_attention.cpp
 std::span<const Kernel> optimizer_kernels();         // optimizer.cpp: adam_update, sgd_update
 std::span<const Kernel> scalar_kernels();            // scalars.cpp: begin_step, sum_loss, squared_norm, prepare_update, finish_step
