@@ -4,6 +4,7 @@
 
 #include "graph/live_rows.h"
 #include "graph/models/models.h"
+#include "graph/passes/differentiate.h"
 #include "graph/passes/passes.h"
 #include "graph/scalar_chains.h"
 
@@ -90,7 +91,7 @@ WriteForward writer_of(const model::Model& model) {
 
 Graph training_graph(const WriteForward& forward, const model::Training& training) {
   Graph graph = forward_graph(options_for(Purpose::train, training), forward, training);
-  differentiate(graph, training.accumulates);
+  append_backward(graph, training.accumulates);
   if (training.precision == model::Precision::fp8) quantize_linear(graph, training.amax_history);
   fuse_activation_grad(graph);
   append_update(graph, training);

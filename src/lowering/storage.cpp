@@ -145,7 +145,9 @@ class Sharing {
     for (ValueId id : graph_.results) {
       Storage& storage = storages.all[storages.of(id)];
       storage.result = true;
-      if (storage.kind == plan::BufferKind::activation) storage.kind = plan::BufferKind::result;
+      if (storage.kind != plan::BufferKind::activation) continue;
+      storage.kind = plan::BufferKind::result;
+      storage.value = id;  // its name is what it is found by
     }
     for (const graph::Parameter& parameter : graph_.parameters) {
       if (!parameter.gradient.valid()) continue;

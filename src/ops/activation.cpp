@@ -34,6 +34,29 @@ std::vector<ValueId> gate_adjoint(const AdjointSite& site, AdjointBuilder& build
   return build.emit(GateGrad{.kind = std::get<Gate>(site.op).kind}, {site.output_grads[0], site.inputs[0]});
 }
 
+std::vector<ValueId> activation_grad_adjoint(const AdjointSite& site, AdjointBuilder& build) {
+  const ActivationKind kind = std::get<ActivationGrad>(site.op).kind;
+  return build.emit(ActivationGradGrad{.kind = kind}, {site.output_grads[0], site.inputs[0], site.inputs[1]});
+}
+
+std::vector<ValueId> gate_grad_adjoint(const AdjointSite& site, AdjointBuilder& build) {
+  const ActivationKind kind = std::get<GateGrad>(site.op).kind;
+  return build.emit(GateGradGrad{.kind = kind}, {site.output_grads[0], site.inputs[0], site.inputs[1]});
+}
+
+std::vector<TensorType> infer_activation_grad_grad(const Op& op, Types inputs) {
+  expect(inputs.size() == 3 && inputs[0].shape == inputs[2].shape && inputs[1].shape == inputs[2].shape, op, inputs,
+         "a gradient of dx, dy and x of one shape");
+  return {inputs[1], inputs[2]};
+}
+
+std::vector<TensorType> infer_gate_grad_grad(const Op& op, Types inputs) {
+  expect(inputs.size() == 3 && inputs[0].shape == inputs[2].shape && inputs[2].shape[-1] == 2 * inputs[1].shape[-1] &&
+             inputs[1].shape.rows() == inputs[2].shape.rows(),
+         op, inputs, "a gradient of dx (.., 2F), dy (.., F) and x (.., 2F)");
+  return {inputs[1], inputs[2]};
+}
+
 }  // namespace
 
 Definition define(const Activation&) {
@@ -48,6 +71,8 @@ Definition define(const Activation&) {
 Definition define(const ActivationGrad&) {
   return {.infer = infer_grad,
           .work = elementwise_work<kActivationFlops>,
+
+          .adjoint = activation_grad_adjoint,
           .aliases = may_overwrite_first,
           .place = place_alike<1>,
           .live_rows = by_rows<1>};
@@ -64,9 +89,19 @@ Definition define(const Gate&) {
 Definition define(const GateGrad&) {
   return {.infer = infer_gate_grad,
           .work = elementwise_work<kActivationFlops>,
+          .adjoint = gate_grad_adjoint,
           .aliases = [](const Op&) { return std::vector<Alias>{{.output = 0, .input = 1, .required = false}}; },
           .place = place_alike<1>,
           .live_rows = by_rows<1>};
+}
+
+Definition define(const ActivationGradGrad&) {
+  return {
+      .infer = infer_activation_grad_grad, .work = elementwise_work<2 * kActivationFlops>, .no_adjoint = kNoThird, .place = place_alike<2>};
+}
+
+Definition define(const GateGradGrad&) {
+  return {.infer = infer_gate_grad_grad, .work = elementwise_work<2 * kActivationFlops>, .no_adjoint = kNoThird, .place = place_alike<2>};
 }
 
 }  // namespace plimsoll::ops

@@ -34,4 +34,18 @@ struct GateGrad {
   bool operator==(const GateGrad&) const = default;
 };
 
+// The adjoint of activation_grad: (gradient of its dx, dy, x) -> (ddy, dx).
+struct ActivationGradGrad {
+  ActivationKind kind = ActivationKind::gelu_tanh;
+  PLIMSOLL_OP("activation_grad_grad") { visit("kind", self.kind); }
+  bool operator==(const ActivationGradGrad&) const = default;
+};
+
+// The adjoint of gate_grad: (gradient of its dx (.., 2F), dy (.., F), x (.., 2F)) -> (ddy (.., F), dx (.., 2F)).
+struct GateGradGrad {
+  ActivationKind kind = ActivationKind::silu;
+  PLIMSOLL_OP("gate_grad_grad") { visit("kind", self.kind); }
+  bool operator==(const GateGradGrad&) const = default;
+};
+
 }  // namespace plimsoll::ops

@@ -11,8 +11,9 @@ namespace {
 
 std::size_t mask_inputs(const Attention& attention) { return (attention.segmented ? 1u : 0u) + (attention.rate > 0.0 ? 2u : 0u); }
 
+// Of the operator's operands before the masks; packed stands before out and lse, or alone.
 void expect_masks(const Op& op, const Attention& attention, Types inputs, std::size_t first) {
-  const Shape& packed = inputs[first == 1 ? 0 : 1].shape;
+  const Shape& packed = inputs[first == 1 ? 0 : first - 3].shape;
   expect(inputs.size() == first + mask_inputs(attention), op, inputs, "[segments] and [samples, scalars] behind the tensors");
   if (attention.segmented) {
     expect(inputs[first].dtype == DType::i32 && inputs[first].shape == Shape{packed[0], packed[1]}, op, inputs, "i32 segments (B, T)");
@@ -45,6 +46,7 @@ Work attention_work(const Op& op, Types inputs, Types outputs) {
 }
 
 std::vector<ValueId> attention_adjoint(const AdjointSite& site, AdjointBuilder& build) {
+  expect_no_gradient(site, 1, "the log-sum-exp of the queries");
   std::vector<ValueId> operands{site.output_grads[0], site.inputs[0], site.outputs[0], site.outputs[1]};
   operands.insert(operands.end(), site.inputs.begin() + 1, site.inputs.end());
   std::vector<ValueId> grads(site.inputs.size());
@@ -64,6 +66,29 @@ std::vector<TensorType> infer_attention_grad(const Op& op, Types inputs) {
 Work attention_grad_work(const Op& op, Types inputs, Types outputs) {
   const auto& attention = std::get<AttentionGrad>(op).forward;
   return {10.0 * visible_pairs(attention, inputs[1].shape) * static_cast<double>(attention.heads.dim), bytes_of(inputs, outputs)};
+}
+
+std::vector<ValueId> attention_grad_adjoint(const AdjointSite& site, AdjointBuilder& build) {
+  std::vector<ValueId> operands{site.output_grads[0]};
+  operands.insert(operands.end(), site.inputs.begin(), site.inputs.end());
+  std::vector<ValueId> grads = build.emit(AttentionGradGrad{std::get<AttentionGrad>(site.op).forward}, operands);
+  grads.resize(site.inputs.size());
+  return grads;
+}
+
+std::vector<TensorType> infer_attention_grad_grad(const Op& op, Types inputs) {
+  const auto& attention = std::get<AttentionGradGrad>(op).forward;
+  expect(inputs.size() >= 5 && inputs[2].shape.rank() == 3 && inputs[2].shape[2] == attention.heads.packed_width() &&
+             inputs[0].shape == inputs[2].shape && inputs[1].shape == inputs[3].shape,
+         op, inputs, "a gradient of dpacked, dout, packed, out, lse");
+  expect_masks(op, attention, inputs, 5);
+  return {inputs[1], inputs[2]};
+}
+
+// Scores, probabilities and their gradients once more, each with its derivative along the gradient that arrived.
+Work attention_grad_grad_work(const Op& op, Types inputs, Types outputs) {
+  const auto& attention = std::get<AttentionGradGrad>(op).forward;
+  return {26.0 * visible_pairs(attention, inputs[2].shape) * static_cast<double>(attention.heads.dim), bytes_of(inputs, outputs)};
 }
 
 std::vector<TensorType> infer_cached_attention(const Op& op, Types inputs) {
@@ -131,9 +156,10 @@ AttentionView attention_of(const Op& op) {
 }
 
 Definition define(const CachedAttention&) {
-  return {.infer = infer_cached_attention, .work = cached_attention_work, .aliases = [](const Op&) {
-            return std::vector<Alias>{{.output = 1, .input = 2, .required = true}};
-          }};
+  return {.infer = infer_cached_attention,
+          .work = cached_attention_work,
+          .no_adjoint = "it reads and extends a cache that outlives the step; differentiate a graph that is built without a cache",
+          .aliases = [](const Op&) { return std::vector<Alias>{{.output = 1, .input = 2, .required = true}}; }};
 }
 
 Definition define(const Attention&) {
@@ -141,7 +167,15 @@ Definition define(const Attention&) {
 }
 
 Definition define(const AttentionGrad&) {
-  return {.infer = infer_attention_grad, .work = attention_grad_work, .place = place_attention_grad, .scores = scores_of};
+  return {.infer = infer_attention_grad,
+          .work = attention_grad_work,
+          .adjoint = attention_grad_adjoint,
+          .place = place_attention_grad,
+          .scores = scores_of};
+}
+
+Definition define(const AttentionGradGrad&) {
+  return {.infer = infer_attention_grad_grad, .work = attention_grad_grad_work, .no_adjoint = kNoThird};
 }
 
 }  // namespace plimsoll::ops

@@ -36,6 +36,13 @@ struct AttentionGrad {
   bool operator==(const AttentionGrad&) const = default;
 };
 
+// The adjoint of attention_grad: (gradient of its dpacked, dout, packed, out, lse, [segments], [samples, scalars]) -> (ddout, dpacked).
+struct AttentionGradGrad {
+  Attention forward;
+  PLIMSOLL_OP("attention_grad_grad") { Attention::fields(self.forward, visit); }
+  bool operator==(const AttentionGradGrad&) const = default;
+};
+
 // Attention over all positions so far, for generating text token by token. (packed (B, T, (H+2G)*D), positions (B, T) i32,
 // cache (B, 2G, S, D)) -> (out (B, T, H*D), cache in place). For each key-value head in turn the cache holds its S keys,
 // then its S values. First the key and value of every row go to slot positions[row], later rows over earlier ones;

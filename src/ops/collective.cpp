@@ -111,6 +111,14 @@ std::vector<TensorType> infer_view(const Op& op, Types inputs) {
 
 std::vector<Alias> view_aliases(const Op&) { return {{.output = 0, .input = 0, .required = true, .view = true}}; }
 
+std::vector<ValueId> view_adjoint(const AdjointSite& site, AdjointBuilder& build) {
+  const TensorType& whole = build.type(site.inputs[0]);
+  if (whole.shape.elements() != std::get<View>(site.op).shape.elements())
+    base::not_legal("[view] has no gradient where it pads {} to {}", base::to_string(whole),
+                    base::to_string(std::get<View>(site.op).shape));
+  return {as_type(build, site.output_grads[0], whole)};
+}
+
 std::vector<Alias> slice_aliases(const Op& op) {
   return {{.output = 0, .input = 0, .required = true, .view = true, .part = true, .first = std::get<Slice>(op).first}};
 }
@@ -145,6 +153,10 @@ std::vector<TensorType> infer_accumulate(const Op& op, Types inputs) {
   return {inputs[0]};
 }
 
+std::vector<ValueId> accumulate_adjoint(const AdjointSite& site, AdjointBuilder&) {
+  return std::vector<ValueId>(site.inputs.size(), site.output_grads[0]);
+}
+
 std::vector<Alias> accumulate_aliases(const Op& op) { return accumulator_aliases(std::get<Accumulate>(op).accumulate, 0, 1, 1); }
 
 }  // namespace
@@ -156,16 +168,22 @@ bool meets_tensor_ranks(const Op& op) {
 }
 
 Definition define(const Collective&) {
-  return {.infer = infer_collective, .work = collective_work, .aliases = collective_aliases, .runs = Runs::collective, .elementwise = true};
+  return {.infer = infer_collective,
+          .work = collective_work,
+          .no_adjoint = kMadeByLowering,
+          .aliases = collective_aliases,
+          .runs = Runs::collective,
+          .elementwise = true};
 }
 
 Definition define(const Message&) {
-  return {.infer = infer_message, .work = collective_work, .runs = Runs::message, .differs_by_rank = true};
+  return {.infer = infer_message, .work = collective_work, .no_adjoint = kMadeByLowering, .runs = Runs::message, .differs_by_rank = true};
 }
 
 Definition define(const Move&) {
   return {.infer = infer_move,
           .work = collective_work,
+          .no_adjoint = kMadeByLowering,
           .aliases = move_aliases,
           .place = place_alike<1>,
           .runs = Runs::copy,
@@ -176,26 +194,42 @@ Definition define(const Move&) {
 Definition define(const MoveRows&) {
   return {.infer = infer_move_rows,
           .work = move_rows_work,
+          .no_adjoint = kMadeByLowering,
           .aliases = move_rows_aliases,
           .runs = Runs::row_copy,
           .tier_of_results = [](const Op& op) { return std::get<MoveRows>(op).back ? Tier::disk : Tier::host; }};
 }
 
-Definition define(const View&) { return {.infer = infer_view, .work = no_work, .aliases = view_aliases, .runs = Runs::nothing}; }
+Definition define(const View&) {
+  return {.infer = infer_view, .work = no_work, .adjoint = view_adjoint, .aliases = view_aliases, .runs = Runs::nothing};
+}
 
 Definition define(const Slice&) {
-  return {.infer = infer_slice, .work = no_work, .aliases = slice_aliases, .runs = Runs::nothing, .differs_by_rank = true};
+  return {.infer = infer_slice,
+          .work = no_work,
+          .no_adjoint = kMadeByLowering,
+          .aliases = slice_aliases,
+          .runs = Runs::nothing,
+          .differs_by_rank = true};
 }
 
 Definition define(const OwnShard&) {
-  return {.infer = infer_own_shard, .work = no_work, .aliases = own_shard_aliases, .runs = Runs::nothing, .differs_by_rank = true};
+  return {.infer = infer_own_shard,
+          .work = no_work,
+          .no_adjoint = kMadeByLowering,
+          .aliases = own_shard_aliases,
+          .runs = Runs::nothing,
+          .differs_by_rank = true};
 }
 
-Definition define(const Pad&) { return {.infer = infer_pad, .work = elementwise_work<0>, .aliases = overwrites_first}; }
+Definition define(const Pad&) {
+  return {.infer = infer_pad, .work = elementwise_work<0>, .no_adjoint = kMadeByLowering, .aliases = overwrites_first};
+}
 
 Definition define(const Accumulate&) {
   return {.infer = infer_accumulate,
           .work = elementwise_work<1>,
+          .adjoint = accumulate_adjoint,
           .aliases = accumulate_aliases,
           .accumulating = accumulate_by_attribute<Accumulate>,
           .accumulated_outputs = [](const Op&) { return std::vector<int>{0}; }};

@@ -106,8 +106,11 @@ struct Definition {
   // Result types; bad_input with the operator's name and the shapes when the operands do not fit.
   std::vector<TensorType> (*infer)(const Op& op, Types inputs);
   Work (*work)(const Op& op, Types inputs, Types outputs);
-  // (optional) One gradient per input, invalid where there is none. Null: not differentiable.
+  // (optional) One gradient per input, invalid where there is none. What the forward pass saved for a gradient operator (statistics, an
+  // attention's results) is a function of that operator's other operands: its adjoint counts it there, and gives it no gradient of its own.
   std::vector<ValueId> (*adjoint)(const AdjointSite& site, AdjointBuilder& build) = nullptr;
+  // Why there is no adjoint. Every operator has the one or the other.
+  std::string_view no_adjoint = {};
   // (optional) Operands that share memory.
   std::vector<Alias> (*aliases)(const Op& op) = nullptr;
   // (optional) The form of a gradient operator that adds to its parameter gradients; nullopt if this one already does
@@ -141,6 +144,8 @@ struct Definition {
   bool elementwise = false;
   // It differs from rank to rank of the tensor axis where their operands are the same.
   bool differs_by_rank = false;
+  // A loss: where no gradient arrives at its losses, they count as the step scalars say (loss scale over valid targets).
+  bool counts_itself = false;
   Sum sums = Sum::none;
   // (optional) It works row by row where only the first so many rows of operands hold anything: so many of its first results have a row
   // for each of those, and all others are sums over rows. nullopt, or null: it needs all rows.

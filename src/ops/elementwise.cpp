@@ -54,9 +54,11 @@ std::vector<Alias> put_columns_aliases(const Op& op) {
 
 }  // namespace
 
-Definition define(const TakeColumns&) { return {.infer = infer_take_columns, .work = take_columns_work}; }
+Definition define(const TakeColumns&) { return {.infer = infer_take_columns, .work = take_columns_work, .no_adjoint = kMadeByLowering}; }
 
-Definition define(const PutColumns&) { return {.infer = infer_put_columns, .work = put_columns_work, .aliases = put_columns_aliases}; }
+Definition define(const PutColumns&) {
+  return {.infer = infer_put_columns, .work = put_columns_work, .no_adjoint = kMadeByLowering, .aliases = put_columns_aliases};
+}
 
 Definition define(const Add&) {
   return {.infer = infer_add,

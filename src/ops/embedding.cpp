@@ -56,6 +56,16 @@ Work embed_grad_work(const Op& op, Types inputs, Types outputs) {
   return {static_cast<double>(inputs[1].shape.elements()), rows_moved + (accumulate ? 0.0 : static_cast<double>(outputs[0].bytes()))};
 }
 
+std::vector<ValueId> embed_grad_adjoint(const AdjointSite& site, AdjointBuilder& build) {
+  std::vector<ValueId> grads(site.inputs.size());
+  if (build.wants_grad(site.inputs[1])) {
+    const ValueId rows = build.emit(Embed{}, {site.inputs[0], site.output_grads[0]})[0];
+    grads[1] = as_type(build, rows, build.type(site.inputs[1]));
+  }
+  if (site.inputs.size() == 3) grads[2] = site.output_grads[0];
+  return grads;
+}
+
 // Where tables are shared out by rows, a rank adds what it has; tables that are whole are added by the first rank alone.
 PlacedOp place_embed(const PlacementQuery& query) {
   PlacedOp placed = place_whole(query, 1);
@@ -106,11 +116,14 @@ Definition define(const Embed&) {
   return {.infer = infer_embed, .work = embed_work, .adjoint = embed_adjoint, .place = place_embed, .live_rows = by_rows<1>};
 }
 
-Definition define(const ShiftIds&) { return {.infer = infer_shift, .work = elementwise_work<1>, .differs_by_rank = true}; }
+Definition define(const ShiftIds&) {
+  return {.infer = infer_shift, .work = elementwise_work<1>, .no_adjoint = "it makes ids", .differs_by_rank = true};
+}
 
 Definition define(const EmbedGrad&) {
   return {.infer = infer_embed_grad,
           .work = embed_grad_work,
+          .adjoint = embed_grad_adjoint,
           .aliases = [](const Op& op) { return accumulator_aliases(std::get<EmbedGrad>(op).accumulate, 0, 1, 2); },
           .accumulating = accumulate_by_attribute<EmbedGrad>,
           .accumulated_outputs = [](const Op&) { return std::vector<int>{0}; },

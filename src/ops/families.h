@@ -62,6 +62,32 @@ Definition define(const Encode&);
 Definition define(const Decode&);
 Definition define(const RunningMean&);
 Definition define(const RoundWithError&);
+Definition define(const RepeatRows&);
+Definition define(const LossWeights&);
+Definition define(const ActivationGradGrad&);
+Definition define(const GateGradGrad&);
+Definition define(const NormGradGrad&);
+Definition define(const QkNormGradGrad&);
+Definition define(const AttentionGradGrad&);
+Definition define(const CrossEntropyGradGrad&);
+
+// ---- why operators have no adjoint
+
+inline constexpr std::string_view kMadeByLowering = "lowering puts it into a graph; differentiate the graph before it is lowered";
+inline constexpr std::string_view kRounded = "8-bit products round their operands; differentiate before the graph is quantized";
+inline constexpr std::string_view kOfScalars = "it works on the step scalars, which are no function of parameters";
+inline constexpr std::string_view kNoThird = "third derivatives are not written";
+
+// ---- pieces of adjoints (adjoint.cpp)
+
+// The value with this shape (of as many elements) and element type.
+ValueId as_type(AdjointBuilder& build, ValueId value, const TensorType& type);
+// The sum of two gradients, of which either may be missing.
+ValueId sum_of(AdjointBuilder& build, ValueId a, ValueId b);
+// The row as every row of a tensor of the type (linear.cpp).
+ValueId repeat_rows(AdjointBuilder& build, ValueId row, const TensorType& type);
+// not_legal if a gradient arrived at a result that only the operator's own gradient reads.
+void expect_no_gradient(const AdjointSite& site, std::size_t output, std::string_view what);
 
 // ---- pieces that many definitions share
 

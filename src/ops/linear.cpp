@@ -37,7 +37,8 @@ std::vector<ValueId> linear_adjoint(const AdjointSite& site, AdjointBuilder& bui
   const auto& linear = std::get<Linear>(site.op);
   ValueId dy = site.output_grads[0];
   if (linear.activation != ActivationKind::none) {
-    dy = build.emit(ActivationGrad{.kind = linear.activation}, {dy, site.outputs[1]})[0];
+    if (dy.valid()) dy = build.emit(ActivationGrad{.kind = linear.activation}, {dy, site.outputs[1]})[0];
+    dy = sum_of(build, dy, site.output_grads[1]);
   }
   std::vector<ValueId> grads(site.inputs.size());
   if (build.wants_grad(site.inputs[0])) grads[0] = build.emit(LinearGradInput{}, {dy, site.inputs[1]})[0];
@@ -65,6 +66,38 @@ std::vector<TensorType> infer_grad_input(const Op& op, Types inputs) {
   return {dx};
 }
 
+// dx = dy w, times the slope where there is one: with g the gradient before the slope, dy gets g w^T and w gets dy^T g.
+std::vector<ValueId> grad_input_adjoint(const AdjointSite& site, AdjointBuilder& build) {
+  const ActivationKind activation = std::get<LinearGradInput>(site.op).activation;
+  const ValueId dy = site.inputs[0];
+  const ValueId weight = site.inputs[1];
+  ValueId grad = site.output_grads[0];
+  std::vector<ValueId> grads(site.inputs.size());
+  if (activation != ActivationKind::none) {
+    const ValueId product = build.emit(LinearGradInput{}, {dy, weight})[0];
+    const std::vector<ValueId> made = build.emit(ActivationGradGrad{.kind = activation}, {grad, product, site.inputs[2]});
+    grad = made[0];
+    grads[2] = made[1];
+  }
+  if (build.wants_grad(dy)) grads[0] = build.emit(Linear{}, {grad, weight})[0];
+  if (build.wants_grad(weight)) grads[1] = build.emit(LinearGradWeight{.dtype = build.grad_dtype(weight)}, {dy, grad})[0];
+  return grads;
+}
+
+// dw = dy^T x: with g (N, K) the gradient of dw, dy gets x g^T and x gets dy g.
+std::vector<ValueId> grad_weight_adjoint(const AdjointSite& site, AdjointBuilder& build) {
+  const ValueId dy = site.inputs[0];
+  const ValueId x = site.inputs[1];
+  std::vector<ValueId> grads(site.inputs.size());
+  const auto grad_beside = [&](ValueId value) {
+    return as_type(build, site.output_grads[0], {build.type(value).dtype, build.type(site.output_grads[0]).shape});
+  };
+  if (build.wants_grad(dy)) grads[0] = as_type(build, build.emit(Linear{}, {x, grad_beside(x)})[0], build.type(dy));
+  if (build.wants_grad(x)) grads[1] = as_type(build, build.emit(LinearGradInput{}, {dy, grad_beside(dy)})[0], build.type(x));
+  if (site.inputs.size() == 3) grads[2] = site.output_grads[0];
+  return grads;
+}
+
 std::vector<TensorType> infer_grad_weight(const Op& op, Types inputs) {
   const auto& grad = std::get<LinearGradWeight>(op);
   expect(inputs.size() >= 2 && inputs[0].shape.rows() == inputs[1].shape.rows(), op, inputs, "dy (.., N) and x (.., K) with as many rows");
@@ -83,6 +116,24 @@ std::vector<TensorType> infer_bias_grad(const Op& op, Types inputs) {
   const std::vector<TensorType> result{{grad.dtype, Shape{inputs[0].shape[-1]}}};
   expect_accumulators(op, inputs, 1, grad.accumulate ? Types(result) : Types{});
   return result;
+}
+
+std::vector<ValueId> bias_grad_adjoint(const AdjointSite& site, AdjointBuilder& build) {
+  std::vector<ValueId> grads(site.inputs.size());
+  if (build.wants_grad(site.inputs[0])) grads[0] = repeat_rows(build, site.output_grads[0], build.type(site.inputs[0]));
+  if (site.inputs.size() == 2) grads[1] = site.output_grads[0];
+  return grads;
+}
+
+std::vector<TensorType> infer_repeat_rows(const Op& op, Types inputs) {
+  const auto& repeat = std::get<RepeatRows>(op);
+  expect(inputs.size() == 1 && repeat.shape.rank() >= 1 && inputs[0].shape == Shape{repeat.shape[-1]} && base::is_float(inputs[0].dtype),
+         op, inputs, "a row as wide as the result");
+  return {{repeat.dtype, repeat.shape}};
+}
+
+std::vector<ValueId> repeat_rows_adjoint(const AdjointSite& site, AdjointBuilder& build) {
+  return build.emit(BiasGrad{.dtype = build.type(site.inputs[0]).dtype}, {site.output_grads[0]});
 }
 
 Work bias_grad_work(const Op&, Types inputs, Types outputs) {
@@ -173,6 +224,10 @@ PlacedOp place_bias_grad(const PlacementQuery& query) {
 
 }  // namespace
 
+ValueId repeat_rows(AdjointBuilder& build, ValueId row, const TensorType& type) {
+  return build.emit(RepeatRows{.shape = type.shape, .dtype = type.dtype}, {row})[0];
+}
+
 std::vector<Product> product_with_transpose(const Op&, Types inputs, Types) {
   const Shape& b = inputs[1].shape;
   return {{.rows = inputs[0].shape.rows(), .columns = b[0], .depth = b[1], .right_transposed = true}};
@@ -191,6 +246,8 @@ Definition define(const Linear&) {
 Definition define(const LinearGradInput&) {
   return {.infer = infer_grad_input,
           .work = linear_work,
+
+          .adjoint = grad_input_adjoint,
           .place = place_grad_input,
           .products =
               [](const Op&, Types inputs, Types) {
@@ -204,6 +261,7 @@ Definition define(const LinearGradWeight&) {
   return {
       .infer = infer_grad_weight,
       .work = grad_weight_work,
+      .adjoint = grad_weight_adjoint,
       .aliases = [](const Op& op) { return accumulator_aliases(std::get<LinearGradWeight>(op).accumulate, 0, 1, 2); },
       .accumulating = accumulate_by_attribute<LinearGradWeight>,
       .accumulated_outputs = [](const Op&) { return std::vector<int>{0}; },
@@ -219,11 +277,14 @@ Definition define(const LinearGradWeight&) {
 Definition define(const BiasGrad&) {
   return {.infer = infer_bias_grad,
           .work = bias_grad_work,
+          .adjoint = bias_grad_adjoint,
           .aliases = [](const Op& op) { return accumulator_aliases(std::get<BiasGrad>(op).accumulate, 0, 1, 1); },
           .accumulating = accumulate_by_attribute<BiasGrad>,
           .accumulated_outputs = [](const Op&) { return std::vector<int>{0}; },
           .place = place_bias_grad,
           .live_rows = by_rows<0>};
 }
+
+Definition define(const RepeatRows&) { return {.infer = infer_repeat_rows, .work = elementwise_work<0>, .adjoint = repeat_rows_adjoint}; }
 
 }  // namespace plimsoll::ops

@@ -45,4 +45,15 @@ struct BiasGrad {
   bool operator==(const BiasGrad&) const = default;
 };
 
+// (b (N)) -> (shape (.., N)), every row b: the adjoint of bias_grad.
+struct RepeatRows {
+  base::Shape shape{1};
+  base::DType dtype = base::DType::f32;
+  PLIMSOLL_OP("repeat_rows") {
+    visit("shape", self.shape);
+    visit("dtype", self.dtype);
+  }
+  bool operator==(const RepeatRows&) const = default;
+};
+
 }  // namespace plimsoll::ops

@@ -1,5 +1,8 @@
 // Cross-entropy, alone and fused with the head. The gradient's scale (loss scale over valid targets) is known before
 // the step, so the fused form gives losses and gradients in one pass and its adjoint only hands them on.
+#include <algorithm>
+
+#include "base/error.h"
 #include "ops/families.h"
 #include "ops/step_scalars.h"
 
@@ -11,24 +14,56 @@ constexpr int kSoftmaxFlops = 12;
 
 bool are_targets(const TensorType& targets, std::int64_t rows) { return targets.dtype == DType::i32 && targets.shape.elements() == rows; }
 
+TensorType per_row(const TensorType& logits) { return {DType::f32, Shape{logits.shape.rows()}}; }
+
 std::vector<TensorType> infer_cross_entropy(const Op& op, Types inputs) {
   expect(inputs.size() == 2 && are_targets(inputs[1], inputs[0].shape.rows()), op, inputs, "logits (.., V) and one i32 target per row");
-  const TensorType per_row{DType::f32, Shape{inputs[0].shape.rows()}};
-  return {per_row, per_row};
+  return {per_row(inputs[0]), per_row(inputs[0])};
 }
 
 Work cross_entropy_work(const Op&, Types inputs, Types outputs) {
   return {kSoftmaxFlops * static_cast<double>(inputs[0].shape.elements()), bytes_of(inputs, outputs)};
 }
 
+// What a row's gradient is multiplied by: as the step scalars say, or a weight of its own.
+TensorType row_factors(const TensorType& logits, bool weighted) { return weighted ? per_row(logits) : step_scalars_type(); }
+
 std::vector<ValueId> cross_entropy_adjoint(const AdjointSite& site, AdjointBuilder& build) {
-  return {build.emit(CrossEntropyGrad{}, {site.inputs[0], site.inputs[1], site.outputs[1], build.scalars()})[0], ValueId{}};
+  expect_no_gradient(site, 1, "the log-sum-exp of the logits");
+  const bool weighted = site.output_grads[0].valid();
+  const ValueId factors = weighted ? site.output_grads[0] : build.scalars();
+  return {build.emit(CrossEntropyGrad{.weighted = weighted}, {site.inputs[0], site.inputs[1], site.outputs[1], factors})[0], ValueId{}};
 }
 
 std::vector<TensorType> infer_cross_entropy_grad(const Op& op, Types inputs) {
-  expect(inputs.size() == 4 && are_targets(inputs[1], inputs[0].shape.rows()) && inputs[3] == step_scalars_type(), op, inputs,
-         "logits, targets, lse, scalars");
+  const bool weighted = std::get<CrossEntropyGrad>(op).weighted;
+  expect(inputs.size() == 4 && are_targets(inputs[1], inputs[0].shape.rows()) && inputs[2] == per_row(inputs[0]) &&
+             inputs[3] == row_factors(inputs[0], weighted),
+         op, inputs, weighted ? "logits, targets, lse, weights (rows)" : "logits, targets, lse, scalars");
   return {inputs[0]};
+}
+
+std::vector<ValueId> cross_entropy_grad_adjoint(const AdjointSite& site, AdjointBuilder& build) {
+  const bool weighted = std::get<CrossEntropyGrad>(site.op).weighted;
+  std::vector<ValueId> operands{site.output_grads[0]};
+  operands.insert(operands.end(), site.inputs.begin(), site.inputs.end());
+  const std::vector<ValueId> made = build.emit(CrossEntropyGradGrad{.weighted = weighted}, operands);
+  return {made[0], ValueId{}, ValueId{}, weighted ? made[1] : ValueId{}};
+}
+
+std::vector<TensorType> infer_cross_entropy_grad_grad(const Op& op, Types inputs) {
+  const bool weighted = std::get<CrossEntropyGradGrad>(op).weighted;
+  expect(inputs.size() == 5 && inputs[0] == inputs[1] && are_targets(inputs[2], inputs[1].shape.rows()) &&
+             inputs[3] == per_row(inputs[1]) && inputs[4] == row_factors(inputs[1], weighted),
+         op, inputs, "a gradient of dlogits, logits, targets, lse, scalars or weights (rows)");
+  if (weighted) return {inputs[1], inputs[4]};
+  return {inputs[1]};
+}
+
+std::vector<TensorType> infer_loss_weights(const Op& op, Types inputs) {
+  const std::int64_t rows = std::get<LossWeights>(op).rows;
+  expect(inputs.size() == 1 && inputs[0] == step_scalars_type() && rows > 0, op, inputs, "scalars, for one row or more");
+  return {{DType::f32, Shape{rows}}};
 }
 
 std::size_t plain_inputs(const HeadLoss& head) { return head.bias ? 5 : 4; }
@@ -59,6 +94,12 @@ Work head_loss_work(const Op& op, Types inputs, Types outputs) {
 
 std::vector<ValueId> head_loss_adjoint(const AdjointSite& site, AdjointBuilder& build) {
   const auto& head = std::get<HeadLoss>(site.op);
+  const bool arrived = std::any_of(site.output_grads.begin(), site.output_grads.end(), [](ValueId grad) { return grad.valid(); });
+  if (arrived || !head.gradients) {
+    base::not_legal(
+        "[head_loss] makes its gradients with the losses, for what losses count in a step and for no second derivative; leave the head "
+        "unfused (fused_head = false) to weigh its losses or to differentiate again");
+  }
   std::vector<ValueId> grads(site.inputs.size());
   grads[0] = site.outputs[1];
   if (build.wants_grad(site.inputs[1])) grads[1] = site.outputs[2];
@@ -76,8 +117,8 @@ std::vector<TensorType> infer_cross_entropy_merge(const Op& op, Types inputs) {
   expect(inputs.size() == 2 && members > 0 && inputs[0].dtype == DType::f32 &&
              inputs[0].shape.elements() == members * 2 * inputs[1].shape.elements(),
          op, inputs, "everybody's two numbers per row, and targets");
-  const TensorType per_row{DType::f32, Shape{inputs[1].shape.elements()}};
-  return {per_row, per_row};
+  const TensorType each{DType::f32, Shape{inputs[1].shape.elements()}};
+  return {each, each};
 }
 
 PlacedOp place_cross_entropy_grad(const PlacementQuery& query) {
@@ -104,20 +145,39 @@ std::vector<Product> head_products(const Op& op, Types inputs, Types) {
 }  // namespace
 
 Definition define(const CrossEntropy&) {
-  return {.infer = infer_cross_entropy, .work = cross_entropy_work, .adjoint = cross_entropy_adjoint, .live_rows = by_rows<2>};
+  return {.infer = infer_cross_entropy,
+          .work = cross_entropy_work,
+          .adjoint = cross_entropy_adjoint,
+          .counts_itself = true,
+          .live_rows = by_rows<2>};
 }
 
 Definition define(const CrossEntropyGrad&) {
   return {.infer = infer_cross_entropy_grad,
           .work = elementwise_work<kSoftmaxFlops>,
+          .adjoint = cross_entropy_grad_adjoint,
           .aliases = may_overwrite_first,
           .place = place_cross_entropy_grad,
           .live_rows = by_rows<1>};
 }
 
-Definition define(const CrossEntropyPart&) { return {.infer = infer_cross_entropy_part, .work = cross_entropy_work}; }
+Definition define(const CrossEntropyGradGrad&) {
+  return {.infer = infer_cross_entropy_grad_grad, .work = elementwise_work<kSoftmaxFlops>, .no_adjoint = kNoThird};
+}
 
-Definition define(const CrossEntropyMerge&) { return {.infer = infer_cross_entropy_merge, .work = cross_entropy_work}; }
+Definition define(const LossWeights&) {
+  return {.infer = infer_loss_weights,
+          .work = [](const Op&, Types, Types outputs) { return Work{0.0, static_cast<double>(outputs[0].bytes())}; },
+          .no_adjoint = kOfScalars};
+}
+
+Definition define(const CrossEntropyPart&) {
+  return {.infer = infer_cross_entropy_part, .work = cross_entropy_work, .no_adjoint = kMadeByLowering};
+}
+
+Definition define(const CrossEntropyMerge&) {
+  return {.infer = infer_cross_entropy_merge, .work = cross_entropy_work, .no_adjoint = kMadeByLowering};
+}
 
 Definition define(const HeadLoss&) {
   return {
@@ -138,6 +198,7 @@ Definition define(const HeadLoss&) {
           },
       .products = head_products,
       .chunks_product = true,
+      .counts_itself = true,
       .live_rows = [](const Op& op) { return std::optional(std::get<HeadLoss>(op).gradients ? 2 : 1); }};
 }
 

@@ -26,10 +26,30 @@ struct CrossEntropyMerge {
 };
 
 // (logits, targets, lse, scalars) -> dlogits = (softmax - onehot) * loss_scale * inverse_tokens, 0 where not counted. A target
-// of kElsewhere counts, but its one is in another rank's part.
+// of kElsewhere counts, but its one is in another rank's part. Weighted: (logits, targets, lse, weights (rows) f32) -> dlogits =
+// (softmax - onehot) * weight of the row.
 struct CrossEntropyGrad {
-  PLIMSOLL_OP("cross_entropy_grad") {}
+  bool weighted = false;
+  PLIMSOLL_OP("cross_entropy_grad") { visit("weighted", self.weighted); }
   bool operator==(const CrossEntropyGrad&) const = default;
+};
+
+// The adjoint of cross_entropy_grad: (gradient of its dlogits, logits, targets, lse, scalars or weights) -> (dlogits, [dweights (rows)]).
+struct CrossEntropyGradGrad {
+  bool weighted = false;
+  PLIMSOLL_OP("cross_entropy_grad_grad") { visit("weighted", self.weighted); }
+  bool operator==(const CrossEntropyGradGrad&) const = default;
+};
+
+// (scalars) -> (rows) f32, each factor * loss_scale * inverse_tokens: what the loss of a row counts as one of several.
+struct LossWeights {
+  std::int64_t rows = 1;
+  double factor = 1.0;
+  PLIMSOLL_OP("loss_weights") {
+    visit("rows", self.rows);
+    visit("factor", self.factor);
+  }
+  bool operator==(const LossWeights&) const = default;
 };
 
 // Linear head and cross-entropy in one pass over chunks of the vocabulary or of rows; the logits never exist whole.

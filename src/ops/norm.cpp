@@ -30,6 +30,7 @@ std::vector<TensorType> infer_norm(const Op& op, Types inputs) {
 
 std::vector<ValueId> norm_adjoint(const AdjointSite& site, AdjointBuilder& build) {
   const auto& norm = std::get<Norm>(site.op);
+  expect_no_gradient(site, norm.residual ? 2 : 1, "the statistics of the rows");
   const std::size_t weight = first_weight(norm);
   const ValueId dsum = norm.residual ? site.output_grads[0] : ValueId{};
   const ValueId dy = site.output_grads[norm.residual ? 1 : 0];
@@ -57,6 +58,41 @@ std::vector<ValueId> norm_adjoint(const AdjointSite& site, AdjointBuilder& build
   return grads;
 }
 
+std::size_t plain_inputs(const NormGrad& grad) { return grad.has_dsum ? 5 : 4; }
+
+std::vector<ValueId> norm_grad_adjoint(const AdjointSite& site, AdjointBuilder& build) {
+  const auto& grad = std::get<NormGrad>(site.op);
+  const ValueId ddx = site.output_grads[0];
+  const ValueId ddweight = site.output_grads[1];
+  const ValueId ddbias = grad.bias ? site.output_grads[2] : ValueId{};
+  std::vector<ValueId> grads(site.inputs.size());
+  if (ddx.valid() || ddweight.valid()) {
+    std::vector<ValueId> operands(site.inputs.begin(), site.inputs.begin() + 4);
+    if (ddx.valid()) operands.push_back(ddx);
+    if (ddweight.valid()) operands.push_back(ddweight);
+    const NormGradGrad op{.kind = grad.kind, .input = ddx.valid(), .weight = ddweight.valid(), .dtype = build.grad_dtype(site.inputs[2])};
+    const std::vector<ValueId> made = build.emit(op, operands);
+    grads[0] = made[0];
+    grads[1] = made[1];
+    if (ddx.valid() && build.wants_grad(site.inputs[2])) grads[2] = made[2];
+  }
+  if (ddbias.valid()) grads[0] = sum_of(build, grads[0], repeat_rows(build, ddbias, build.type(site.inputs[0])));
+  if (grad.has_dsum) grads[4] = ddx;
+  if (grad.accumulate) grads[plain_inputs(grad)] = ddweight;
+  if (grad.accumulate && grad.bias) grads[plain_inputs(grad) + 1] = ddbias;
+  return grads;
+}
+
+std::vector<TensorType> infer_norm_grad_grad(const Op& op, Types inputs) {
+  const auto& grad = std::get<NormGradGrad>(op);
+  const std::size_t count = 4u + (grad.input ? 1u : 0u) + (grad.weight ? 1u : 0u);
+  expect(inputs.size() == count && count > 4 && inputs[0].shape == inputs[1].shape && inputs[2].shape == Shape{inputs[1].shape[-1]} &&
+             inputs[3].shape == Shape{inputs[1].shape.rows(), 2} && (!grad.input || inputs[4].shape == inputs[1].shape) &&
+             (!grad.weight || inputs.back().shape == inputs[2].shape),
+         op, inputs, "dy, x, weight, stats, and a gradient of dx, of dweight, or of both");
+  return {inputs[0], inputs[1], {grad.dtype, inputs[2].shape}};
+}
+
 std::optional<Rebuild> rebuild_norm(const Op& op) {
   Norm norm = std::get<Norm>(op);
   if (!norm.residual) return std::nullopt;
@@ -70,8 +106,6 @@ std::optional<Rebuild> rebuild_norm(const Op& op) {
   rebuild.op = norm;
   return rebuild;
 }
-
-std::size_t plain_inputs(const NormGrad& grad) { return grad.has_dsum ? 5 : 4; }
 
 std::vector<TensorType> infer_norm_grad(const Op& op, Types inputs) {
   const auto& grad = std::get<NormGrad>(op);
@@ -94,6 +128,7 @@ std::vector<TensorType> infer_qk_norm(const Op& op, Types inputs) {
 }
 
 std::vector<ValueId> qk_norm_adjoint(const AdjointSite& site, AdjointBuilder& build) {
+  expect_no_gradient(site, 1, "the statistics of the heads");
   const auto& norm = std::get<QkNorm>(site.op);
   std::vector<ValueId> grads = build.emit(QkNormGrad{.heads = norm.heads, .dtype = build.grad_dtype(site.inputs[1])},
                                           {site.output_grads[0], site.inputs[0], site.inputs[1], site.inputs[2], site.outputs[1]});
@@ -111,6 +146,41 @@ std::vector<TensorType> infer_qk_norm_grad(const Op& op, Types inputs) {
   const std::vector<TensorType> result{inputs[0], weight, weight};
   expect_accumulators(op, inputs, 5, grad.accumulate ? Types(result).subspan(1) : Types{});
   return result;
+}
+
+std::vector<ValueId> qk_norm_grad_adjoint(const AdjointSite& site, AdjointBuilder& build) {
+  const auto& grad = std::get<QkNormGrad>(site.op);
+  std::vector<ValueId> operands(site.inputs.begin(), site.inputs.begin() + 5);
+  for (const ValueId arrived : site.output_grads) {
+    if (arrived.valid()) operands.push_back(arrived);
+  }
+  std::vector<ValueId> grads = build.emit(QkNormGradGrad{.heads = grad.heads,
+                                                         .input = site.output_grads[0].valid(),
+                                                         .query = site.output_grads[1].valid(),
+                                                         .key = site.output_grads[2].valid(),
+                                                         .dtype = build.grad_dtype(site.inputs[2])},
+                                          operands);
+  for (std::size_t weight : {2, 3}) {
+    if (!site.output_grads[0].valid() || !build.wants_grad(site.inputs[weight])) grads[weight] = ValueId{};
+  }
+  grads.resize(site.inputs.size());
+  if (grad.accumulate) std::copy(site.output_grads.begin() + 1, site.output_grads.end(), grads.begin() + 5);
+  return grads;
+}
+
+std::vector<TensorType> infer_qk_norm_grad_grad(const Op& op, Types inputs) {
+  const auto& grad = std::get<QkNormGradGrad>(op);
+  std::vector<Shape> arrived;
+  if (grad.input && inputs.size() > 1) arrived.push_back(inputs[1].shape);
+  if (grad.query) arrived.emplace_back(Shape{grad.heads.dim});
+  if (grad.key) arrived.emplace_back(Shape{grad.heads.dim});
+  const bool fits =
+      !arrived.empty() && inputs.size() == 5 + arrived.size() && inputs[0].shape == inputs[1].shape &&
+      inputs[0].shape[-1] == grad.heads.packed_width() &&
+      std::equal(arrived.begin(), arrived.end(), inputs.begin() + 5, [](const Shape& a, const TensorType& b) { return a == b.shape; });
+  expect(fits, op, inputs, "dpacked, packed, two weights, stats, and a gradient of dpacked, of dweight_q or of dweight_k");
+  const TensorType weight{grad.dtype, Shape{grad.heads.dim}};
+  return {inputs[0], inputs[1], weight, weight};
 }
 
 // Rows are normalised one by one; of the weights' gradients a rank has the summands of its rows.
@@ -182,6 +252,7 @@ Definition define(const Norm&) {
 Definition define(const NormGrad&) {
   return {.infer = infer_norm_grad,
           .work = elementwise_work<kNormGradFlops>,
+          .adjoint = norm_grad_adjoint,
           .aliases =
               [](const Op& op) {
                 const auto& grad = std::get<NormGrad>(op);
@@ -206,10 +277,19 @@ Definition define(const QkNorm&) {
 Definition define(const QkNormGrad&) {
   return {.infer = infer_qk_norm_grad,
           .work = elementwise_work<kNormGradFlops>,
+          .adjoint = qk_norm_grad_adjoint,
           .aliases = [](const Op& op) { return accumulator_aliases(std::get<QkNormGrad>(op).accumulate, 1, 2, 5); },
           .accumulating = accumulate_by_attribute<QkNormGrad>,
           .accumulated_outputs = [](const Op&) { return std::vector<int>{1, 2}; },
           .place = place_qk_norm_grad};
+}
+
+Definition define(const NormGradGrad&) {
+  return {.infer = infer_norm_grad_grad, .work = elementwise_work<2 * kNormGradFlops>, .no_adjoint = kNoThird};
+}
+
+Definition define(const QkNormGradGrad&) {
+  return {.infer = infer_qk_norm_grad_grad, .work = elementwise_work<2 * kNormGradFlops>, .no_adjoint = kNoThird};
 }
 
 }  // namespace plimsoll::ops

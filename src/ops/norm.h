@@ -72,4 +72,38 @@ struct QkNormGrad {
   bool operator==(const QkNormGrad&) const = default;
 };
 
+// The adjoint of norm_grad, but for its bias and dsum, through which gradients pass as they are:
+// (dy, x, weight, stats, [gradient of dx], [gradient of dweight]) -> (ddy, dx, dweight).
+struct NormGradGrad {
+  NormKind kind = NormKind::layer;
+  bool input = false;                    // a gradient of dx is there,
+  bool weight = false;                   // and one of dweight
+  base::DType dtype = base::DType::f32;  // of dweight
+  PLIMSOLL_OP("norm_grad_grad") {
+    visit("kind", self.kind);
+    visit("input", self.input);
+    visit("weight", self.weight);
+    visit("dtype", self.dtype);
+  }
+  bool operator==(const NormGradGrad&) const = default;
+};
+
+// The adjoint of qk_norm_grad: (dpacked, packed, weight_q, weight_k, stats, [gradient of its dpacked], [of dweight_q], [of dweight_k])
+// -> (ddpacked, dpacked, dweight_q, dweight_k).
+struct QkNormGradGrad {
+  Heads heads;
+  bool input = false;
+  bool query = false;
+  bool key = false;
+  base::DType dtype = base::DType::f32;
+  PLIMSOLL_OP("qk_norm_grad_grad") {
+    visit("heads", self.heads);
+    visit("input", self.input);
+    visit("query", self.query);
+    visit("key", self.key);
+    visit("dtype", self.dtype);
+  }
+  bool operator==(const QkNormGradGrad&) const = default;
+};
+
 }  // namespace plimsoll::ops

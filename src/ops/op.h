@@ -28,7 +28,8 @@ using Op = std::variant<Embed, EmbedGrad, Linear, LinearGradInput, LinearGradWei
                         CrossEntropy, CrossEntropyGrad, HeadLoss, BeginStep, SumLoss, SquaredNorm, PrepareUpdate, FinishStep, AdamUpdate,
                         SgdUpdate, MergeScalars, FreshScalars, ShiftIds, CrossEntropyPart, CrossEntropyMerge, Collective, Message, Move,
                         MoveRows, View, Slice, OwnShard, Pad, Accumulate, Quantize, NoteAmax, ScaledLinear, TakeColumns, PutColumns, Encode,
-                        Decode, CheckRows, RunningMean, RoundWithError>;
+                        Decode, CheckRows, RunningMean, RoundWithError, RepeatRows, LossWeights, ActivationGradGrad, GateGradGrad,
+                        NormGradGrad, QkNormGradGrad, AttentionGradGrad, CrossEntropyGradGrad>;
 
 std::string_view name_of(Axis axis);
 std::string_view name_of(Tier tier);

@@ -120,6 +120,7 @@ PlacedOp place_scaled_linear(const PlacementQuery& query) {
 Definition define(const Quantize&) {
   return {.infer = infer_quantize,
           .work = elementwise_work<4>,
+          .no_adjoint = kRounded,
           .aliases =
               [](const Op& op) {
                 const auto& quantize = std::get<Quantize>(op);
@@ -131,7 +132,7 @@ Definition define(const Quantize&) {
 }
 
 Definition define(const NoteAmax&) {
-  return {.infer = infer_note_amax, .work = elementwise_work<0>, .aliases = [](const Op&) {
+  return {.infer = infer_note_amax, .work = elementwise_work<0>, .no_adjoint = kRounded, .aliases = [](const Op&) {
             return std::vector<Alias>{{.output = 0, .input = 0, .required = true}};
           }};
 }
@@ -139,6 +140,7 @@ Definition define(const NoteAmax&) {
 Definition define(const ScaledLinear&) {
   return {.infer = infer_scaled_linear,
           .work = scaled_linear_work,
+          .no_adjoint = kRounded,
           .aliases =
               [](const Op& op) {
                 const auto& linear = std::get<ScaledLinear>(op);

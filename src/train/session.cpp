@@ -205,7 +205,7 @@ struct Session::State {
   void require_room(const ops::StepScalars& after) const {
     if (after.rows_wanted == 0) return;
     std::int64_t bound = 0;
-    for (const graph::Value& value : graphs.first().values) bound = std::max(bound, value.live.bound);
+    for (const graph::Value& value : sources.front().graph.values) bound = std::max(bound, value.live.bound);
     base::bad_input("a micro-batch has {} rows, but there is room for {}: use smaller batches, or a larger bound", after.rows_wanted,
                     bound);
   }

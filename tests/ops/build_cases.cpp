@@ -1,5 +1,6 @@
 #include "ops/build_cases.h"
 
+#include <algorithm>
 #include <numeric>
 
 namespace plimsoll::op_cases {
@@ -68,7 +69,9 @@ Case embed_case(const Shape& ids, const std::vector<std::int64_t>& table_rows, s
 
 Case embed_grad_case(const Shape& ids, std::int64_t table_rows, std::int64_t width, DType dtype, DType grad_dtype) {
   return {ops::EmbedGrad{.rows = table_rows, .dtype = grad_dtype},
-          {{{DType::i32, ids}, Integers{0, table_rows}}, {{dtype, with_new_last(ids, width)}}}};
+          {{{DType::i32, ids}, Integers{0, table_rows}}, {{dtype, with_new_last(ids, width)}}},
+          {1},
+          {0}};
 }
 
 Case linear_case(const ops::Linear& op, const Shape& x, std::int64_t outputs, DType dtype) {
@@ -81,16 +84,24 @@ Case linear_case(const ops::Linear& op, const Shape& x, std::int64_t outputs, DT
 }
 
 Case linear_grad_input_case(const Shape& dy, std::int64_t inputs, DType dtype, ops::ActivationKind activation) {
-  Case test{ops::LinearGradInput{.activation = activation}, {{{dtype, dy}}, {{dtype, Shape{dy[-1], inputs}}}}};
-  if (activation != ops::ActivationKind::none) test.inputs.push_back({{dtype, with_last(dy, inputs)}});
+  Case test{ops::LinearGradInput{.activation = activation}, {{{dtype, dy}}, {{dtype, Shape{dy[-1], inputs}}}}, {0, 1}, {0}};
+  if (activation == ops::ActivationKind::none) return test;
+  test.inputs.push_back({{dtype, with_last(dy, inputs)}});
+  test.gradient_inputs.push_back(2);
   return test;
 }
 
 Case linear_grad_weight_case(const Shape& dy, std::int64_t inputs, DType dtype, DType grad_dtype) {
-  return {ops::LinearGradWeight{.dtype = grad_dtype}, {{{dtype, dy}}, {{dtype, with_last(dy, inputs)}}}};
+  return {ops::LinearGradWeight{.dtype = grad_dtype}, {{{dtype, dy}}, {{dtype, with_last(dy, inputs)}}}, {0, 1}, {0}};
 }
 
-Case bias_grad_case(const Shape& dy, DType dtype, DType grad_dtype) { return {ops::BiasGrad{.dtype = grad_dtype}, {{{dtype, dy}}}}; }
+Case bias_grad_case(const Shape& dy, DType dtype, DType grad_dtype) {
+  return {ops::BiasGrad{.dtype = grad_dtype}, {{{dtype, dy}}}, {0}, {0}};
+}
+
+Case repeat_rows_case(const Shape& y, DType dtype, DType row_dtype) {
+  return {ops::RepeatRows{.shape = y, .dtype = dtype}, {{{row_dtype, Shape{y[-1]}}}}, {0}, {0}};
+}
 
 Case quantize_case(const ops::Quantize& op, const Shape& x, DType dtype, double deviation) {
   Case test{op, {{{dtype, x}, Reals{.deviation = deviation}}}};
@@ -133,18 +144,26 @@ Case activation_case(ops::ActivationKind kind, const Shape& x, DType dtype) {
 }
 
 Case activation_grad_case(ops::ActivationKind kind, const Shape& x, DType dtype) {
-  return {ops::ActivationGrad{.kind = kind}, {{{dtype, x}}, {{dtype, x}}}};
+  return {ops::ActivationGrad{.kind = kind}, {{{dtype, x}}, {{dtype, x}}}, {0, 1}, {0}};
+}
+
+Case activation_grad_grad_case(ops::ActivationKind kind, const Shape& x, DType dtype) {
+  return {ops::ActivationGradGrad{.kind = kind}, {{{dtype, x}}, {{dtype, x}}, {{dtype, x}}}};
 }
 
 Case gate_case(ops::ActivationKind kind, const Shape& x, DType dtype) { return {ops::Gate{.kind = kind}, {{{dtype, x}}}, {0}, {0}}; }
 
 Case gate_grad_case(ops::ActivationKind kind, const Shape& x, DType dtype) {
-  return {ops::GateGrad{.kind = kind}, {{{dtype, with_last(x, x[-1] / 2)}}, {{dtype, x}}}};
+  return {ops::GateGrad{.kind = kind}, {{{dtype, with_last(x, x[-1] / 2)}}, {{dtype, x}}}, {0, 1}, {0}};
+}
+
+Case gate_grad_grad_case(ops::ActivationKind kind, const Shape& x, DType dtype) {
+  return {ops::GateGradGrad{.kind = kind}, {{{dtype, x}}, {{dtype, with_last(x, x[-1] / 2)}}, {{dtype, x}}}};
 }
 
 Case pad_case(std::int64_t elements, std::int64_t valid, DType dtype) { return {ops::Pad{.valid = valid}, {{{dtype, Shape{elements}}}}}; }
 
-Case accumulate_case(const Shape& x, DType dtype) { return {ops::Accumulate{}, {{{dtype, x}}}}; }
+Case accumulate_case(const Shape& x, DType dtype) { return {ops::Accumulate{}, {{{dtype, x}}}, {0}, {0}}; }
 
 Case take_columns_case(const ops::TakeColumns& op, const Shape& x, DType dtype) { return {op, {{{dtype, x}}}}; }
 
@@ -199,8 +218,18 @@ Case norm_case(const ops::Norm& op, const Shape& x, DType dtype) {
 
 Case norm_grad_case(const ops::NormGrad& op, const Shape& x, DType dtype) {
   const Made stats{ops::Norm{.kind = op.kind}, {1, 2}, 1};
-  Case test{op, {{{dtype, x}}, {{dtype, x}}, {{dtype, Shape{x[-1]}}}, {{DType::f32, Shape{x.rows(), 2}}, stats}}};
-  if (op.has_dsum) test.inputs.push_back({{dtype, x}});
+  Case test{op, {{{dtype, x}}, {{dtype, x}}, {{dtype, Shape{x[-1]}}}, {{DType::f32, Shape{x.rows(), 2}}, stats}}, {0, 1, 2}, {0, 1}};
+  if (op.bias) test.gradient_outputs.push_back(2);
+  if (!op.has_dsum) return test;
+  test.inputs.push_back({{dtype, x}});
+  test.gradient_inputs.push_back(4);
+  return test;
+}
+
+Case norm_grad_grad_case(const ops::NormGradGrad& op, const Shape& x, DType dtype) {
+  Case test{op, norm_grad_case({.kind = op.kind}, x, dtype).inputs};
+  if (op.input) test.inputs.push_back({{dtype, x}});
+  if (op.weight) test.inputs.push_back({{op.dtype, Shape{x[-1]}}});
   return test;
 }
 
@@ -218,7 +247,18 @@ Case qk_norm_grad_case(const ops::QkNormGrad& op, std::int64_t batch, std::int64
            {{dtype, packed}},
            {{dtype, weight}},
            {{dtype, weight}},
-           {{DType::f32, Shape{batch * length, op.heads.query + op.heads.kv}}, stats}}};
+           {{DType::f32, Shape{batch * length, op.heads.query + op.heads.kv}}, stats}},
+          {0, 1, 2, 3},
+          {0, 1, 2}};
+}
+
+Case qk_norm_grad_grad_case(const ops::QkNormGradGrad& op, std::int64_t batch, std::int64_t length, DType dtype) {
+  Case test{op, qk_norm_grad_case({.heads = op.heads}, batch, length, dtype).inputs};
+  if (op.input) test.inputs.push_back({{dtype, Shape{batch, length, op.heads.packed_width()}}});
+  for (const bool arrives : {op.query, op.key}) {
+    if (arrives) test.inputs.push_back({{op.dtype, Shape{op.heads.dim}}});
+  }
+  return test;
 }
 
 Case rope_case(const ops::Rope& op, std::int64_t batch, std::int64_t length, DType dtype) {
@@ -247,11 +287,21 @@ Case attention_grad_case(const ops::Attention& forward, std::int64_t batch, std:
   const std::size_t masks = forward_case.inputs.size() - 1;
   std::vector<std::size_t> forward_operands{1};
   for (std::size_t mask = 0; mask < masks; ++mask) forward_operands.push_back(4 + mask);
-  Case test{ops::AttentionGrad{attention}, {{results[0]}, forward_case.inputs[0]}};
+  Case test{ops::AttentionGrad{attention}, {{results[0]}, forward_case.inputs[0]}, {0, 1}, {0}};
   for (std::size_t output = 0; output < results.size(); ++output) {
     test.inputs.push_back({results[output], Made{attention, forward_operands, output}});
   }
   test.inputs.insert(test.inputs.end(), forward_case.inputs.begin() + 1, forward_case.inputs.end());
+  return test;
+}
+
+Case attention_grad_grad_case(const ops::Attention& forward, std::int64_t batch, std::int64_t length, DType dtype) {
+  const Case gradient = attention_grad_case(forward, batch, length, dtype);
+  Case test{ops::AttentionGradGrad{std::get<ops::AttentionGrad>(gradient.op).forward}, gradient.inputs};
+  test.inputs.insert(test.inputs.begin(), {test.inputs[1].type});
+  for (Input& input : test.inputs) {
+    if (auto* made = std::get_if<Made>(&input.source)) std::for_each(made->operands.begin(), made->operands.end(), [](auto& at) { ++at; });
+  }
   return test;
 }
 
@@ -271,7 +321,33 @@ Case cross_entropy_grad_case(const Shape& logits, DType dtype) {
           {{{dtype, logits}, Reals{.deviation = 3.0}},
            targets_input(without_last(logits), logits[-1]),
            {{DType::f32, Shape{logits.rows()}}, Made{ops::CrossEntropy{}, {0, 1}, 1}},
-           scalars_input(mid_run())}};
+           scalars_input(mid_run())},
+          {0},
+          {0}};
+}
+
+// With a weight for each row in the place of the scalars, which are the last operand.
+Case weighted(Case test) {
+  const std::int64_t rows = test.inputs[0].type.shape.rows();
+  test.inputs.back() = {{DType::f32, Shape{rows}}};
+  if (auto* grad = std::get_if<ops::CrossEntropyGrad>(&test.op)) {
+    grad->weighted = true;
+    test.gradient_inputs.push_back(3);
+  } else {
+    std::get<ops::CrossEntropyGradGrad>(test.op).weighted = true;
+  }
+  return test;
+}
+
+Case cross_entropy_grad_grad_case(const Shape& logits, DType dtype) {
+  Case test{ops::CrossEntropyGradGrad{}, cross_entropy_grad_case(logits, dtype).inputs};
+  test.inputs.insert(test.inputs.begin(), {{dtype, logits}});
+  std::get<Made>(test.inputs[3].source).operands = {1, 2};
+  return test;
+}
+
+Case loss_weights_case(std::int64_t rows, double factor) {
+  return {ops::LossWeights{.rows = rows, .factor = factor}, {scalars_input(mid_run())}};
 }
 
 Case head_loss_case(const ops::HeadLoss& op, const Shape& x, std::int64_t vocabulary, DType dtype) {

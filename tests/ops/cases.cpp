@@ -91,9 +91,10 @@ std::string Case::name() const {
 }
 
 Case accumulating_case(const Case& plain, const ops::Op& accumulating) {
-  Case test{accumulating, plain.inputs};
+  Case test{accumulating, plain.inputs, plain.gradient_inputs, plain.gradient_outputs};
   const std::vector<TensorType> outputs = plain.output_types();
   for (const int output : ops::definition_of(plain.op).accumulated_outputs(plain.op)) {
+    if (!test.gradient_inputs.empty()) test.gradient_inputs.push_back(test.inputs.size());
     test.inputs.push_back({outputs[static_cast<std::size_t>(output)]});
   }
   return test;
@@ -109,6 +110,13 @@ std::vector<double> draw_values(const Input& input, std::int64_t count, std::uin
     values[n] = integers != nullptr ? value_at(*integers, stream, n) : value_at(std::get<Reals>(input.source), stream, n);
   }
   return values;
+}
+
+reference::RefTensor made_input(const Case& test, std::size_t index, const std::vector<reference::RefValue>& values) {
+  const auto& made = std::get<Made>(test.inputs[index].source);
+  std::vector<reference::RefValue> operands;
+  for (const std::size_t operand : made.operands) operands.push_back(values[operand]);
+  return reference::tensor(reference::evaluate(made.op, operands)[made.output]);
 }
 
 std::vector<reference::RefValue> draw_inputs(const Case& test) {
@@ -132,11 +140,7 @@ std::vector<reference::RefValue> draw_inputs(const Case& test) {
     }
   }
   for (std::size_t index = 0; index < values.size(); ++index) {
-    const auto* made = std::get_if<Made>(&test.inputs[index].source);
-    if (made == nullptr) continue;
-    std::vector<reference::RefValue> operands;
-    for (const std::size_t operand : made->operands) operands.push_back(values[operand]);
-    put(index, reference::tensor(reference::evaluate(made->op, operands)[made->output]));
+    if (std::holds_alternative<Made>(test.inputs[index].source)) put(index, made_input(test, index, values));
   }
   return values;
 }

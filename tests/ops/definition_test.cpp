@@ -127,6 +127,17 @@ TEST(Definition, AccumulatingFormIsThePlainFormPlusThePresentValue) {
   EXPECT_GT(checked, 20);
 }
 
+template <std::size_t... Index>
+void check_reasons(std::index_sequence<Index...>) {
+  const auto check = [](const ops::Op& op) {
+    const ops::Definition& definition = ops::definition_of(op);
+    EXPECT_NE(definition.adjoint == nullptr, definition.no_adjoint.empty()) << ops::name_of(op);
+  };
+  (check(std::variant_alternative_t<Index, ops::Op>{}), ...);
+}
+
+TEST(Definition, EveryOperatorHasAnAdjointOrSaysWhyNot) { check_reasons(std::make_index_sequence<std::variant_size_v<ops::Op>>()); }
+
 // ---- text
 
 class RandomFields {

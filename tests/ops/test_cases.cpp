@@ -89,6 +89,8 @@ void add_linear(std::vector<Case>& cases) {
       cases.push_back(bias_grad_case(dy, dtype, DType::f32));
       if (dtype != DType::f32) cases.push_back(linear_grad_weight_case(dy, size.x[-1], dtype, dtype));
       if (dtype != DType::f32) cases.push_back(bias_grad_case(dy, dtype, dtype));
+      cases.push_back(repeat_rows_case(dy, dtype, DType::f32));
+      if (dtype != DType::f32) cases.push_back(repeat_rows_case(dy, dtype, dtype));
     }
     for (const ActivationKind kind : kActivations) {
       cases.push_back(linear_case({.bias = true, .activation = kind}, Shape{2, 5, 7}, 13, dtype));
@@ -166,8 +168,10 @@ void add_elementwise(std::vector<Case>& cases) {
       for (const ActivationKind kind : kActivations) {
         cases.push_back(activation_case(kind, shape, dtype));
         cases.push_back(activation_grad_case(kind, shape, dtype));
+        cases.push_back(activation_grad_grad_case(kind, shape, dtype));
         cases.push_back(gate_case(kind, doubled, dtype));
         cases.push_back(gate_grad_case(kind, doubled, dtype));
+        cases.push_back(gate_grad_grad_case(kind, doubled, dtype));
       }
     }
   }
@@ -211,12 +215,17 @@ void add_norm(std::vector<Case>& cases) {
         cases.push_back(norm_case({.kind = kind, .bias = bias, .residual = true, .rate = kRate, .site = kSite}, shape, dtype));
         cases.push_back(norm_grad_case({.kind = kind, .bias = bias}, shape, dtype));
         cases.push_back(norm_grad_case({.kind = kind, .bias = !bias, .has_dsum = true, .dtype = dtype}, shape, dtype));
+        cases.push_back(norm_grad_grad_case({.kind = kind, .input = true}, shape, dtype));
+        cases.push_back(norm_grad_grad_case({.kind = kind, .weight = true}, shape, dtype));
+        cases.push_back(norm_grad_grad_case({.kind = kind, .input = true, .weight = true}, shape, dtype));
       }
     }
     cases.push_back(with_some_rows<ops::Norm>(norm_case({.bias = true, .residual = true, .rate = kRate, .site = kSite}, kSomeRows, dtype)));
     for (const ops::Heads& heads : {ops::Heads{1, 1, kLeastNorm}, ops::Heads{3, 3, 9}, ops::Heads{4, 2, 16}, ops::Heads{6, 1, 34}}) {
       cases.push_back(qk_norm_case({.heads = heads}, 2, 7, dtype));
       cases.push_back(qk_norm_grad_case({.heads = heads, .dtype = heads.kv == 1 ? dtype : DType::f32}, 2, 7, dtype));
+      cases.push_back(qk_norm_grad_grad_case({.heads = heads, .input = true, .query = true, .key = true}, 2, 7, dtype));
+      cases.push_back(qk_norm_grad_grad_case({.heads = heads, .input = heads.kv == 1, .key = true}, 2, 7, dtype));
     }
   }
 }
@@ -254,8 +263,11 @@ void add_attention(std::vector<Case>& cases) {
       for (const ops::Attention& form : forms) {
         cases.push_back(attention_case(form, size.batch, size.length, dtype));
         cases.push_back(attention_grad_case(form, size.batch, size.length, dtype));
+        // Where queries see one key each nothing depends on scores: second derivatives are nothing but rounding.
+        if (size.length > 5) cases.push_back(attention_grad_grad_case(form, size.batch, size.length, dtype));
       }
     }
+    cases.push_back(attention_grad_grad_case({.heads = {2, 1, 4}}, 2, 12, dtype));
   }
 }
 
@@ -287,6 +299,9 @@ void add_loss(std::vector<Case>& cases) {
     for (const Shape& shape : logits) {
       cases.push_back(cross_entropy_case(shape, dtype));
       cases.push_back(cross_entropy_grad_case(shape, dtype));
+      cases.push_back(weighted(cross_entropy_grad_case(shape, dtype)));
+      cases.push_back(cross_entropy_grad_grad_case(shape, dtype));
+      cases.push_back(weighted(cross_entropy_grad_grad_case(shape, dtype)));
     }
     for (std::size_t index = 0; index < inputs.size(); ++index) {
       for (const bool bias : {false, true}) {
@@ -315,6 +330,7 @@ void add_scalars(std::vector<Case>& cases) {
   ops::StepScalars fresh;
 
   for (const ops::StepScalars& scalars : {usual, skipped, fresh}) cases.push_back(scalars_case(ops::BeginStep{}, scalars));
+  for (const std::int64_t rows : {1, 37}) cases.push_back(loss_weights_case(rows, 0.3));
   for (const ops::PrepareUpdate& op : {ops::PrepareUpdate{}, ops::PrepareUpdate{.clip = 1.0}, ops::PrepareUpdate{.clip = 1e6},
                                        ops::PrepareUpdate{.clip = 1.0, .check_finite = true}}) {
     for (const ops::StepScalars& scalars : {usual, skipped, overflown, fresh}) cases.push_back(scalars_case(op, scalars));

@@ -1,8 +1,9 @@
-// Reverse-mode differentiation by each operator's own adjoint.
+// Each operator's own adjoint, from the objectives back.
 //
-// Nodes are visited from the loss back; each node's adjoint gets the gradients that reached its outputs and gives one
-// per input. A second gradient of the same value is added by the operator that makes it where that can accumulate (a
-// tied table), else by an add.
+// Each node's adjoint gets the gradients that reached its outputs and gives one per input. A second gradient of the same value is added
+// by the operator that makes it where that can accumulate (a tied table), else by an add.
+#include "graph/passes/differentiate.h"
+
 #include <algorithm>
 
 #include "graph/passes/passes.h"
@@ -13,38 +14,64 @@ namespace {
 
 class Differentiator final : public ops::AdjointBuilder {
  public:
-  Differentiator(Graph& graph, bool accumulates)
-      : graph_(graph), accumulates_(accumulates), wanted_(graph.values.size(), false), grads_(graph.values.size()) {
-    for (const Parameter& parameter : graph_.parameters) wanted_[parameter.weight.index] = !parameter.frozen;
+  Differentiator(Graph& graph, std::span<const ValueId> by, bool accumulates)
+      : graph_(graph),
+        accumulates_(accumulates),
+        nodes_before_(static_cast<std::uint32_t>(graph.nodes.size())),
+        wanted_(graph.values.size(), false),
+        losses_(graph.values.size(), false),
+        grads_(graph.values.size()),
+        taken_(graph.values.size(), 0),
+        prefix_(unused_prefix(graph)) {
+    for (ValueId id : by) wanted_[id.index] = true;
     for (const Node& node : graph_.nodes) {
-      const bool any = std::any_of(node.inputs.begin(), node.inputs.end(), [&](ValueId id) { return wanted_[id.index]; });
-      for (ValueId id : node.outputs) wanted_[id.index] = any;
+      for (ValueId id : node.inputs) take(id);
+      if (!wants_any(node.inputs)) continue;
+      for (ValueId id : node.outputs) wanted_[id.index] = true;
+    }
+    for (ValueId id : graph_.results) take(id);
+  }
+
+  void add_objective(const Objective& objective) {
+    const Value root = graph_.values[objective.root];
+    const Node* node = root.producer.valid() ? &graph_.nodes[root.producer] : nullptr;
+    block_ = root.block;
+    block_name_ = prefix_ + root.name;
+    const bool loss = node != nullptr && node->outputs[0] == objective.root && ops::definition_of(node->op).counts_itself;
+    if (objective.weight.valid()) {
+      if (type(objective.weight) != root.type || objective.factor != 1.0) {
+        base::bad_input("differentiate: {} is {} and has a weight of {} and a factor of {}; expected a weight of its type and no factor",
+                        root.name, base::to_string(root.type), base::to_string(type(objective.weight)), objective.factor);
+      }
+      take(objective.weight);
+      add_grad(objective.root, objective.weight);
+    } else if (!loss) {
+      base::bad_input("differentiate: {} is no loss and has no weight; expected a weight of type {}", root.name,
+                      base::to_string(root.type));
+    } else if (objective.factor != 1.0) {
+      add_grad(objective.root, emit(ops::LossWeights{.rows = root.type.shape.elements(), .factor = objective.factor}, {scalars()})[0]);
+    } else {
+      losses_[objective.root.index] = true;
     }
   }
 
   void run() {
-    const ValueId loss = graph_.results.at(0);
-    const auto forward_count = static_cast<std::uint32_t>(graph_.nodes.size());
-    for (std::uint32_t index = forward_count; index-- > 0;) {
+    for (std::uint32_t index = nodes_before_; index-- > 0;) {
       const Node node = graph_.nodes[NodeId{index}];
-      if (node.phase != Phase::forward) continue;
+      if (!wants_any(node.inputs)) continue;
       std::vector<ValueId> output_grads;
-      bool reached = false;
-      for (ValueId id : node.outputs) {
-        output_grads.push_back(grad(id));
-        reached = reached || id == loss || output_grads.back().valid();
+      for (ValueId id : node.outputs) output_grads.push_back(grad(id));
+      const bool reached = std::any_of(output_grads.begin(), output_grads.end(), [](ValueId id) { return id.valid(); });
+      const bool loss = losses_[node.outputs[0].index];
+      if (loss && reached) {
+        base::bad_input("differentiate: {} counts as a loss and in another way; expected one weight for both",
+                        graph_.values[node.outputs[0]].name);
       }
-      if (reached && wanted_[node.outputs[0].index]) visit(node, output_grads);
-    }
-    for (Parameter& parameter : graph_.parameters) {
-      if (parameter.frozen) continue;
-      parameter.gradient = grad(parameter.weight);
-      if (parameter.gradient.valid()) graph_.values[parameter.gradient].name = "grad." + parameter.name;
-      if (!parameter.gradient.valid()) {
-        base::not_legal("parameter {} does not take part in the loss; freeze it or use it", parameter.name);
-      }
+      if (loss || reached) visit(node, output_grads);
     }
   }
+
+  ValueId grad(ValueId value) const { return value.index < grads_.size() ? grads_[value.index] : ValueId{}; }
 
   const TensorType& type(ValueId value) const override { return graph_.values[value].type; }
   bool wants_grad(ValueId value) const override { return value.index < wanted_.size() && wanted_[value.index]; }
@@ -52,77 +79,130 @@ class Differentiator final : public ops::AdjointBuilder {
   ValueId scalars() const override { return graph_.scalars; }
 
   std::vector<ValueId> emit(const ops::Op& op, std::vector<ValueId> inputs) override {
+    for (ValueId id : inputs) take(id);
     const std::string name = fmt::format("{}.{}", block_name_, ops::name_of(op));
     return graph_.add_node(op, std::move(inputs), block_, Phase::backward, name);
   }
 
  private:
-  ValueId grad(ValueId value) const { return value.index < grads_.size() ? grads_[value.index] : ValueId{}; }
-
-  void visit(const Node& node, const std::vector<ValueId>& output_grads) {
-    const auto adjoint = ops::definition_of(node.op).adjoint;
-    if (adjoint == nullptr) base::not_legal("[{}] has no gradient", ops::name_of(node.op));
-    block_ = node.block;
-    block_name_ = "grad." + graph_.values[node.outputs[0]].name;
-    const std::vector<ValueId> input_grads =
-        adjoint({.op = node.op, .inputs = node.inputs, .outputs = node.outputs, .output_grads = output_grads}, *this);
-    for (std::size_t index = 0; index < node.inputs.size(); ++index) {
-      if (input_grads[index].valid() && wanted_[node.inputs[index].index]) add_grad(node.inputs[index], input_grads[index]);
+  // "grad.", or with a number where the graph has been differentiated before.
+  static std::string unused_prefix(const Graph& graph) {
+    for (int order = 1;; ++order) {
+      const std::string prefix = order == 1 ? "grad." : fmt::format("grad{}.", order);
+      if (std::none_of(graph.values.begin(), graph.values.end(), [&](const Value& value) { return value.name.starts_with(prefix); }))
+        return prefix;
     }
   }
 
-  void add_grad(ValueId value, ValueId contribution) {
+  bool wants_any(const std::vector<ValueId>& values) const {
+    return std::any_of(values.begin(), values.end(), [&](ValueId id) { return wanted_[id.index]; });
+  }
+
+  // Somebody reads the value, or keeps it as a gradient: nothing may be added to it in its place.
+  void take(ValueId id) {
+    if (id.index >= taken_.size()) taken_.resize(id.index + 1, 0);
+    ++taken_[id.index];
+  }
+  int taken(ValueId id) const { return id.index < taken_.size() ? taken_[id.index] : 0; }
+
+  void visit(const Node& node, const std::vector<ValueId>& output_grads) {
+    const ops::Definition& definition = ops::definition_of(node.op);
+    if (definition.adjoint == nullptr) base::not_legal("[{}] has no gradient: {}", ops::name_of(node.op), definition.no_adjoint);
+    block_ = node.block;
+    block_name_ = prefix_ + graph_.values[node.outputs[0]].name;
+    const std::vector<ValueId> input_grads =
+        definition.adjoint({.op = node.op, .inputs = node.inputs, .outputs = node.outputs, .output_grads = output_grads}, *this);
+    for (std::size_t index = 0; index < node.inputs.size(); ++index) {
+      if (!input_grads[index].valid() || !wanted_[node.inputs[index].index]) continue;
+      const bool alone = std::count(input_grads.begin(), input_grads.end(), input_grads[index]) == 1;
+      add_grad(node.inputs[index], input_grads[index], alone);
+    }
+  }
+
+  // `alone`: no other value gets the same contribution.
+  void add_grad(ValueId value, ValueId contribution, bool alone = false) {
     ValueId& known = grads_[value.index];
     if (!known.valid()) {
       known = contribution;
-    } else if (const ValueId accumulated = accumulate_in_place(known, contribution); accumulated.valid()) {
-      known = accumulated;
-    } else if (const ValueId sum = add_in_place(known, contribution); sum.valid()) {
-      known = sum;
+    } else if (const ValueId added = alone ? add_where_made(known, contribution) : ValueId{}; added.valid()) {
+      known = added;
     } else {
       known = emit(ops::Add{}, {known, contribution})[0];
     }
+    take(known);
   }
 
-  // Lets the node that made `contribution` add the gradient known so far, if it has such a form.
-  ValueId add_in_place(ValueId known, ValueId contribution) {
-    Node& node = graph_.nodes[graph_.values[contribution].producer];
-    const auto adding = ops::definition_of(node.op).adding;
-    if (adding == nullptr || node.phase != Phase::backward || node.outputs[0] != contribution) return {};
-    const std::optional<ops::Op> form = adding(node.op);
-    // The contribution must have had no reader yet: only the newest node can be one that nobody has read.
-    if (!form || graph_.values[contribution].producer.index + 1 != graph_.nodes.size()) return {};
+  // Lets the node that made `contribution` add the gradient known so far, if it has such a form and nobody has read it yet.
+  ValueId add_where_made(ValueId known, ValueId contribution) {
+    const NodeId id = graph_.values[contribution].producer;
+    if (!id.valid() || id.index < nodes_before_ || taken(contribution) > 0) return {};
+    Node& node = graph_.nodes[id];
+    std::optional<ops::Op> form = accumulating_form(node, known, contribution);
+    if (!form) form = adding_form(node, contribution);
+    if (!form) return {};
     node.op = *form;
     node.inputs.push_back(known);
+    take(known);
     return contribution;
   }
 
-  // Turns the node that made `contribution` into its accumulating form, if that is its only parameter gradient.
-  ValueId accumulate_in_place(ValueId known, ValueId contribution) {
-    Node& node = graph_.nodes[graph_.values[contribution].producer];
+  // In the memory of what is known so far, where that is the node's only parameter gradient and nobody else has a use for what is known.
+  std::optional<ops::Op> accumulating_form(const Node& node, ValueId known, ValueId contribution) const {
     const ops::Definition& definition = ops::definition_of(node.op);
-    if (definition.accumulating == nullptr || definition.accumulated_outputs(node.op).size() != 1 ||
-        node.outputs[static_cast<std::size_t>(definition.accumulated_outputs(node.op)[0])] != contribution ||
-        type(known) != type(contribution)) {
-      return {};
-    }
-    const std::optional<ops::Op> accumulating = definition.accumulating(node.op);
-    if (!accumulating) return {};
-    node.op = *accumulating;
-    node.inputs.push_back(known);
-    return contribution;
+    const bool only_here = graph_.values[known].role == Role::computed && taken(known) == 1;
+    if (definition.accumulating == nullptr || !only_here || type(known) != type(contribution)) return std::nullopt;
+    const std::vector<int> outputs = definition.accumulated_outputs(node.op);
+    if (outputs.size() != 1 || node.outputs[static_cast<std::size_t>(outputs[0])] != contribution) return std::nullopt;
+    return definition.accumulating(node.op);
+  }
+
+  // Behind its other operands. Only the newest node is sure to come behind what is known.
+  std::optional<ops::Op> adding_form(const Node& node, ValueId contribution) const {
+    const auto adding = ops::definition_of(node.op).adding;
+    const bool newest = graph_.values[contribution].producer.index + 1 == graph_.nodes.size();
+    if (adding == nullptr || node.outputs[0] != contribution || !newest) return std::nullopt;
+    return adding(node.op);
   }
 
   Graph& graph_;
   bool accumulates_;
-  std::vector<bool> wanted_;
+  std::uint32_t nodes_before_;
+  std::vector<bool> wanted_;  // by value that was there before, as the next two
+  std::vector<bool> losses_;  // an objective that counts itself
   std::vector<ValueId> grads_;
+  std::vector<int> taken_;  // by value: how many read or keep it
+  std::string prefix_;
   BlockId block_;
   std::string block_name_;
 };
 
 }  // namespace
 
-void differentiate(Graph& graph, bool accumulates) { Differentiator(graph, accumulates).run(); }
+std::vector<ValueId> differentiate(Graph& graph, std::span<const Objective> of, std::span<const ValueId> by, bool accumulates) {
+  Differentiator differentiator(graph, by, accumulates);
+  for (const Objective& objective : of) differentiator.add_objective(objective);
+  differentiator.run();
+  std::vector<ValueId> gradients;
+  for (ValueId id : by) gradients.push_back(differentiator.grad(id));
+  return gradients;
+}
+
+void append_backward(Graph& graph, bool accumulates) {
+  std::vector<Parameter*> trained;
+  std::vector<ValueId> weights;
+  for (Parameter& parameter : graph.parameters) {
+    if (parameter.frozen) continue;
+    trained.push_back(&parameter);
+    weights.push_back(parameter.weight);
+  }
+  const Objective losses{.root = graph.results.at(0)};
+  const std::vector<ValueId> gradients = differentiate(graph, {&losses, 1}, weights, accumulates);
+  for (std::size_t index = 0; index < trained.size(); ++index) {
+    Parameter& parameter = *trained[index];
+    parameter.gradient = gradients[index];
+    if (!parameter.gradient.valid()) base::not_legal("parameter {} does not take part in the loss; freeze it or use it", parameter.name);
+    graph.values[parameter.gradient].name = "grad." + parameter.name;
+  }
+}
 
 }  // namespace plimsoll::graph

@@ -36,9 +36,6 @@ struct HeadFusion {
 // head + cross-entropy; the logits are never stored.
 void fuse_head_loss(Graph& graph, const HeadFusion& fusion);
 
-// Appends the backward pass of `graph.results[0]` and sets the gradient of every parameter that is not frozen.
-void differentiate(Graph& graph, bool accumulates);
-
 // Appends norm, verdict, update and the closing of the step, with master copies and optimizer states.
 void append_update(Graph& graph, const model::Training& training);
 

@@ -10,6 +10,22 @@
 #include "kernels/cpu/table.h"
 #include "ops/op.h"
 
+#ifndef PLIMSOLL_KERNELS_CPU_SECOND_OPERANDS
+#define PLIMSOLL_KERNELS_CPU_SECOND_OPERANDS
+namespace plimsoll::kernels::cpu {
+
+// Of the adjoint of an activation's or a gate's gradient; all apart.
+struct SecondOperands {
+  const float* arrived;
+  const float* dy;
+  const float* x;
+  float* ddy;
+  float* dx;
+};
+
+}  // namespace plimsoll::kernels::cpu
+#endif
+
 #undef HWY_TARGET_INCLUDE
 #define HWY_TARGET_INCLUDE "kernels/cpu/elementwise.cpp"
 #include <hwy/foreach_target.h>
@@ -97,6 +113,60 @@ HWY_INLINE void gate_pairs_grad(const float* dy, const float* x, float* dx, std:
   std::copy_n(pairs, 2 * rest, dx + 2 * index);
 }
 
+// n of the vector's lanes.
+HWY_INLINE Vector load_some(const float* from, std::int64_t n) {
+  const Tag d;
+  return n == kLanes ? load(d, from) : load_n(d, from, static_cast<std::size_t>(n));
+}
+
+HWY_INLINE void store_some(Vector value, float* to, std::int64_t n) {
+  const Tag d;
+  if (n == kLanes) return store(d, value, to);
+  store_n(d, value, to, static_cast<std::size_t>(n));
+}
+
+template <ops::ActivationKind kind>
+HWY_INLINE void activate_second(const SecondOperands& operands, std::int64_t count) {
+  const Tag d;
+  for (std::int64_t index = 0; index < count; index += kLanes) {
+    const std::int64_t n = std::min(kLanes, count - index);
+    const Vector arrived = load_some(operands.arrived + index, n);
+    const Vector x = load_some(operands.x + index, n);
+    store_some(hn::Mul(arrived, activation_derivative<kind>(d, x)), operands.ddy + index, n);
+    const Vector curve = activation_curve<kind>(d, x);
+    store_some(hn::Mul(hn::Mul(arrived, load_some(operands.dy + index, n)), curve), operands.dx + index, n);
+  }
+}
+
+// Pairs are made whole vectors by the caller's buffers, which are kPairs longer than what they hold.
+template <ops::ActivationKind kind>
+HWY_INLINE void gate_second(const SecondOperands& operands, std::int64_t count) {
+  const Tag d;
+  Vector gate;
+  Vector up;
+  Vector at_gate;
+  Vector at_up;
+  for (std::int64_t index = 0; index < count; index += kLanes) {
+    const std::int64_t n = std::min(kLanes, count - index);
+    hn::LoadInterleaved2(d, operands.x + 2 * index, gate, up);
+    hn::LoadInterleaved2(d, operands.arrived + 2 * index, at_gate, at_up);
+    const Vector dy = load_some(operands.dy + index, n);
+    const Vector slope = activation_derivative<kind>(d, gate);
+    const Vector by_gate = hn::Mul(at_gate, up);
+    store_some(hn::MulAdd(by_gate, slope, hn::Mul(at_up, activation<kind>(d, gate))), operands.ddy + index, n);
+    const Vector bent = hn::MulAdd(by_gate, activation_curve<kind>(d, gate), hn::Mul(at_up, slope));
+    hn::StoreInterleaved2(hn::Mul(dy, bent), hn::Mul(hn::Mul(dy, at_gate), slope), d, operands.dx + 2 * index);
+  }
+}
+
+void activation_second_block(ops::ActivationKind which, const SecondOperands& operands, std::int64_t count) {
+  with_activation(which, [&](auto kind) HWY_ATTR { activate_second<kind>(operands, count); });
+}
+
+void gate_second_block(ops::ActivationKind which, const SecondOperands& operands, std::int64_t count) {
+  with_activation(which, [&](auto kind) HWY_ATTR { gate_second<kind>(operands, count); });
+}
+
 void activation_block(ops::ActivationKind which, const float* x, float* y, std::int64_t count) {
   with_activation(which, [&](auto kind) HWY_ATTR { activate<kind>(x, y, count); });
 }
@@ -124,6 +194,8 @@ HWY_EXPORT(activation_block);
 HWY_EXPORT(activation_grad_block);
 HWY_EXPORT(gate_block);
 HWY_EXPORT(gate_grad_block);
+HWY_EXPORT(activation_second_block);
+HWY_EXPORT(gate_second_block);
 
 namespace {
 
@@ -211,6 +283,66 @@ void run_gate_grad(const Call& call) {
   });
 }
 
+void run_activation_grad_grad(const Call& call) {
+  const ops::ActivationKind kind = std::get<ops::ActivationGradGrad>(call.op).kind;
+  const Tensor& ddy = call.outputs[0];
+  const Tensor& dx = call.outputs[1];
+  for_each_block(call, dx.type.shape.elements(), [&](std::int64_t first, std::int64_t count) {
+    alignas(64) float buffers[5][kBlock];
+    const SecondOperands operands{.arrived = read_f32(call.inputs[0], first, count, buffers[0]),
+                                  .dy = read_f32(call.inputs[1], first, count, buffers[1]),
+                                  .x = read_f32(call.inputs[2], first, count, buffers[2]),
+                                  .ddy = target_f32(ddy, first, buffers[3]),
+                                  .dx = target_f32(dx, first, buffers[4])};
+    HWY_DYNAMIC_DISPATCH(activation_second_block)(kind, operands, count);
+    finish_f32(ddy, first, count, operands.ddy);
+    finish_f32(dx, first, count, operands.dx);
+  });
+}
+
+// Through buffers, so that pairs can be taken a whole vector at a time.
+void run_gate_grad_grad(const Call& call) {
+  constexpr std::int64_t kPairs = 2 * kBlock + 64;
+  const ops::ActivationKind kind = std::get<ops::GateGradGrad>(call.op).kind;
+  const Tensor& ddy = call.outputs[0];
+  const Tensor& dx = call.outputs[1];
+  for_each_block(call, ddy.type.shape.elements(), [&](std::int64_t first, std::int64_t count) {
+    alignas(64) float arrived[kPairs], x[kPairs], dx_made[kPairs], dy_buffer[kBlock], ddy_buffer[kBlock];
+    const auto fetch = [&](const Tensor& from, float* to) {
+      const float* read = read_f32(from, 2 * first, 2 * count, to);
+      if (read != to) std::copy_n(read, 2 * count, to);
+      std::fill(to + 2 * count, to + kPairs, 0.0f);
+    };
+    fetch(call.inputs[0], arrived);
+    fetch(call.inputs[2], x);
+    const SecondOperands operands{.arrived = arrived,
+                                  .dy = read_f32(call.inputs[1], first, count, dy_buffer),
+                                  .x = x,
+                                  .ddy = target_f32(ddy, first, ddy_buffer),
+                                  .dx = dx_made};
+    HWY_DYNAMIC_DISPATCH(gate_second_block)(kind, operands, count);
+    finish_f32(ddy, first, count, operands.ddy);
+    float* made = target_f32(dx, 2 * first, dx_made);
+    if (made != dx_made) std::copy_n(dx_made, 2 * count, made);
+    finish_f32(dx, 2 * first, 2 * count, made);
+  });
+}
+
+void run_repeat_rows(const Call& call) {
+  const Tensor& y = call.outputs[0];
+  const std::int64_t width = y.type.shape[-1];
+  parallel_ranges(call.threads, y.type.shape.rows(), std::max<std::int64_t>(1, kGrain / width),
+                  [&](std::int64_t begin, std::int64_t end, int) {
+                    for (std::int64_t first = 0; first < width; first += kBlock) {
+                      const std::int64_t count = std::min(kBlock, width - first);
+                      alignas(64) float buffer[kBlock];
+                      const float* row = read_f32(call.inputs[0], first, count, buffer);
+                      for (std::int64_t at = begin; at < end; ++at)
+                        narrow(y.type.dtype, row, element_address(y, at * width + first), count);
+                    }
+                  });
+}
+
 void run_pad(const Call& call) {
   const Tensor& y = call.outputs[0];
   const std::int64_t valid = std::get<ops::Pad>(call.op).valid;
@@ -269,6 +401,10 @@ constexpr std::array kKernels{
     Kernel{.op = "activation_grad", .name = "activation_grad.simd", .refusal = refuse_other_floats, .run = run_activation_grad},
     Kernel{.op = "gate", .name = "gate.simd", .refusal = refuse_other_floats, .run = run_gate},
     Kernel{.op = "gate_grad", .name = "gate_grad.simd", .refusal = refuse_other_floats, .run = run_gate_grad},
+    Kernel{
+        .op = "activation_grad_grad", .name = "activation_grad_grad.simd", .refusal = refuse_other_floats, .run = run_activation_grad_grad},
+    Kernel{.op = "gate_grad_grad", .name = "gate_grad_grad.simd", .refusal = refuse_other_floats, .run = run_gate_grad_grad},
+    Kernel{.op = "repeat_rows", .name = "repeat_rows.simd", .refusal = refuse_other_floats, .run = run_repeat_rows},
 };
 
 }  // namespace

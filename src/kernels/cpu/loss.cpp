@@ -18,10 +18,21 @@ namespace {
 
 using base::DType;
 
-float gradient_scale(const Tensor& scalars) {
-  const auto& numbers = *scalars.as<const ops::StepScalars>();
-  return numbers.loss_scale * numbers.inverse_tokens;
-}
+// What a row's loss counts: as the step scalars say, or with a weight of its own.
+struct RowFactors {
+  explicit RowFactors(const Tensor& from) {
+    if (from.type != ops::step_scalars_type()) {
+      weights = from.as<const float>();
+      return;
+    }
+    const auto& numbers = *from.as<const ops::StepScalars>();
+    factor = numbers.loss_scale * numbers.inverse_tokens;
+  }
+  float operator[](std::int64_t row) const { return weights == nullptr ? factor : weights[row]; }
+
+  const float* weights = nullptr;
+  float factor = 0.0f;
+};
 
 std::int64_t row_buffers(const ops::KernelQuery& query) {
   const bool widens = query.inputs[0].dtype != DType::f32;
@@ -47,7 +58,7 @@ void run_cross_entropy_grad(const Call& call) {
   const std::int64_t width = call.inputs[0].type.shape[-1];
   const auto* targets = call.inputs[1].as<const std::int32_t>();
   const auto* lses = call.inputs[2].as<const float>();
-  const float scale = gradient_scale(call.inputs[3]);
+  const RowFactors factors(call.inputs[3]);
   const Tensor& grad = call.outputs[0];
   parallel_ranges(call.threads, call.inputs[0].type.shape.rows(), 1, [&](std::int64_t begin, std::int64_t end, int thread) {
     float* buffer = reinterpret_cast<float*>(call.workspace) + thread * padded_row(width);
@@ -57,11 +68,46 @@ void run_cross_entropy_grad(const Call& call) {
       if (targets[row] < 0) {
         std::fill_n(out, width, 0.0f);
       } else {
-        softmax_gradient(logits, lses[row], scale, targets[row], out, width);
+        softmax_gradient(logits, lses[row], factors[row], targets[row], out, width);
       }
       finish_f32(grad, row * width, width, out);
     }
   });
+}
+
+constexpr std::int64_t kSecondRows = 3;
+
+std::int64_t second_row_buffers(const ops::KernelQuery& query) { return kSecondRows * row_buffers(query); }
+
+void run_cross_entropy_grad_grad(const Call& call) {
+  const std::int64_t width = call.inputs[1].type.shape[-1];
+  const auto* targets = call.inputs[2].as<const std::int32_t>();
+  const auto* lses = call.inputs[3].as<const float>();
+  const RowFactors factors(call.inputs[4]);
+  const Tensor& grad = call.outputs[0];
+  float* dweights = call.outputs.size() > 1 ? call.outputs[1].as<float>() : nullptr;
+  parallel_ranges(call.threads, grad.type.shape.rows(), 1, [&](std::int64_t begin, std::int64_t end, int thread) {
+    float* buffers = reinterpret_cast<float*>(call.workspace) + thread * kSecondRows * padded_row(width);
+    for (std::int64_t row = begin; row < end; ++row) {
+      const float* arrived = read_f32(call.inputs[0], row * width, width, buffers);
+      const float* logits = read_f32(call.inputs[1], row * width, width, buffers + padded_row(width));
+      float* out = target_f32(grad, row * width, buffers + 2 * padded_row(width));
+      float dweight = 0.0f;
+      if (targets[row] < 0) {
+        std::fill_n(out, width, 0.0f);
+      } else {
+        dweight = softmax_second(arrived, logits, lses[row], factors[row], out, width);
+        if (targets[row] < width) dweight -= arrived[targets[row]];
+      }
+      if (dweights != nullptr) dweights[row] = dweight;
+      finish_f32(grad, row * width, width, out);
+    }
+  });
+}
+
+void run_loss_weights(const Call& call) {
+  const auto& op = std::get<ops::LossWeights>(call.op);
+  std::fill_n(call.outputs[0].as<float>(), op.rows, static_cast<float>(op.factor) * RowFactors(call.inputs[0])[0]);
 }
 
 void run_cross_entropy_part(const Call& call) {
@@ -117,6 +163,12 @@ constexpr std::array kKernels{
            .refusal = refuse_other_floats,
            .workspace = row_buffers,
            .run = run_cross_entropy_grad},
+    Kernel{.op = "cross_entropy_grad_grad",
+           .name = "cross_entropy_grad_grad.simd",
+           .refusal = refuse_other_floats,
+           .workspace = second_row_buffers,
+           .run = run_cross_entropy_grad_grad},
+    Kernel{.op = "loss_weights", .name = "loss_weights.host", .run = run_loss_weights},
     Kernel{
         .op = "head_loss", .name = "head_loss.chunked", .refusal = refuse_other_floats, .workspace = head_workspace, .run = run_head_loss},
 };

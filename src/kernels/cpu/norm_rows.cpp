@@ -153,6 +153,83 @@ void normalise_grad(const RowGrad& row, std::int64_t width) {
   store_n(d, dx, row.dx + index, rest);
 }
 
+// n of the vector's lanes, the others 0; all 0 where there is nothing.
+HWY_INLINE Vector load_some(const float* from, std::int64_t index, std::int64_t n) {
+  const Tag d;
+  if (from == nullptr) return hn::Zero(d);
+  return n == kLanes ? load(d, from + index) : load_n(d, from + index, static_cast<std::size_t>(n));
+}
+
+HWY_INLINE void store_some(Vector value, float* to, std::int64_t index, std::int64_t n) {
+  const Tag d;
+  if (n == kLanes) return store(d, value, to + index);
+  store_n(d, value, to + index, static_cast<std::size_t>(n));
+}
+
+// A vector along which the derivative is asked for: J u needs its mean and its mean with h.
+struct Along {
+  Vector sum;
+  Vector sum_h;
+
+  HWY_INLINE void add(Vector u, Vector h) {
+    sum = hn::Add(sum, u);
+    sum_h = hn::MulAdd(u, h, sum_h);
+  }
+  // Every lane becomes the mean.
+  HWY_INLINE void finish(bool centred, std::int64_t width) {
+    const Tag d;
+    const Vector share = hn::Set(d, 1.0f / static_cast<float>(width));
+    sum = centred ? hn::Mul(hn::SumOfLanes(d, sum), share) : hn::Zero(d);
+    sum_h = hn::Mul(hn::SumOfLanes(d, sum_h), share);
+  }
+  // J u times the deviation.
+  HWY_INLINE Vector derivative(Vector u, Vector h) const { return hn::NegMulAdd(h, sum_h, hn::Sub(u, sum)); }
+};
+
+void normalise_second(const RowSecond& row, std::int64_t width) {
+  const Tag d;
+  const Vector mean = hn::Set(d, row.stats.mean);
+  const Vector inverse = hn::Set(d, row.stats.inverse_deviation);
+  const auto at = [&](std::int64_t index, auto&& use) HWY_ATTR {
+    const std::int64_t n = width - index < kLanes ? width - index : kLanes;
+    const Vector h = hn::Mul(hn::Sub(load_some(row.x, index, n), mean), inverse);
+    use(n, h, load_some(row.dy, index, n), load_some(row.weight, index, n), load_some(row.arrived, index, n),
+        load_some(row.arrived_weight, index, n));
+  };
+  Along a{hn::Zero(d), hn::Zero(d)};
+  Along g = a;
+  Along p = a;
+  for (std::int64_t index = 0; index < width; index += kLanes) {
+    at(index, [&](std::int64_t, Vector h, Vector dy, Vector weight, Vector arrived, Vector arrived_weight) HWY_ATTR {
+      a.add(arrived, h);
+      g.add(hn::Mul(dy, weight), h);
+      p.add(hn::Mul(dy, arrived_weight), h);
+    });
+  }
+  a.finish(row.centred, width);
+  g.finish(row.centred, width);
+  p.finish(row.centred, width);
+  // <a, J g> by the vectors themselves: as a difference of sums it would cancel.
+  Vector both = hn::Zero(d);
+  for (std::int64_t index = 0; index < width; index += kLanes) {
+    at(index, [&](std::int64_t, Vector h, Vector dy, Vector weight, Vector arrived, Vector)
+                  HWY_ATTR { both = hn::MulAdd(arrived, g.derivative(hn::Mul(dy, weight), h), both); });
+  }
+  both = hn::Mul(hn::SumOfLanes(d, both), hn::Set(d, 1.0f / static_cast<float>(width)));
+  for (std::int64_t index = 0; index < width; index += kLanes) {
+    at(index, [&](std::int64_t n, Vector h, Vector dy, Vector weight, Vector arrived, Vector arrived_weight) HWY_ATTR {
+      const Vector along_a = a.derivative(arrived, h);
+      const Vector along_g = g.derivative(hn::Mul(dy, weight), h);
+      const Vector along_a_scaled = hn::Mul(along_a, inverse);
+      store_some(hn::MulAdd(weight, along_a_scaled, hn::Mul(arrived_weight, h)), row.ddy, index, n);
+      store_some(hn::MulAdd(dy, along_a_scaled, load_some(row.dweight, index, n)), row.dweight, index, n);
+      const Vector bent = hn::MulAdd(h, both, hn::MulAdd(along_a, g.sum_h, hn::Mul(along_g, a.sum_h)));
+      const Vector dx = hn::NegMulAdd(bent, inverse, p.derivative(hn::Mul(dy, arrived_weight), h));
+      store_some(hn::Mul(dx, inverse), row.dx, index, n);
+    });
+  }
+}
+
 void sum_columns(const float* partials, std::int64_t parts, std::int64_t stride, const float* present, float* total, std::int64_t width) {
   const Tag d;
   std::int64_t index = 0;
@@ -178,6 +255,7 @@ HWY_EXPORT(layer_row);
 HWY_EXPORT(rms_row);
 HWY_EXPORT(normalise);
 HWY_EXPORT(normalise_grad);
+HWY_EXPORT(normalise_second);
 HWY_EXPORT(sum_columns);
 
 RowStats layer_stats(const float* x, std::int64_t width, double eps) {
@@ -197,6 +275,8 @@ void normalise_row(const float* x, RowStats stats, const float* weight, const fl
 }
 
 void normalise_row_grad(const RowGrad& row, std::int64_t width) { HWY_DYNAMIC_DISPATCH(normalise_grad)(row, width); }
+
+void normalise_row_second(const RowSecond& row, std::int64_t width) { HWY_DYNAMIC_DISPATCH(normalise_second)(row, width); }
 
 void sum_parts(const float* partials, std::int64_t parts, std::int64_t stride, const float* present, float* total, std::int64_t width) {
   HWY_DYNAMIC_DISPATCH(sum_columns)(partials, parts, stride, present, total, width);

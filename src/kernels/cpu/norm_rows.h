@@ -33,6 +33,24 @@ struct RowGrad {
 // dweight += dy h, dbias += dy.
 void normalise_row_grad(const RowGrad& row, std::int64_t width);
 
+// The adjoint of that, for what arrived at dx (a) and at dweight (p), of which either may be null.
+struct RowSecond {
+  const float* dy;
+  const float* x;
+  const float* weight;
+  const float* arrived;         // a
+  const float* arrived_weight;  // p
+  RowStats stats;
+  bool centred;
+  float* ddy;
+  float* dx;
+  float* dweight;  // added to
+};
+
+// J u = (u - [mean u] - h mean(u h)) / deviation is the derivative of h along u. ddy = weight (J a) + p h, dweight += dy (J a),
+// dx = J (p dy) - (h <a, J g> + (J a) <g, h> + (J g) <a, h>) / (width deviation).
+void normalise_row_second(const RowSecond& row, std::int64_t width);
+
 // total = (present or 0) + the `parts` partial sums of `width` elements, in order. total may be present.
 void sum_parts(const float* partials, std::int64_t parts, std::int64_t stride, const float* present, float* total, std::int64_t width);
 

@@ -290,6 +290,31 @@ HWY_INLINE V activation_derivative(D d, V x) {
   return one;
 }
 
+// The second derivative. Where sigmoid's argument is a(x): s'' = s' (1 - 2 s), so that (x s)'' = 2 s' a' + x s' ((1 - 2 s) a'^2 + a'').
+template <ops::ActivationKind kind, class D, class V = hn::Vec<D>>
+HWY_INLINE V activation_curve(D d, V x) {
+  [[maybe_unused]] const V two = hn::Set(d, 2.0f);
+  [[maybe_unused]] V slope;
+  if constexpr (kind == ops::ActivationKind::gelu_tanh) {
+    x = clamp(d, x, 9.0f);
+    const V s = sigmoid_with_slope(d, gelu_tanh_argument(d, x), slope);
+    const V inner = hn::MulAdd(hn::Mul(x, x), hn::Set(d, 0.2140644488f), hn::Set(d, 1.5957691216f));  // a'
+    const V bend = hn::MulAdd(hn::NegMulAdd(two, s, hn::Set(d, 1.0f)), hn::Mul(inner, inner), hn::Mul(x, hn::Set(d, 0.4281288976f)));
+    return hn::Mul(slope, hn::MulAdd(x, bend, hn::Mul(two, inner)));
+  }
+  if constexpr (kind == ops::ActivationKind::gelu_erf) {
+    x = clamp(d, x, 13.0f);
+    const V decay = exp(d, hn::Mul(hn::Mul(x, x), hn::Set(d, -0.5f)));
+    return hn::Mul(hn::Mul(decay, hn::Set(d, 0.3989422804f)), hn::NegMulAdd(x, x, two));
+  }
+  if constexpr (kind == ops::ActivationKind::silu) {
+    x = clamp(d, x, 85.0f);
+    const V s = sigmoid_with_slope(d, x, slope);
+    return hn::Mul(slope, hn::MulAdd(x, hn::NegMulAdd(two, s, hn::Set(d, 1.0f)), two));
+  }
+  return hn::Zero(d);
+}
+
 // Calls visit with std::integral_constant<ActivationKind>: one switch outside the loops.
 template <typename Visit>
 void with_activation(ops::ActivationKind kind, Visit&& visit) {

@@ -58,6 +58,32 @@ void row_softmax_gradient(const float* x, float lse, float scale, float* y, std:
   store_n(d, hn::Mul(exp(d, hn::Sub(load_n(d, x + index, rest), shift)), factor), y + index, rest);
 }
 
+float row_softmax_second(const float* arrived, const float* x, float lse, float scale, float* y, std::int64_t width) {
+  const Tag d;
+  const Vector shift = hn::Set(d, lse);
+  double total = 0.0;
+  for (std::int64_t begin = 0; begin < width; begin += kStretch) {
+    const std::int64_t end = begin + kStretch < width ? begin + kStretch : width;
+    Vector sum = hn::Zero(d);
+    std::int64_t index = begin;
+    for (; index + kLanes <= end; index += kLanes) {
+      const Vector p = exp(d, hn::Sub(load(d, x + index), shift));
+      store(d, p, y + index);
+      sum = hn::MulAdd(p, load(d, arrived + index), sum);
+    }
+    if (index < end) {
+      const auto rest = static_cast<std::size_t>(end - index);
+      const Vector p = exp(d, hn::Sub(load_n(d, x + index, rest, -INFINITY), shift));
+      store_n(d, p, y + index, rest);
+      sum = hn::MulAdd(p, load_n(d, arrived + index, rest), sum);
+    }
+    total += static_cast<double>(hn::GetLane(hn::SumOfLanes(d, sum)));
+  }
+  const auto mean = static_cast<float>(total);
+  for (std::int64_t index = 0; index < width; ++index) y[index] *= (arrived[index] - mean) * scale;
+  return mean;
+}
+
 // x becomes exp(x - highest), then that times scale / sum. Where a logit is infinite or NaN, so is all that comes out.
 float row_loss_with_gradient(float* x, float scale, std::int64_t target, std::int64_t width) {
   const Tag d;
@@ -98,12 +124,17 @@ namespace plimsoll::kernels::cpu {
 HWY_EXPORT(row_log_sum_exp);
 HWY_EXPORT(row_softmax_gradient);
 HWY_EXPORT(row_loss_with_gradient);
+HWY_EXPORT(row_softmax_second);
 
 float log_sum_exp(const float* x, std::int64_t width) { return HWY_DYNAMIC_DISPATCH(row_log_sum_exp)(x, width); }
 
 void softmax_gradient(const float* x, float lse, float scale, std::int64_t target, float* y, std::int64_t width) {
   HWY_DYNAMIC_DISPATCH(row_softmax_gradient)(x, lse, scale, y, width);
   if (target < width) y[target] -= scale;
+}
+
+float softmax_second(const float* arrived, const float* x, float lse, float scale, float* y, std::int64_t width) {
+  return HWY_DYNAMIC_DISPATCH(row_softmax_second)(arrived, x, lse, scale, y, width);
 }
 
 float loss_with_gradient(float* x, float scale, std::int64_t target, std::int64_t width) {

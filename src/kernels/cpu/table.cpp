@@ -17,8 +17,9 @@ const ops::KernelTable<Kernel>& table() {
   settle_isa();
   static const ops::KernelTable<Kernel> once(
       "CPU", refuse_bounded,
-      {linear_kernels, loss_kernels, norm_kernels, elementwise_kernels, dropout_kernels, embedding_kernels, encode_kernels, rope_kernels,
-       attention_kernels, cached_attention_kernels, optimizer_kernels, scalar_kernels, stateful_kernels, reference_kernels});
+      {linear_kernels, loss_kernels, norm_kernels, norm_second_kernels, elementwise_kernels, dropout_kernels, embedding_kernels,
+       encode_kernels, rope_kernels, attention_kernels, attention_second_kernels, cached_attention_kernels, optimizer_kernels,
+       scalar_kernels, stateful_kernels, reference_kernels});
   return once;
 }
 

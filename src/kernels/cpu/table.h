@@ -22,12 +22,14 @@ ops::KernelChoice choose(const ops::KernelQuery& query);
 std::span<const Kernel> linear_kernels();            // linear.cpp: linear and its gradients
 std::span<const Kernel> loss_kernels();              // loss.cpp: cross_entropy, cross_entropy_grad, head_loss
 std::span<const Kernel> norm_kernels();              // norm.cpp: norm, norm_grad, qk_norm, qk_norm_grad
+std::span<const Kernel> norm_second_kernels();       // norm_second.cpp: norm_grad_grad, qk_norm_grad_grad
 std::span<const Kernel> elementwise_kernels();       // elementwise.cpp: add, cast, activation, gate and gradients
 std::span<const Kernel> dropout_kernels();           // dropout.cpp: dropout, residual
 std::span<const Kernel> embedding_kernels();         // embedding.cpp
 std::span<const Kernel> encode_kernels();            // encode.cpp: encode, decode
 std::span<const Kernel> rope_kernels();              // rope.cpp
 std::span<const Kernel> attention_kernels();         // attention.cpp
+std::span<const Kernel> attention_second_kernels();  // attention_second.cpp: attention_grad_grad
 std::span<const Kernel> cached_attention_kernels();  // cached_attention.cpp
 std::span<const Kernel> optimizer_kernels();         // optimizer.cpp: adam_update, sgd_update
 std::span<const Kernel> scalar_kernels();            // scalars.cpp: begin_step, sum_loss, squared_norm, prepare_update, finish_step

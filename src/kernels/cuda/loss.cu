@@ -21,6 +21,7 @@ struct LossArguments {
   float* part = nullptr;    // cross_entropy_part: (rows, 2)
   Span dlogits;
   const ops::StepScalars* scalars = nullptr;
+  const float* weights = nullptr;  // of the rows, in the place of what the scalars say
   std::int64_t width = 0;
   bool aligned = false;
 };
@@ -79,7 +80,7 @@ __global__ void __launch_bounds__(kThreads) grad_rows(LossArguments a) {
   const std::int64_t row = blockIdx.x;
   const std::int32_t target = a.targets[row];
   const float lse = a.lses[row];
-  const float scale = target < 0 ? 0.0f : a.scalars->loss_scale * a.scalars->inverse_tokens;
+  const float scale = a.weights != nullptr ? a.weights[row] : a.scalars->loss_scale * a.scalars->inverse_tokens;
   for_each_pieces(a, [&](const Piece(&columns)[kAtOnce], const float(&values)[kAtOnce * kPiece]) {
 #pragma unroll
     for (int k = 0; k < kAtOnce; ++k) {
@@ -142,7 +143,11 @@ void cross_entropy_part(const Call& call, cudaStream_t stream) {
 void cross_entropy_grad(const Call& call, cudaStream_t stream) {
   LossArguments a = arguments_of(call);
   a.lses = call.inputs[2].as<float>();
-  a.scalars = call.inputs[3].as<const ops::StepScalars>();
+  if (std::get<ops::CrossEntropyGrad>(call.op).weighted) {
+    a.weights = call.inputs[3].as<const float>();
+  } else {
+    a.scalars = call.inputs[3].as<const ops::StepScalars>();
+  }
   a.dlogits = span_of(call.outputs[0]);
   a.aligned = a.aligned && is_aligned(a.dlogits.data);
   const std::int64_t rows = call.inputs[0].type.shape.rows();

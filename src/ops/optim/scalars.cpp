@@ -32,9 +32,11 @@ Work sum_work(const Op&, Types inputs, Types) {
 
 std::vector<Alias> overwrites_scalars(const Op&) { return {{.output = 0, .input = 0, .required = true}}; }
 
-constexpr Definition kScalarDefinition{.infer = infer_scalars, .work = scalar_work, .aliases = overwrites_scalars};
+constexpr Definition kScalarDefinition{
+    .infer = infer_scalars, .work = scalar_work, .no_adjoint = kOfScalars, .aliases = overwrites_scalars};
 constexpr Definition sum_into(Sum sum) {
-  return {.infer = infer_sum, .work = sum_work, .aliases = overwrites_scalars, .sums = sum, .live_rows = by_rows<0>};
+  return {
+      .infer = infer_sum, .work = sum_work, .no_adjoint = kOfScalars, .aliases = overwrites_scalars, .sums = sum, .live_rows = by_rows<0>};
 }
 
 }  // namespace
@@ -61,8 +63,11 @@ Definition define(const FreshScalars&) {
                 return std::vector<TensorType>{step_scalars_type()};
               },
           .work = [](const Op&, Types, Types outputs) { return Work{0.0, static_cast<double>(outputs[0].bytes())}; },
+          .no_adjoint = kOfScalars,
           .begins_scalars = true};
 }
-Definition define(const MergeScalars&) { return {.infer = infer_merge, .work = scalar_work, .aliases = overwrites_scalars}; }
+Definition define(const MergeScalars&) {
+  return {.infer = infer_merge, .work = scalar_work, .no_adjoint = kOfScalars, .aliases = overwrites_scalars};
+}
 
 }  // namespace plimsoll::ops

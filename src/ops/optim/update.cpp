@@ -72,6 +72,7 @@ std::optional<Op> leave_out_copy(const Op& op) {
 template <typename Update, int kFlops>
 constexpr Definition kUpdate{.infer = infer_update,
                              .work = elementwise_work<kFlops>,
+                             .no_adjoint = "it updates a parameter in place, after all gradients; differentiate before the update",
                              .aliases = overwrites_all,
                              .place = place_update,
                              .update = true,

@@ -147,4 +147,71 @@ Results compute(const ops::AttentionGrad& op, Operands operands) {
   return {std::move(dpacked)};
 }
 
+// With a dot for the derivative along what arrived at dpacked (a_q, a_k, a_v): by the symmetry of second derivatives that of out is the
+// gradient of dout, and that of dpacked, dout held, the gradient of packed.
+//   s'_j = (a_q.k_j + q.a_k_j) / sqrt(D),   p'_j = p_j (s'_j - sum p s'),   out' = sum_j f_j (p'_j v_j + p_j a_v_j)
+//   ds'_j = p'_j (f_j dout.v_j - dout.out) + p_j (f_j dout.a_v_j - dout.out')
+//   dv'_j += f_j p'_j dout,   dq' += (ds'_j k_j + ds_j a_k_j) / sqrt(D),   dk'_j += (ds'_j q + ds_j a_q) / sqrt(D)
+Results compute(const ops::AttentionGradGrad& op, Operands operands) {
+  Reader in(operands);
+  const RefTensor& arrived = in.next_tensor();
+  const RefTensor& dout = in.next_tensor();
+  const RefTensor& packed = in.next_tensor();
+  const RefTensor& out = in.next_tensor();
+  const RefTensor& lse = in.next_tensor();
+  const Problem problem(op.forward, packed, in);
+  const double scale = problem.scale();
+  RefTensor ddout(dout.shape);
+  RefTensor dpacked(packed.shape);
+  std::vector<double> probabilities(static_cast<std::size_t>(problem.length()));
+  std::vector<double> slopes(probabilities.size());  // s'
+  for (std::int64_t b = 0; b < problem.batch(); ++b) {
+    for (std::int64_t head = 0; head < op.forward.heads.query; ++head) {
+      for (std::int64_t i = 0; i < problem.length(); ++i) {
+        const std::size_t q = problem.query_at(b, head, i);
+        const std::size_t o = problem.out_at(b, head, i);
+        double mean = 0.0;  // sum p s'
+        for (std::int64_t j = 0; j < problem.length(); ++j) {
+          if (!problem.sees(b, i, j)) continue;
+          const std::size_t k = problem.key_at(b, head, j);
+          double& probability = probabilities[static_cast<std::size_t>(j)];
+          double& slope = slopes[static_cast<std::size_t>(j)];
+          probability = std::exp(problem.score(b, head, i, j) - lse.values[problem.lse_at(b, head, i)]);
+          slope = scale * (problem.dot(&arrived.values[q], &packed.values[k]) + problem.dot(&packed.values[q], &arrived.values[k]));
+          mean += probability * slope;
+        }
+        for (std::int64_t j = 0; j < problem.length(); ++j) {
+          if (!problem.sees(b, i, j)) continue;
+          const std::size_t v = problem.value_at(b, head, j);
+          const double factor = problem.factor(b, head, i, j);
+          const double probability = probabilities[static_cast<std::size_t>(j)];
+          const double moved = probability * (slopes[static_cast<std::size_t>(j)] - mean);  // p'
+          problem.add(&ddout.values[o], factor * moved, &packed.values[v]);
+          problem.add(&ddout.values[o], factor * probability, &arrived.values[v]);
+        }
+        const double delta = problem.dot(&dout.values[o], &out.values[o]);
+        const double delta_moved = problem.dot(&dout.values[o], &ddout.values[o]);
+        for (std::int64_t j = 0; j < problem.length(); ++j) {
+          if (!problem.sees(b, i, j)) continue;
+          const std::size_t k = problem.key_at(b, head, j);
+          const std::size_t v = problem.value_at(b, head, j);
+          const double factor = problem.factor(b, head, i, j);
+          const double probability = probabilities[static_cast<std::size_t>(j)];
+          const double moved = probability * (slopes[static_cast<std::size_t>(j)] - mean);
+          const double rest = factor * problem.dot(&dout.values[o], &packed.values[v]) - delta;
+          const double dscore = scale * probability * rest;
+          const double dscore_moved =
+              scale * (moved * rest + probability * (factor * problem.dot(&dout.values[o], &arrived.values[v]) - delta_moved));
+          problem.add(&dpacked.values[v], factor * moved, &dout.values[o]);
+          problem.add(&dpacked.values[q], dscore_moved, &packed.values[k]);
+          problem.add(&dpacked.values[q], dscore, &arrived.values[k]);
+          problem.add(&dpacked.values[k], dscore_moved, &packed.values[q]);
+          problem.add(&dpacked.values[k], dscore, &arrived.values[q]);
+        }
+      }
+    }
+  }
+  return {std::move(ddout), std::move(dpacked)};
+}
+
 }  // namespace plimsoll::kernels::cpu::reference

@@ -20,6 +20,7 @@ Results compute(const ops::Linear& op, Operands operands);
 Results compute(const ops::LinearGradInput& op, Operands operands);
 Results compute(const ops::LinearGradWeight& op, Operands operands);
 Results compute(const ops::BiasGrad& op, Operands operands);
+Results compute(const ops::RepeatRows& op, Operands operands);
 // quantize.cpp
 Results compute(const ops::Quantize& op, Operands operands);
 Results compute(const ops::NoteAmax& op, Operands operands);
@@ -35,6 +36,8 @@ Results compute(const ops::Activation& op, Operands operands);
 Results compute(const ops::ActivationGrad& op, Operands operands);
 Results compute(const ops::Gate& op, Operands operands);
 Results compute(const ops::GateGrad& op, Operands operands);
+Results compute(const ops::ActivationGradGrad& op, Operands operands);
+Results compute(const ops::GateGradGrad& op, Operands operands);
 Results compute(const ops::Add& op, Operands operands);
 Results compute(const ops::Cast& op, Operands operands);
 Results compute(const ops::TakeColumns& op, Operands operands);
@@ -47,18 +50,23 @@ Results compute(const ops::Residual& op, Operands operands);
 // norm.cpp
 Results compute(const ops::Norm& op, Operands operands);
 Results compute(const ops::NormGrad& op, Operands operands);
+Results compute(const ops::NormGradGrad& op, Operands operands);
 Results compute(const ops::QkNorm& op, Operands operands);
 Results compute(const ops::QkNormGrad& op, Operands operands);
+Results compute(const ops::QkNormGradGrad& op, Operands operands);
 // rope.cpp
 Results compute(const ops::Rope& op, Operands operands);
 // attention.cpp
 Results compute(const ops::Attention& op, Operands operands);
 Results compute(const ops::AttentionGrad& op, Operands operands);
+Results compute(const ops::AttentionGradGrad& op, Operands operands);
 // cached_attention.cpp
 Results compute(const ops::CachedAttention& op, Operands operands);
 // loss.cpp
 Results compute(const ops::CrossEntropy& op, Operands operands);
 Results compute(const ops::CrossEntropyGrad& op, Operands operands);
+Results compute(const ops::CrossEntropyGradGrad& op, Operands operands);
+Results compute(const ops::LossWeights& op, Operands operands);
 Results compute(const ops::HeadLoss& op, Operands operands);
 Results compute(const ops::CrossEntropyPart& op, Operands operands);
 Results compute(const ops::CrossEntropyMerge& op, Operands operands);

@@ -45,6 +45,25 @@ double activation_slope(ActivationKind kind, double x) {
   PLIMSOLL_CHECK(false, "activation {}", static_cast<int>(kind));
 }
 
+double activation_curve(ActivationKind kind, double x) {
+  switch (kind) {
+    case ActivationKind::none:
+    case ActivationKind::relu: return 0.0;
+    case ActivationKind::gelu_tanh: {
+      const double t = std::tanh(kGeluScale * (x + kGeluCubic * x * x * x));
+      const double slope = kGeluScale * (1.0 + 3.0 * kGeluCubic * x * x);
+      const double curve = 6.0 * kGeluScale * kGeluCubic * x;
+      return (1.0 - t * t) * (slope + 0.5 * x * (curve - 2.0 * t * slope * slope));
+    }
+    case ActivationKind::gelu_erf: return normal_density(x) * (2.0 - x * x);
+    case ActivationKind::silu: {
+      const double s = sigmoid(x);
+      return s * (1.0 - s) * (2.0 + x * (1.0 - 2.0 * s));
+    }
+  }
+  PLIMSOLL_CHECK(false, "activation {}", static_cast<int>(kind));
+}
+
 Results compute(const ops::Activation& op, Operands operands) {
   RefTensor y = tensor(operands[0]);
   for (double& value : y.values) value = activation(op.kind, value);
@@ -74,6 +93,36 @@ Results compute(const ops::GateGrad& op, Operands operands) {
     dx[2 * e + 1] = dy[e] * activation(op.kind, x[2 * e]);
   }
   return {std::move(dx)};
+}
+
+Results compute(const ops::ActivationGradGrad& op, Operands operands) {
+  RefTensor ddy = tensor(operands[0]);
+  const RefTensor& dy = tensor(operands[1]);
+  const RefTensor& x = tensor(operands[2]);
+  RefTensor dx(x.shape);
+  for (std::int64_t e = 0; e < x.elements(); ++e) {
+    dx[e] = ddy[e] * dy[e] * activation_curve(op.kind, x[e]);
+    ddy[e] *= activation_slope(op.kind, x[e]);
+  }
+  return {std::move(ddy), std::move(dx)};
+}
+
+// dx = (dy * up * f'(gate), dy * f(gate)), pair by pair.
+Results compute(const ops::GateGradGrad& op, Operands operands) {
+  const RefTensor& arrived = tensor(operands[0]);
+  const RefTensor& dy = tensor(operands[1]);
+  const RefTensor& x = tensor(operands[2]);
+  RefTensor ddy(dy.shape);
+  RefTensor dx(x.shape);
+  for (std::int64_t e = 0; e < dy.elements(); ++e) {
+    const double gate = x[2 * e];
+    const double up = x[2 * e + 1];
+    const double slope = activation_slope(op.kind, gate);
+    ddy[e] = arrived[2 * e] * up * slope + arrived[2 * e + 1] * activation(op.kind, gate);
+    dx[2 * e] = dy[e] * (arrived[2 * e] * up * activation_curve(op.kind, gate) + arrived[2 * e + 1] * slope);
+    dx[2 * e + 1] = dy[e] * arrived[2 * e] * slope;
+  }
+  return {std::move(ddy), std::move(dx)};
 }
 
 Results compute(const ops::Add&, Operands operands) {

@@ -60,4 +60,11 @@ Results compute(const ops::BiasGrad& op, Operands operands) {
   return {std::move(db)};
 }
 
+Results compute(const ops::RepeatRows& op, Operands operands) {
+  const RefTensor& row = tensor(operands[0]);
+  RefTensor y(op.shape);
+  for (std::int64_t e = 0; e < y.elements(); ++e) y[e] = row[e % row.elements()];
+  return {std::move(y)};
+}
+
 }  // namespace plimsoll::kernels::cpu::reference

@@ -8,14 +8,30 @@ namespace plimsoll::kernels::cpu::reference {
 
 namespace {
 
-RefTensor logits_gradient(const RefTensor& logits, const RefTensor& targets, const RefTensor& lse, const ops::StepScalars& step) {
-  const double scale = static_cast<double>(step.loss_scale) * static_cast<double>(step.inverse_tokens);
+// What a row's loss counts: as the step scalars say, or with a weight of its own.
+class RowFactors {
+ public:
+  explicit RowFactors(const RefValue& from) {
+    if (const auto* step = std::get_if<ops::StepScalars>(&from)) {
+      factor_ = static_cast<double>(step->loss_scale) * static_cast<double>(step->inverse_tokens);
+    } else {
+      weights_ = &tensor(from);
+    }
+  }
+  double operator[](std::int64_t row) const { return weights_ == nullptr ? factor_ : (*weights_)[row]; }
+
+ private:
+  double factor_ = 0.0;
+  const RefTensor* weights_ = nullptr;
+};
+
+RefTensor logits_gradient(const RefTensor& logits, const RefTensor& targets, const RefTensor& lse, const RowFactors& factors) {
   RefTensor dlogits(logits.shape);
   for (std::int64_t row = 0; row < logits.rows(); ++row) {
     if (targets[row] < 0.0) continue;
     for (std::int64_t v = 0; v < logits.columns(); ++v) {
       const double hot = v == integer(targets[row]) ? 1.0 : 0.0;
-      dlogits.at(row, v) = (std::exp(logits.at(row, v) - lse[row]) - hot) * scale;
+      dlogits.at(row, v) = (std::exp(logits.at(row, v) - lse[row]) - hot) * factors[row];
     }
   }
   return dlogits;
@@ -78,7 +94,39 @@ Results compute(const ops::CrossEntropyMerge& op, Operands operands) {
 }
 
 Results compute(const ops::CrossEntropyGrad&, Operands operands) {
-  return {logits_gradient(tensor(operands[0]), tensor(operands[1]), tensor(operands[2]), scalars(operands[3]))};
+  return {logits_gradient(tensor(operands[0]), tensor(operands[1]), tensor(operands[2]), RowFactors(operands[3]))};
+}
+
+// With p = softmax: dlogits = factor * p * (arrived - <p, arrived>), dweight = <p, arrived> - arrived at the target.
+Results compute(const ops::CrossEntropyGradGrad& op, Operands operands) {
+  const RefTensor& arrived = tensor(operands[0]);
+  const RefTensor& logits = tensor(operands[1]);
+  const RefTensor& targets = tensor(operands[2]);
+  const RefTensor& lse = tensor(operands[3]);
+  const RowFactors factors(operands[4]);
+  RefTensor dlogits(logits.shape);
+  RefTensor dweights(base::Shape{logits.rows()});
+  for (std::int64_t row = 0; row < logits.rows(); ++row) {
+    if (targets[row] < 0.0) continue;
+    double mean = 0.0;
+    for (std::int64_t v = 0; v < logits.columns(); ++v) {
+      mean += std::exp(logits.at(row, v) - lse[row]) * arrived[row * logits.columns() + v];
+    }
+    for (std::int64_t v = 0; v < logits.columns(); ++v) {
+      const double probability = std::exp(logits.at(row, v) - lse[row]);
+      dlogits.at(row, v) = factors[row] * probability * (arrived[row * logits.columns() + v] - mean);
+    }
+    const std::int64_t target = integer(targets[row]);
+    dweights[row] = mean - (target < logits.columns() ? arrived[row * logits.columns() + target] : 0.0);
+  }
+  if (!op.weighted) return {std::move(dlogits)};
+  return {std::move(dlogits), std::move(dweights)};
+}
+
+Results compute(const ops::LossWeights& op, Operands operands) {
+  RefTensor weights(base::Shape{op.rows});
+  for (double& weight : weights.values) weight = op.factor * RowFactors(operands[0])[0];
+  return {std::move(weights)};
 }
 
 Results compute(const ops::HeadLoss& op, Operands operands) {
@@ -95,7 +143,7 @@ Results compute(const ops::HeadLoss& op, Operands operands) {
   Results results{std::move(losses_lse[0])};
   if (!op.gradients) return results;
 
-  const RefValue dlogits = logits_gradient(tensor(logits[0]), targets, tensor(losses_lse[1]), step);
+  const RefValue dlogits = logits_gradient(tensor(logits[0]), targets, tensor(losses_lse[1]), RowFactors(step));
   std::vector<RefValue> for_weight{dlogits, x};
   std::vector<RefValue> for_bias{dlogits};
   if (op.accumulate) for_weight.emplace_back(in.next_tensor());

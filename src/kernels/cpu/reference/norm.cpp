@@ -56,6 +56,60 @@ void normalise_gradient(const double* dy, const double* x, std::int64_t n, NormK
   }
 }
 
+struct SecondGradient {
+  const double* arrived_dx;       // null: none
+  const double* arrived_dweight;  // null: none
+  double* ddy;                    // written
+  double* dx;                     // written
+  double* dweight;                // added to
+};
+
+// Let J be the derivative of xhat by x: J u = (u - [mean u] - xhat mean(u xhat)) / deviation, which is symmetric. The gradient made
+// dx = J (dy w) and dweight = dy xhat. With a arriving at dx and p at dweight:
+//   ddy = w (J a) + p xhat,   dweight = dy (J a),   dx = J (p dy) + the derivative of <a, J g> by x, where g = dy w:
+//   -(xhat <a, J g> + (J a) <g, xhat> + (J g) <a, xhat>) / (n deviation).
+void normalise_second(const double* dy, const double* x, std::int64_t n, NormKind kind, const Stats& stats, const double* weight,
+                      const SecondGradient& to) {
+  const auto size = static_cast<std::size_t>(n);
+  const double count = static_cast<double>(n);
+  std::vector<double> xhat(size);
+  for (std::size_t i = 0; i < size; ++i) xhat[i] = (x[i] - stats.mean) * stats.inverse;
+  const auto dot = [](const std::vector<double>& a, const std::vector<double>& b) {
+    double sum = 0.0;
+    for (std::size_t i = 0; i < a.size(); ++i) sum += a[i] * b[i];
+    return sum;
+  };
+  const auto derivative = [&](const std::vector<double>& u) {
+    double mean = 0.0;
+    for (const double value : u) mean += kind == NormKind::layer ? value / count : 0.0;
+    const double along = dot(u, xhat) / count;
+    std::vector<double> result(size);
+    for (std::size_t i = 0; i < size; ++i) result[i] = (u[i] - mean - xhat[i] * along) * stats.inverse;
+    return result;
+  };
+  std::vector<double> of_weight(size, 0.0);
+  for (std::size_t i = 0; i < size; ++i) {
+    to.ddy[i] = to.arrived_dweight != nullptr ? to.arrived_dweight[i] * xhat[i] : 0.0;
+    if (to.arrived_dweight != nullptr) of_weight[i] = to.arrived_dweight[i] * dy[i];
+  }
+  const std::vector<double> from_weight = derivative(of_weight);
+  std::copy(from_weight.begin(), from_weight.end(), to.dx);
+  if (to.arrived_dx == nullptr) return;
+  const std::vector<double> arrived(to.arrived_dx, to.arrived_dx + n);
+  std::vector<double> g(size);
+  for (std::size_t i = 0; i < size; ++i) g[i] = dy[i] * weight[i];
+  const std::vector<double> along_arrived = derivative(arrived);
+  const std::vector<double> along_g = derivative(g);
+  const double both = dot(arrived, along_g);
+  const double g_xhat = dot(g, xhat);
+  const double arrived_xhat = dot(arrived, xhat);
+  for (std::size_t i = 0; i < size; ++i) {
+    to.ddy[i] += weight[i] * along_arrived[i];
+    to.dweight[i] += dy[i] * along_arrived[i];
+    to.dx[i] -= stats.inverse / count * (xhat[i] * both + along_arrived[i] * g_xhat + along_g[i] * arrived_xhat);
+  }
+}
+
 // A query or key head in a packed row: where it starts, and which column of the stats is its.
 struct HeadAt {
   std::int64_t offset;
@@ -156,6 +210,55 @@ Results compute(const ops::QkNormGrad& op, Operands operands) {
   if (op.accumulate) add_to(dweight_q, in.next_tensor());
   if (op.accumulate) add_to(dweight_k, in.next_tensor());
   return {std::move(dpacked), std::move(dweight_q), std::move(dweight_k)};
+}
+
+Results compute(const ops::NormGradGrad& op, Operands operands) {
+  Reader in(operands);
+  const RefTensor& dy = in.next_tensor();
+  const RefTensor& x = in.next_tensor();
+  const RefTensor& weight = in.next_tensor();
+  const RefTensor& stats = in.next_tensor();
+  const RefTensor* arrived_dx = op.input ? &in.next_tensor() : nullptr;
+  const RefTensor* arrived_dweight = op.weight ? &in.next_tensor() : nullptr;
+  RefTensor ddy(x.shape);
+  RefTensor dx(x.shape);
+  RefTensor dweight(weight.shape);
+  for (std::int64_t row = 0; row < x.rows(); ++row) {
+    const auto start = static_cast<std::size_t>(row * x.columns());
+    normalise_second(&dy.values[start], &x.values[start], x.columns(), op.kind, {stats.at(row, 0), stats.at(row, 1)}, weight.values.data(),
+                     {arrived_dx != nullptr ? &arrived_dx->values[start] : nullptr,
+                      arrived_dweight != nullptr ? arrived_dweight->values.data() : nullptr, &ddy.values[start], &dx.values[start],
+                      dweight.values.data()});
+  }
+  return {std::move(ddy), std::move(dx), std::move(dweight)};
+}
+
+Results compute(const ops::QkNormGradGrad& op, Operands operands) {
+  Reader in(operands);
+  const RefTensor& dy = in.next_tensor();
+  const RefTensor& packed = in.next_tensor();
+  const RefTensor& weight_q = in.next_tensor();
+  const RefTensor& weight_k = in.next_tensor();
+  const RefTensor& stats = in.next_tensor();
+  const RefTensor* arrived = op.input ? &in.next_tensor() : nullptr;
+  const RefTensor* arrived_q = op.query ? &in.next_tensor() : nullptr;
+  const RefTensor* arrived_k = op.key ? &in.next_tensor() : nullptr;
+  RefTensor ddpacked = arrived != nullptr ? *arrived : RefTensor(packed.shape);  // gradients of values pass through
+  RefTensor dpacked(packed.shape);
+  RefTensor dweight_q(weight_q.shape);
+  RefTensor dweight_k(weight_k.shape);
+  for (std::int64_t row = 0; row < packed.rows(); ++row) {
+    for (const HeadAt& head : normalised_heads(op.heads)) {
+      const auto start = static_cast<std::size_t>(row * packed.columns() + head.offset);
+      const RefTensor* arrived_weight = head.query ? arrived_q : arrived_k;
+      normalise_second(
+          &dy.values[start], &packed.values[start], op.heads.dim, NormKind::rms, {0.0, stats.at(row, head.stat)},
+          (head.query ? weight_q : weight_k).values.data(),
+          {arrived != nullptr ? &arrived->values[start] : nullptr, arrived_weight != nullptr ? arrived_weight->values.data() : nullptr,
+           &ddpacked.values[start], &dpacked.values[start], (head.query ? dweight_q : dweight_k).values.data()});
+    }
+  }
+  return {std::move(ddpacked), std::move(dpacked), std::move(dweight_q), std::move(dweight_k)};
 }
 
 }  // namespace plimsoll::kernels::cpu::reference
