@@ -185,6 +185,10 @@ class ProgramVerifier {
 };
 
 void check_arenas(const RankClass& rank_class, Report& report) {
+  for (const auto& [id, part] : rank_class.parts) {
+    const Buffer& buffer = rank_class.buffers[id];
+    if (part.shard > 0 && !buffer.state.goes_in_shards()) report("{} is in shards, which it says it is not", buffer.name);
+  }
   for (std::size_t tier = 0; tier < kTiers; ++tier) {
     Bytes highest{0};
     for (const Buffer& buffer : rank_class.buffers) {
@@ -196,7 +200,6 @@ void check_arenas(const RankClass& rank_class, Report& report) {
       const bool adds = buffer.state.merge == ops::State::Merge::sum || buffer.state.merge == ops::State::Merge::mean;
       if (adds && buffer.type.dtype != base::DType::f32)
         report("{} of ranks are added, but are {}", buffer.name, base::to_string(buffer.type));
-      if (buffer.part.shard > 0 && !buffer.state.goes_in_shards()) report("{} is in shards, which it says it is not", buffer.name);
       const Bytes alignment = alignment_of(buffer.tier);
       if (buffer.offset.count < 0 || buffer.offset.count % alignment.count != 0)
         report("{} starts at {}", buffer.name, buffer.offset.count);

@@ -90,10 +90,12 @@ class Merging {
 std::vector<KeptState> kept_states(const plan::Plan& plan) {
   std::map<std::string, KeptState> found;
   for (const plan::RankClass& rank_class : plan.classes) {
-    for (const plan::Buffer& buffer : rank_class.buffers) {
+    for (std::uint32_t index = 0; index < rank_class.buffers.size(); ++index) {
+      const plan::Buffer& buffer = rank_class.buffers[plan::BufferId{index}];
       if (!buffer.persistent() || !buffer.state.declared()) continue;
       const std::string name = tensor_of_buffer(buffer.name);
-      const base::Shape whole = buffer.part.whole.rank() > 0 ? buffer.part.whole : buffer.type.shape;
+      const ops::Part part = rank_class.part_of(plan::BufferId{index});
+      const base::Shape whole = part.whole.rank() > 0 ? part.whole : buffer.type.shape;
       found.try_emplace(name, KeptState{.name = name,
                                         .state = buffer.state,
                                         .whole = {buffer.type.dtype, whole},

@@ -69,7 +69,7 @@ void for_each_write(Session& session, const plan::Program& program, Visit&& visi
   const plan::RankClass& rank_class = session.executor().rank_class();
   for (const plan::Stream& stream : program.streams) {
     for (const plan::Call& call : stream.calls) {
-      const plan::Procedure& procedure = plan.procedures[program->procedure_of(call)];
+      const plan::Procedure& procedure = plan.procedures[program.procedure_of(call)];
       for (std::size_t slot = 0; slot < procedure.slots.size(); ++slot) {
         if (procedure.slots[slot].access != plan::Access::read) visit(call, rank_class.buffers[call.bindings[slot]].name);
       }
