@@ -115,7 +115,12 @@ void add_plan(CLI::App& app) {
       ->check(CLI::IsMember({"plimsoll", "brute", "pipedream", "2bw", "piper", "flexflow", "alpa-inter"}))
       ->capture_default_str();
   command->add_option("--time-limit", options->time_limit, "seconds that the search may take")->check(number(0.0))->capture_default_str();
-  command->add_flag("--largest", options->largest, "say how large a model of the run's proportions the cluster can train");
+  CLI::Option* largest =
+      command->add_flag("--largest", options->largest, "say how large a model of the run's proportions the cluster can train");
+  command->add_option("--floor", options->floor, "share of the devices' rate that the largest model must reach, from 0 (however slow) to 1")
+      ->check(CLI::Range(0.0, 1.0))
+      ->capture_default_str()
+      ->needs(largest);
   command->add_flag("--smallest", options->smallest, "say how many nodes of the cluster the model needs");
   CLI::Option* tokens = command->add_option("--tokens", options->tokens, "say what a training on so many tokens takes: days, energy, money")
                             ->check(number(1.0));

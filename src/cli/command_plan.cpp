@@ -109,6 +109,12 @@ void plan_command(const PlanOptions& options) {
     base::bad_input(
         "{}: --passes shows how one strategy becomes a plan; give the run a \"strategy\" and leave out --cluster and --schedule", run.name);
   }
+  if (!options.schedules.empty() && !options.cluster.empty()) {
+    base::bad_input(
+        "--schedule draws schedules with costs of their own, and --cluster prices strategies by a cluster's; give one (a run's "
+        "\"strategy.schedule\" is priced by `plimsoll simulate --cluster {}`)",
+        options.cluster);
+  }
   if (!options.schedules.empty()) return plan_schedules(file_system, run, options);
   if (!options.cluster.empty() || run.strategy_auto) return plan_search(file_system, run, options);
   if (options.largest || options.smallest || options.tokens > 0.0 || options.mtbf > 0.0 || options.planner != "plimsoll") {

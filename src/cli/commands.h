@@ -40,6 +40,7 @@ struct PlanOptions {
   std::string planner = "plimsoll";    // how
   double time_limit = 60.0;            // seconds for the search
   bool largest = false;                // say the largest model that fits instead
+  double floor = 0.05;                 // share of the devices' rate that the largest model must reach
   bool smallest = false;               // say the smallest cluster that holds the model instead
   double tokens = 0.0;                 // of a whole training; 0: not asked
   double price = 0.0;                  // of a device for an hour; 0: the cluster's

@@ -17,6 +17,7 @@
 #include "cli/strategy_json.h"
 #include "io/files.h"
 #include "observe/terminal.h"
+#include "plan/file.h"
 #include "train/planning.h"
 #include "train/setup.h"
 #include "train/this_machine.h"
@@ -209,11 +210,13 @@ std::string text_of(const Outcome& outcome, const PlanOptions& options) {
 
 namespace {
 
-void say_largest(const config::Run& run, const cluster::Cluster& cluster, std::int64_t ranks, bool json) {
-  const std::optional<model::Model> largest = train::largest_model(run, cluster, ranks);
+void say_largest(const config::Run& run, const cluster::Cluster& cluster, std::int64_t ranks, double floor, bool json) {
+  const std::optional<model::Model> largest = train::largest_model(run, cluster, ranks, floor);
   if (!largest) {
-    base::not_legal("{}: no model of these proportions, however small, can be dealt out to {} ranks of \"{}\" and fits them", run.name,
-                    ranks, cluster.name);
+    base::not_legal(
+        "{}: no model of these proportions can be dealt out to {} ranks of \"{}\", fits them and keeps them at {:g}% of their "
+        "rate; a lower --floor is allowed to be slower",
+        run.name, ranks, cluster.name, 100.0 * floor);
   }
   const std::int64_t parameters = model::parameter_count(*largest);
   if (json) {
@@ -262,15 +265,38 @@ config::Run without_reserve(const config::Run& run) {
 
 }  // namespace
 
+namespace {
+
+// One question at a time, and no file that nothing would be written to.
+void require_one_answer(const PlanOptions& options) {
+  if (options.largest && options.smallest)
+    base::bad_input(
+        "--largest and --smallest are two questions: how large a model the cluster trains, how many nodes the model needs; give one");
+  const std::string_view question = options.largest ? "--largest" : "--smallest";
+  if ((options.largest || options.smallest) && (!options.out.empty() || !options.html.empty()))
+    base::bad_input("{} answers with a number; found {}, expected none", question, options.out.empty() ? "--html" : "--out");
+}
+
+// The plan of the best strategy, as training would run it.
+void write_plan(io::FileSystem& file_system, const Outcome& outcome, const std::string& path) {
+  const config::Run run = train::decided(outcome.run, outcome.rows[0].choice);
+  const train::Forecast best = train::forecast(run, outcome.cluster, {.outline = false});
+  io::replace_file(file_system, path, io::as_bytes(plan::to_text(best.plan) + "\n"));
+}
+
+}  // namespace
+
 void plan_search(io::FileSystem& file_system, const config::Run& given, const PlanOptions& options) {
+  require_one_answer(options);
   const std::string name = options.cluster.empty() ? "this" : options.cluster;
   const config::Run run = options.cluster.empty() ? without_reserve(given) : given;
   cluster::Cluster cluster = train::open_cluster(file_system, name, run, options.run.ranks);
   const std::int64_t ranks = options.run.ranks > 0 ? options.run.ranks : cluster.devices();
   cluster = cluster::placed(cluster, ranks);
-  if (options.largest) return say_largest(run, cluster, ranks, options.run.json);
+  if (options.largest) return say_largest(run, cluster, ranks, options.floor, options.run.json);
   if (options.smallest) return say_smallest(run, cluster, options.run.json);
   const Outcome outcome = search_for(run, std::move(cluster), ranks, options);
+  if (!options.out.empty()) write_plan(file_system, outcome, options.out);
   if (!options.html.empty()) write_page(file_system, outcome, options);
   if (options.run.json) {
     fmt::print("{}\n", base::write_json(outcome_json(outcome, options), base::JsonLayout::pretty));

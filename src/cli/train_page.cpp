@@ -12,6 +12,7 @@
 #include "base/json.h"
 #include "cli/plan_outcome.h"
 #include "executor/sim/simulate.h"
+#include "io/files.h"
 #include "train/forecast.h"
 #include "train/this_machine.h"
 #include "train/together.h"
@@ -84,8 +85,8 @@ Sums sums_of(const plan::Program& program, const ClassTimes& predicted, const Cl
 }
 
 Json::Array row_of(const std::string& what, double predicted, double measured) {
-  return {Json(what), Json(predicted), measured > 0.0 ? Json(measured) : Json(),
-          measured > 0.0 ? Json(predicted / measured - 1.0) : Json()};
+  return {Json(what), measured > 0.0 ? Json(measured) : Json(), predicted > 0.0 ? Json(predicted) : Json(),
+          measured > 0.0 && predicted > 0.0 ? Json(predicted / measured - 1.0) : Json()};
 }
 
 report::PageTable table_of(std::string title, std::string about) {
@@ -93,10 +94,52 @@ report::PageTable table_of(std::string title, std::string about) {
   return {
       .title = std::move(title),
       .about = std::move(about),
-      .columns = {{"what", Format::text}, {"predicted", Format::seconds}, {"measured", Format::seconds}, {"difference", Format::percent}},
+      .columns = {{"what", Format::text}, {"measured", Format::seconds}, {"predicted", Format::seconds}, {"difference", Format::percent}},
       .rows = {},
       .chosen = -1,
       .refused = {}};
+}
+
+// What a machine that was not measured is guessed to do says nothing of a step that was.
+void leave_out_predictions(report::PageTable& table) {
+  table.columns.resize(2);
+  for (Json::Array& row : table.rows) row.erase(row.begin() + 2, row.end());
+}
+
+// How long the traced step took, by the calls that are drawn.
+double length_of(const std::vector<ClassTimes>& classes) {
+  double end = 0.0;
+  for (const ClassTimes& times : classes) {
+    for (const std::vector<report::CallTime>& calls : times) {
+      for (const report::CallTime& call : calls) end = std::max(end, call.end);
+    }
+  }
+  return end;
+}
+
+// The losses in the run's log, also of what was trained before a stop; of many steps a thousand.
+report::PageCurve loss_curve(io::FileSystem& file_system, const std::string& log) {
+  constexpr std::size_t kMostPoints = 1000;
+  report::PageCurve::Line losses{.name = "loss", .points = {}};
+  report::PageCurve::Line evaluated{.name = "loss over data.valid", .points = {}};
+  const std::string text = io::read_text(file_system, log);
+  for (std::size_t at = 0; at < text.size();) {
+    const std::size_t end = std::min(text.find('\n', at), text.size());
+    const Json step = base::parse_json(std::string_view(text).substr(at, end - at), log);
+    const auto add = [&](report::PageCurve::Line& line, const char* key) {
+      const Json* value = step.find(key);
+      if (value != nullptr && value->is_number()) line.points.emplace_back(step.at("step").as_double(), value->as_double());
+    };
+    add(losses, "loss");
+    add(evaluated, "eval_loss");
+    at = end + 1;
+  }
+  const std::size_t every = (losses.points.size() + kMostPoints - 1) / kMostPoints;
+  for (std::size_t kept = 0; every > 1 && kept * every < losses.points.size(); ++kept) losses.points[kept] = losses.points[kept * every];
+  if (every > 1) losses.points.resize((losses.points.size() + every - 1) / every);
+  report::PageCurve curve{.title = "Loss", .lines = {std::move(losses)}};
+  if (!evaluated.points.empty()) curve.lines.push_back(std::move(evaluated));
+  return curve;
 }
 
 struct Comparison {
@@ -110,9 +153,11 @@ struct Comparison {
   }
 
   report::PageTable works() const {
-    report::PageTable table = table_of("Predicted and measured",
-                                       "A step, and of the traced one the time that calls of each kind took, waiting for others included.");
-    table.rows.push_back(row_of("step", predicted_step, trained.step_seconds));
+    report::PageTable table = table_of(
+        "The traced step", "Of its streams, the time that calls of each kind took, waiting for others included. Streams run at once.");
+    double traced = length_of(trained.times);
+    for (const executor::Surrounding& each : trained.around) traced += each.seconds;
+    table.rows.push_back(row_of("step", predicted_step, trained.times.empty() ? trained.step_seconds : traced));
     table.chosen = 0;
     for (std::size_t index = 0; index < around.size() && trained.around.size() == around.size(); ++index) {
       const std::string what = around[index].before ? "rows of the token table, brought" : "rows of the token table, taken back";
@@ -203,29 +248,38 @@ std::string train_page(io::FileSystem& file_system, const TrainedRun& trained) {
   bare.model = trained.plan.model;
   bare.strategy = trained.plan.strategy;
   bare.notes = trained.plan.notes;
+  const bool known = !cluster.origin.starts_with("guessed");
+  double traced = length_of(trained.times);
+  for (const executor::Surrounding& each : trained.around) traced += each.seconds;
   report::Page page{
       .plan = is_drawn(trained.plan) ? trained.plan : bare,
       .capacity = trained.capacity.device,
       .reserve = trained.capacity.reserve,
       .times = trained.times,
       .times_name = "measured",
-      .figures = {{"step, measured", seconds_text(trained.step_seconds)},
-                  {"step, predicted", seconds_text(predicted)},
-                  {"difference", fmt::format("{:+.1f}%", 100.0 * (predicted / trained.step_seconds - 1.0))},
+      .figures = {{"step, median", seconds_text(trained.step_seconds)},
                   {"tokens/s", count_text(tokens / trained.step_seconds)},
                   {"TFLOP/s a device",
                    fmt::format("{:.4g}", result.model_flops / static_cast<double>(result.ranks) /
-                                             (static_cast<double>(trained.run.strategy.flush_every) * trained.step_seconds) / 1e12)},
-                  {"this machine", cluster.origin}},
+                                             (static_cast<double>(trained.run.strategy.flush_every) * trained.step_seconds) / 1e12)}},
       .tables = {}};
+  if (!trained.times.empty()) page.figures.insert(page.figures.begin() + 1, {"step that was traced", seconds_text(traced)});
+  if (known) {
+    page.figures.emplace_back("step, predicted", seconds_text(predicted));
+    page.figures.emplace_back("predicted to median", fmt::format("{:+.1f}%", 100.0 * (predicted / trained.step_seconds - 1.0)));
+  } else {
+    page.figures.emplace_back("prediction", "after plimsoll calibrate");
+  }
+  page.curves.push_back(loss_curve(file_system, trained.run.out + "/metrics.jsonl"));
   const std::vector<ClassTimes> simulated = class_times(trained.plan, result);
   const Comparison comparison{.trained = trained, .predicted = simulated, .predicted_step = predicted, .around = around};
   page.tables.push_back(comparison.works());
-  if (!trained.times.empty()) {
+  if (!trained.times.empty() && known) {
     page.beside = simulated;
     page.beside_name = "predicted";
     page.tables.push_back(comparison.calls());
   }
+  if (!known) leave_out_predictions(page.tables.front());
   return report::page_html(page);
 }
 

@@ -37,6 +37,7 @@ class Search {
     double best = std::numeric_limits<double>::infinity();
     while (!open_.empty()) {
       const Open next = open_.top();
+      if (too_slow(next.bound)) break;
       const bool proven = options_.prune && next.bound >= best;
       if (proven && next.bound >= last_wanted()) break;
       if (options_.first_that_fits && !found_.candidates.empty()) break;
@@ -74,6 +75,7 @@ class Search {
     return *last;
   }
 
+  bool too_slow(double seconds) const { return options_.within_seconds > 0.0 && seconds > options_.within_seconds; }
   bool too_large(Bytes device) const { return options_.prune && !nearly_fits(device); }
   bool nearly_fits(Bytes device) const {
     const double room = options_.near_misses ? 1.0 + kNearMiss : 1.0;
@@ -150,6 +152,7 @@ class Search {
       if (!open.has_tiers) open_tiers(choice);
       return std::numeric_limits<double>::infinity();
     }
+    if (too_slow(estimate.step_seconds)) return std::numeric_limits<double>::infinity();
     found_.candidates.push_back({choice, estimate});
     double& of_mesh = meshes_.try_emplace(mesh_of(choice), estimate.step_seconds).first->second;
     of_mesh = std::min(of_mesh, estimate.step_seconds);
@@ -198,7 +201,9 @@ std::string why_slower(const Estimate& slower, const Estimate& best, std::option
   if (share < 0.05) return "takes as long";
   std::string why = worst.text;
   if (worst.seconds < 0.5 * difference) {
-    const auto more = [](double a, double b) { return a > b + 0.001; };
+    // A part of the time that is too small to make the difference does not explain it.
+    const double lost = difference / slower.step_seconds;
+    const auto more = [&](double a, double b) { return a - b > std::max(0.005, 0.25 * lost); };
     why = "its operators are slower in this shape";
     if (more(slower.tensor_share, best.tensor_share)) {
       why = fmt::format("tensor ranks talk {:.0f}% of the computing time instead of {:.0f}%", 100.0 * slower.tensor_share,

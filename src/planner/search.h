@@ -27,6 +27,7 @@ struct SearchOptions {
   bool prune = true;                                    // false: every choice of the space is evaluated
   std::int64_t most_pieces = std::int64_t{60'000'000};  // of schedules that are run, so that a search ends at the same place everywhere
   bool first_that_fits = false;                         // whether anything fits is all that is asked
+  double within_seconds = 0.0;                          // a step that takes longer is no answer; 0: any is
   bool near_misses = false;                             // also look at what exceeds the device by a little
   std::int64_t meshes = 1;                              // go on behind the best until so many divisions of the ranks have a candidate
   std::function<bool()> stop = {};                      // asked between evaluations: the caller has no time left

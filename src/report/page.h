@@ -39,6 +39,16 @@ struct PageTable {
   std::vector<std::int32_t> refused;  // rows that cannot be had
 };
 
+// Values over the steps of a run, as lines of one drawing.
+struct PageCurve {
+  struct Line {
+    std::string name;
+    std::vector<std::pair<double, double>> points;  // ascending
+  };
+  std::string title;
+  std::vector<Line> lines;
+};
+
 struct Page {
   const plan::Plan& plan;  // without classes, where it would be too large: the page then has its tables alone
   std::string program = "train";
@@ -50,6 +60,7 @@ struct Page {
   std::string beside_name = {};
   std::vector<std::pair<std::string, std::string>> figures;
   std::vector<PageTable> tables;
+  std::vector<PageCurve> curves = {};
 };
 
 // What a call is for, in words: "forward", "collective".

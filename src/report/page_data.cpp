@@ -110,16 +110,12 @@ class Writer {
     PLIMSOLL_CHECK(page.beside.empty() || page.beside.size() == page.times.size(), "times of {} classes beside {}", page.beside.size(),
                    page.times.size());
     columns_ = std::clamp(kAllColumns / std::max<std::size_t>(1, classes), kFewestColumns, kColumns);
-    double end = 0.0;
-    for (const std::vector<ClassTimes>* times : {&page.times, &page.beside}) {
-      for (const ClassTimes& streams : *times) {
-        for (const std::vector<CallTime>& calls : streams) {
-          for (const CallTime& call : calls) end = std::max(end, call.end);
-        }
-      }
-    }
-    seconds_per_tick_ = page.times.empty() ? 0.0 : std::max(end, 1e-9) / kTicks;
-    ticks_ = page.times.empty() ? 1 : static_cast<std::int64_t>(kTicks);
+    // Either list of times fills the width of the timeline when it is shown.
+    const double end = end_of(page.times);
+    const double beside = end_of(page.beside);
+    seconds_per_tick_ = page.times.empty() ? 0.0 : std::max({end, beside, 1e-9}) / kTicks;
+    ticks_ = page.times.empty() ? 1 : ticks_until(end);
+    ticks_beside_ = page.beside.empty() ? ticks_ : ticks_until(beside);
   }
 
   Json write();
@@ -127,6 +123,17 @@ class Writer {
  private:
   Json class_json(std::size_t index);
   Json stream_json(const plan::Stream& stream, const std::vector<CallTime>* times, const std::vector<CallTime>* beside, Sheet& sheet);
+  static double end_of(const std::vector<ClassTimes>& times) {
+    double end = 0.0;
+    for (const ClassTimes& streams : times) {
+      for (const std::vector<CallTime>& calls : streams) {
+        for (const CallTime& call : calls) end = std::max(end, call.end);
+      }
+    }
+    return end;
+  }
+  std::int64_t ticks_until(double end) const { return std::max<std::int64_t>(1, std::llround(end / seconds_per_tick_)); }
+  Json curves_json() const;
   std::pair<std::int64_t, std::int64_t> ticks_of(const CallTime& time) const;
   Json tier_json(const Sheet& sheet, plan::Tier tier) const;
   Json peak_json(const Sheet& sheet, plan::Tier tier, const plan::Waterline& line) const;
@@ -138,6 +145,7 @@ class Writer {
   std::size_t columns_ = kColumns;
   double seconds_per_tick_ = 0.0;
   std::int64_t ticks_ = 1;
+  std::int64_t ticks_beside_ = 1;
 };
 
 // Begin and length.
@@ -335,6 +343,20 @@ Json Writer::tables_json() const {
   return tables;
 }
 
+Json Writer::curves_json() const {
+  Json curves = Json::array();
+  for (const PageCurve& curve : page_.curves) {
+    Json lines = Json::array();
+    for (const PageCurve::Line& line : curve.lines) {
+      Json points = Json::array();
+      for (const auto& [at, value] : line.points) points.push(Json::array({Json(at), Json(value)}));
+      lines.push(Json::object({{"name", line.name}, {"points", std::move(points)}}));
+    }
+    curves.push(Json::object({{"title", curve.title}, {"lines", std::move(lines)}}));
+  }
+  return curves;
+}
+
 // Of the class whose ranks send most.
 Json traffic_json(const Page& page) {
   std::vector<plan::Traffic> most;
@@ -378,6 +400,8 @@ Json Writer::write() {
                        {"tables", tables_json()},
                        {"seconds_per_tick", seconds_per_tick_},
                        {"ticks", ticks_},
+                       {"ticks_beside", ticks_beside_},
+                       {"curves", curves_json()},
                        {"times_name", page_.times_name},
                        {"beside_name", page_.beside_name},
                        {"works", std::move(works)},

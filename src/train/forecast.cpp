@@ -8,6 +8,7 @@
 #include "lowering/rows.h"
 #include "plan/waterline.h"
 #include "strategy/legality.h"
+#include "train/planning.h"
 #include "train/setup.h"
 #include "train/this_machine.h"
 
@@ -131,6 +132,7 @@ Forecast forecast(const config::Run& run, const cluster::Cluster& given, const F
   cluster::Cluster cluster = cluster::placed(given, run.strategy.ranks());
   keep_limits(run.limits, cluster);
   require_devices(run, cluster);
+  require_precision(run, cluster);
   const SessionOptions session = described_session(run, cluster, options);
   Forecast forecast;
   forecast.outlined = options.outline.value_or(is_outlined(run));

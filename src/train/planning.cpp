@@ -48,6 +48,16 @@ strategy::Strategy rest_of(const config::Run& run) {
   return rest;
 }
 
+base::DType product_type(model::Precision precision) {
+  switch (precision) {
+    case model::Precision::f32: return base::DType::f32;
+    case model::Precision::bf16: return base::DType::bf16;
+    case model::Precision::fp16: return base::DType::f16;
+    case model::Precision::fp8: return base::DType::f8e4m3;
+  }
+  return base::DType::f32;
+}
+
 bool anything_fits(const config::Run& run, const planner::Problem& problem) {
   planner::Estimator estimator(problem);
   planner::SearchOptions options;
@@ -57,6 +67,22 @@ bool anything_fits(const config::Run& run, const planner::Problem& problem) {
 
 bool anything_fits(const config::Run& run, const cluster::Cluster& cluster, std::int64_t ranks) {
   return anything_fits(run, planning_problem(run, cluster, ranks));
+}
+
+// Whether a strategy that fits keeps the devices at this share of their rate or more.
+bool is_fast(const config::Run& run, const cluster::Cluster& cluster, std::int64_t ranks, double share) {
+  const planner::Problem problem = planning_problem(run, cluster, ranks);
+  double rate = 0.0;
+  for (const std::string& name : problem.precisions) {
+    const auto found = cluster.device.rates.find(product_type(name.empty() ? run.precision : config::precision_named(name)));
+    if (found != cluster.device.rates.end()) rate = std::max(rate, found->second);
+  }
+  if (rate == 0.0) rate = cluster.device.rates.at(base::DType::f32);
+  planner::Estimator estimator(problem);
+  planner::SearchOptions options;
+  options.first_that_fits = true;
+  options.within_seconds = problem.model_flops * static_cast<double>(problem.global_batch) / (static_cast<double>(ranks) * rate * share);
+  return !planner::search(estimator, planner::whole_space(problem, pins_of(run), rest_of(run)), options).candidates.empty();
 }
 
 bool fits_on_nodes(const config::Run& run, cluster::Cluster cluster, std::int64_t nodes) {
@@ -74,7 +100,20 @@ constexpr std::int64_t kMostSteps = 1 << 16;
 
 }  // namespace
 
+void require_precision(const config::Run& run, const cluster::Cluster& cluster) {
+  const cluster::Device& device = cluster.device;
+  // A processor computes in any type, at the rate of f32; what this machine's GPU can do is seen when it is used.
+  if (run.precision_auto || device.cores > 0 || cluster.name == "this" || device.rates.contains(product_type(run.precision))) return;
+  std::vector<std::string_view> known;
+  for (const model::Precision precision : {model::Precision::f32, model::Precision::bf16, model::Precision::fp16, model::Precision::fp8}) {
+    if (device.rates.contains(product_type(precision))) known.push_back(config::name_of(precision));
+  }
+  base::not_legal("{}: \"precision\" is \"{}\", and {} of \"{}\" has no products of that type; expected one of {}", run.where("precision"),
+                  config::name_of(run.precision), device.name.empty() ? "the device" : device.name, cluster.name, fmt::join(known, ", "));
+}
+
 planner::Problem planning_problem(const config::Run& run, const cluster::Cluster& cluster, std::int64_t ranks) {
+  require_precision(run, cluster);
   if (ranks > cluster.devices()) {
     base::not_legal("{}: the run asks for {} ranks, but the cluster \"{}\" has {} node{} of {} device{}; use at most {}", run.name, ranks,
                     cluster.name, cluster.nodes, cluster.nodes == 1 ? "" : "s", cluster.devices_per_node,
@@ -184,11 +223,11 @@ model::Model scaled_model(const model::Model& model, std::int64_t heads) {
   return scaled;
 }
 
-std::optional<model::Model> largest_model(const config::Run& run, const cluster::Cluster& cluster, std::int64_t ranks) {
+std::optional<model::Model> largest_model(const config::Run& run, const cluster::Cluster& cluster, std::int64_t ranks, double floor) {
   const auto fits = [&](std::int64_t step) {
     config::Run other = run;
     other.model = scaled_model(run.model, heads_at(step));
-    return anything_fits(other, cluster, ranks);
+    return floor > 0.0 ? is_fast(other, cluster, ranks, floor) : anything_fits(other, cluster, ranks);
   };
   // A small model cannot be dealt out to many ranks: the first that fits need not be the smallest.
   std::int64_t low = 1;

@@ -11,6 +11,9 @@
 
 namespace plimsoll::train {
 
+// not_legal when the run asks for products of a type that the cluster's devices do not have.
+void require_precision(const config::Run& run, const cluster::Cluster& cluster);
+
 // The run on `ranks` of the cluster's devices. not_legal when the cluster has fewer.
 planner::Problem planning_problem(const config::Run& run, const cluster::Cluster& cluster, std::int64_t ranks);
 
@@ -33,7 +36,8 @@ std::int64_t fewest_nodes(const config::Run& run, const cluster::Cluster& cluste
 // The run's model with another number of heads, layers and widths growing with them.
 model::Model scaled_model(const model::Model& model, std::int64_t heads);
 
-// The largest of these for which any strategy fits `ranks` of the cluster's devices; nullopt where none does.
-std::optional<model::Model> largest_model(const config::Run& run, const cluster::Cluster& cluster, std::int64_t ranks);
+// The largest of these for which any strategy fits `ranks` of the cluster's devices and keeps them at `floor` of their rate or more;
+// nullopt where none does.
+std::optional<model::Model> largest_model(const config::Run& run, const cluster::Cluster& cluster, std::int64_t ranks, double floor);
 
 }  // namespace plimsoll::train

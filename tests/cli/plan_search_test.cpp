@@ -212,12 +212,52 @@ TEST_F(PlanSearch, SaysWhyNeighboursLost) {
 }
 
 TEST_F(PlanSearch, LargestModelAndSmallestCluster) {
-  const Ended largest = plan({"--cluster", "dgx-h100", "--ranks", "2", "--largest", "--json", "--set", "limits.device=8MiB"});
+  const Ended largest =
+      plan({"--cluster", "dgx-h100", "--ranks", "2", "--largest", "--floor", "0", "--json", "--set", "limits.device=8MiB"});
   ASSERT_EQ(largest.exit_code, 0) << largest.err;
   EXPECT_GT(base::parse_json(largest.out, "largest").at("parameters").as_integer(), 10'000);
   const Ended smallest = plan({"--cluster", "dgx-h100", "--smallest", "--json"});
   ASSERT_EQ(smallest.exit_code, 0) << smallest.err;
   EXPECT_EQ(base::parse_json(smallest.out, "smallest").at("nodes").as_integer(), 1);
+}
+
+// However much a drive could hold, a model that keeps the devices waiting is not one that they can train.
+TEST_F(PlanSearch, TheLargestModelHasAFloorOfSpeed) {
+  const auto parameters = [&](const std::string& floor) {
+    const Ended ended = plan({"--cluster", "dgx-h100", "--largest", "--json", "--floor", floor, "--set", "model={\"preset\":\"gpt2\"}",
+                              "--set", "batch.global=64", "--set", "batch.sequence=512", "--set", "precision=bf16"});
+    EXPECT_EQ(ended.exit_code, 0) << ended.err;
+    return base::parse_json(ended.out, "largest").at("parameters").as_integer();
+  };
+  const std::int64_t any = parameters("0");
+  const std::int64_t slow = parameters("0.05");
+  const std::int64_t fast = parameters("0.3");
+  EXPECT_GT(any, slow);
+  EXPECT_GE(slow, fast);
+  EXPECT_GT(fast, 100'000'000);
+}
+
+TEST_F(PlanSearch, WritesThePlanOfTheBest) {
+  const Ended ended = plan({"--cluster", "dgx-h100", "--ranks", "2", "--set", "batch.global=4", "--out", "best.plan"});
+  ASSERT_EQ(ended.exit_code, 0) << ended.err;
+  const Ended read = folder_.plimsoll({"inspect", "best.plan"});
+  EXPECT_EQ(read.exit_code, 0) << read.err;
+  EXPECT_NE(read.out.find("device arena"), std::string::npos) << read.out;
+}
+
+TEST_F(PlanSearch, RefusesWhatItWouldNotAnswer) {
+  const auto refusal = [&](const std::vector<std::string>& arguments, int exit_code) {
+    const Ended ended = plan(arguments);
+    EXPECT_EQ(ended.exit_code, exit_code) << ended.out;
+    return ended.err;
+  };
+  EXPECT_NE(refusal({"--cluster", "dgx-h100", "--largest", "--smallest"}, 2).find("give one"), std::string::npos);
+  EXPECT_NE(refusal({"--cluster", "dgx-h100", "--smallest", "--out", "best.plan"}, 2).find("found --out"), std::string::npos);
+  EXPECT_NE(refusal({"--cluster", "dgx-h100", "--schedule", "1f1b"}, 2).find("give one"), std::string::npos);
+  EXPECT_NE(refusal({"--cluster", "dgx-a100-80g", "--set", "precision=fp8"}, 3).find("expected one of f32, bf16, fp16"), std::string::npos);
+  EXPECT_NE(refusal({"--cluster", "dgx2-v100-32g", "--set", "precision=bf16"}, 3).find("expected one of f32, fp16"), std::string::npos);
+  const Ended simulated = folder_.plimsoll({"simulate", "run.json", "--cluster", "dgx-a100-80g", "--set", "precision=fp8"});
+  EXPECT_EQ(simulated.exit_code, 3);
 }
 
 TEST_F(PlanSearch, ARunMayLeaveItsStrategyOpen) {

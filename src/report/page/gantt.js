@@ -37,7 +37,8 @@ if (drawn) (function gantt() {
     }
     times.addEventListener('change', () => {
       for (const ranks of data.classes) for (const stream of ranks.streams) stream.spans = stream.choices[times.value];
-      redraw();
+      view.whole = times.value === 'beside' ? data.ticks_beside : data.ticks;
+      zoom(0);
     });
   }
 

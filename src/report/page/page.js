@@ -70,22 +70,23 @@ function prepare(canvas, height) {
   return pen;
 }
 
-const view = {begin: 0, end: data.ticks, redraw: []};
+// `whole`: the length of the times that are shown.
+const view = {begin: 0, end: data.ticks, whole: data.ticks, redraw: []};
 let frame = 0;
 function redraw() {
   cancelAnimationFrame(frame);
   frame = requestAnimationFrame(() => view.redraw.forEach((draw) => draw()));
 }
 function show(begin, end) {
-  const least = Math.max(data.ticks / 1e5, data.seconds_per_tick > 0 ? 1 : 4);
-  const length = Math.min(data.ticks, Math.max(least, end - begin));
-  const start = Math.max(0, Math.min(data.ticks - length, begin));
+  const least = Math.max(view.whole / 1e5, data.seconds_per_tick > 0 ? 1 : 4);
+  const length = Math.min(view.whole, Math.max(least, end - begin));
+  const start = Math.max(0, Math.min(view.whole - length, begin));
   view.begin = start;
   view.end = start + length;
   redraw();
 }
 function zoom(factor, around) {
-  if (factor === 0) return show(0, data.ticks);
+  if (factor === 0) return show(0, view.whole);
   const middle = around === undefined ? (view.begin + view.end) / 2 : around;
   show(middle - (middle - view.begin) / factor, middle + (view.end - middle) / factor);
 }

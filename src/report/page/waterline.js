@@ -57,12 +57,12 @@ if (drawn) (function waterline() {
       pen.beginPath();
       pen.moveTo(x(tier.at[0]), y(base[0]));
       for (let i = 0; i < series.length; ++i) {
-        const to = i + 1 < series.length ? tier.at[i + 1] : data.ticks, level = y(base[i] + series[i] * tier.quantum);
+        const to = i + 1 < series.length ? tier.at[i + 1] : Math.max(data.ticks, view.whole), level = y(base[i] + series[i] * tier.quantum);
         pen.lineTo(x(tier.at[i]), level);
         pen.lineTo(x(to), level);
       }
       for (let i = series.length - 1; i >= 0; --i) {
-        pen.lineTo(x(i + 1 < series.length ? tier.at[i + 1] : data.ticks), y(base[i]));
+        pen.lineTo(x(i + 1 < series.length ? tier.at[i + 1] : Math.max(data.ticks, view.whole)), y(base[i]));
         pen.lineTo(x(tier.at[i]), y(base[i]));
         base[i] += series[i] * tier.quantum;
       }
@@ -77,11 +77,14 @@ if (drawn) (function waterline() {
     pen.fillStyle = color('limit');
     if (near) {
       pen.fillRect(left, y(limit) - 0.75, plot, 1.5);
-      pen.textAlign = 'right';
-      pen.fillText('limit ' + bytesText(limit), width - 10, y(limit) + (y(limit) > 20 ? -8 : 9));
+      // On the side where the peak is not.
+      const right = peak < left + plot / 2;
+      pen.textAlign = right ? 'right' : 'left';
+      pen.fillText('limit ' + bytesText(limit), right ? width - 10 : left + 4, y(limit) + (y(limit) > 20 ? -8 : 9));
     } else if (limit > 0) {
-      pen.textAlign = 'right';
-      pen.fillText('limit ' + bytesText(limit) + ', ' + figure(limit / need) + ' times this, is above', width - 10, 6);
+      const right = peak < left + plot / 2;
+      pen.textAlign = right ? 'right' : 'left';
+      pen.fillText('limit ' + bytesText(limit) + ', ' + figure(limit / need) + ' times this, is above', right ? width - 10 : left + 4, 6);
     }
     pen.fillStyle = soft;
     pen.textAlign = 'center';
