@@ -8,6 +8,7 @@
 #include "base/error.h"
 #include "graph/rewrite.h"
 #include "lowering/offload.h"
+#include "lowering/optimizer_tiers.h"
 #include "ops/step_scalars.h"
 
 namespace plimsoll::lowering {

@@ -9,7 +9,9 @@
 #include "graph/rewrite.h"
 #include "graph/scalar_chains.h"
 #include "lowering/carry_update.h"
+#include "lowering/optimizer_tiers.h"
 #include "lowering/stretches.h"
+#include "lowering/update_groups.h"
 #include "plan/plan.h"
 
 namespace plimsoll::lowering {
@@ -25,33 +27,14 @@ using graph::Turn;
 using graph::ValueId;
 using ops::Tier;
 
-// Parts of a tensor begin at multiples of so many elements: in every element type, whole blocks of the disk tier.
-constexpr std::int64_t kPartUnit = std::int64_t{1} << 19;
-
 // While the update reads one bucket, the next one's gradients come.
 constexpr std::int64_t kBuckets = 2;
 
+using Part = UpdatePart;
+using Group = UpdateGroup;
+
 // The update alone: the weight in the model's type is made of the master afterwards.
 ops::Op without_copy(const ops::Op& op) { return ops::definition_of(op).without_copy(op).value_or(op); }
-
-// The update of elements [first, first + count) of a parameter.
-struct Part {
-  Node node;  // of the whole parameter
-  std::int64_t first = 0;
-  std::int64_t count = 0;
-  bool whole = true;
-  std::vector<ValueId> home{};  // master and states where they live
-  ValueId gradient{};           // in the host's memory
-  std::vector<ValueId> near{};  // master and states in the host's memory
-};
-
-// What is under way together.
-struct Group {
-  graph::Site place;
-  std::vector<Part> parts{};
-  std::vector<Node> after{};  // collectives
-  std::int64_t bytes = 0;
-};
 
 class Offload {
  public:
@@ -500,30 +483,6 @@ class Offload {
 };
 
 }  // namespace
-
-ValueId root_of(const Graph& graph, ValueId id) {
-  for (NodeId maker = graph.values[id].producer; maker.valid() && ops::is_view(graph.nodes[maker].op); maker = graph.values[id].producer)
-    id = graph.nodes[maker].inputs[0];
-  return id;
-}
-
-std::vector<Tier> optimizer_tiers(const Graph& graph, const strategy::TierShare& share) {
-  double all = 0.0;
-  const auto elements = [&](const graph::Parameter& parameter) {
-    return parameter.frozen ? 0.0 : static_cast<double>(graph.values[parameter.master].type.shape.elements());
-  };
-  for (const graph::Parameter& parameter : graph.parameters) all += elements(parameter);
-  const double on_device = all * (1.0 - share.host - share.disk);
-  const double in_memory = on_device + all * share.host;
-  std::vector<Tier> tiers;
-  double at = 0.0;
-  for (const graph::Parameter& parameter : graph.parameters) {
-    const double middle = at + elements(parameter) / 2.0;
-    tiers.push_back(middle < on_device ? Tier::device : middle < in_memory ? Tier::host : Tier::disk);
-    at += elements(parameter);
-  }
-  return tiers;
-}
 
 Graph offload_optimizer(const Graph& graph, const OffloadOptions& options) {
   for (const Node& node : graph.nodes) {

@@ -8,9 +8,6 @@
 // that completes its gradients, which pass through two buckets of the host's memory by turns. Else updates follow the verdict, in the order
 // in which the next forward pass needs the weights.
 //
-// State is dealt out tensor by tensor in the order of the forward pass: what stays on the device first, then the host's memory, then the
-// disk. The first blocks' gradients come last and their weights are wanted first, so it is these that nobody should wait for.
-//
 // Updates that are a step late have their gradients when the step begins. The host makes them under the forward and the backward pass; a
 // weight changes when the backward pass has done with it, and the gradient that comes takes the place of the one that was used.
 //
@@ -30,12 +27,6 @@ namespace plimsoll::lowering {
 
 // Memory of the host that gradients pass through on their way to an update under the backward pass: gradients.bucket0, ...
 inline constexpr std::string_view kBucketName = "gradients.bucket";
-
-// What a value is a view of.
-graph::ValueId root_of(const graph::Graph& graph, graph::ValueId id);
-
-// By parameter: where its master and states live.
-std::vector<ops::Tier> optimizer_tiers(const graph::Graph& graph, const strategy::TierShare& share);
 
 struct OffloadOptions {
   strategy::TierShare share = {.host = 1.0};  // of the bytes of optimizer state; the rest stays on the device and is updated there

@@ -1,7 +1,4 @@
 // Oniguruma's Ruby syntax in PCRE2's words.
-#define PCRE2_CODE_UNIT_WIDTH 8
-#include <pcre2.h>
-
 #include <map>
 #include <optional>
 #include <utility>
@@ -10,6 +7,7 @@
 #include "base/error.h"
 #include "formats/tokenizer/character_set.h"
 #include "formats/tokenizer/regex.h"
+#include "formats/tokenizer/regex_sets.h"
 #include "formats/tokenizer/unicode.h"
 #include "formats/tokenizer/utf8.h"
 
@@ -17,72 +15,10 @@ namespace plimsoll::formats::tokenizer {
 
 namespace {
 
-constexpr std::string_view kSpaces = R"(\x{9}-\x{d}\x{20}\x{85}\x{a0}\x{1680}\x{2000}-\x{200a}\x{2028}\x{2029}\x{202f}\x{205f}\x{3000})";
-constexpr std::string_view kNoSpaces =
-    R"(\x{0}-\x{8}\x{e}-\x{1f}\x{21}-\x{84}\x{86}-\x{9f}\x{a1}-\x{167f}\x{1681}-\x{1fff}\x{200b}-\x{2027}\x{202a}-\x{202e}\x{2030}-\x{205e}\x{2060}-\x{2fff}\x{3001}-\x{10ffff})";
-constexpr std::string_view kHexadecimal = "0-9a-fA-F";
 constexpr std::size_t kLongestExpression = 1 << 16;
 // Of one expression: each takes milliseconds to work out.
 constexpr std::size_t kMostSets = 16;
 constexpr int kMostNested = 16;
-
-bool compiles(const std::string& expression) {
-  int error = 0;
-  std::size_t offset = 0;
-  pcre2_code* const code =
-      pcre2_compile(reinterpret_cast<PCRE2_SPTR>(expression.data()), expression.size(), PCRE2_UTF, &error, &offset, nullptr);
-  pcre2_code_free(code);
-  return code != nullptr;
-}
-
-std::string written(const std::vector<CategoryRange>& ranges) {
-  std::string set;
-  for (const CategoryRange& range : ranges) set += fmt::format(R"(\x{{{:x}}}-\x{{{:x}}})", range.first, range.last);
-  return set;
-}
-
-// What stands between the brackets of a set: of a general category, and of a property that characters have beside it.
-std::string category(std::string_view name) { return fmt::format(R"(\p{{{}}})", name) + written(newer_ranges(name)); }
-std::string property(std::string_view name) { return fmt::format(R"(\p{{{}}})", name) + written(newer_of_property(name)); }
-
-// Besides letters, marks, digits and connectors: numbers that are letters, circled letters, and, unless in brackets, the fractions of
-// Latin-1.
-std::string word(bool in_class) {
-  return category("L") + category("M") + category("Nd") + category("Nl") + category("Pc") +
-         R"(\x{24b6}-\x{24e9}\x{1f130}-\x{1f149}\x{1f150}-\x{1f169}\x{1f170}-\x{1f189})" +
-         (in_class ? "" : R"(\x{b2}\x{b3}\x{b9}\x{bc}-\x{be})");
-}
-
-// The sets of [:name:]; nothing for a name that does not exist, or that is told by what it is not (graph and print).
-std::optional<std::string> posix_class(std::string_view name) {
-  if (name == "alnum") return property("alphabetic") + category("Nd");
-  if (name == "alpha") return property("alphabetic");
-  if (name == "ascii") return R"(\x{0}-\x{7f})";
-  if (name == "blank") return R"(\p{Zs}\x{9})";
-  if (name == "cntrl") return R"(\p{Cc})";
-  if (name == "digit") return category("Nd");
-  if (name == "lower") return property("lowercase");
-  if (name == "punct") return category("P") + category("S");
-  if (name == "space") return std::string(kSpaces);
-  if (name == "upper") return property("uppercase");
-  if (name == "word") return word(true);
-  if (name == "xdigit") return std::string(kHexadecimal);
-  return std::nullopt;
-}
-
-// The set of \p{name}.
-std::string named_set(const std::string& name) {
-  if (name.size() <= 2) return category(name);
-  std::string plain;
-  for (const char c : name) {
-    if (c != '_' && c != '-' && c != ' ') plain += c >= 'A' && c <= 'Z' ? static_cast<char>(c + 32) : c;
-  }
-  if (plain == "punct") return category("P");  // [:punct:] has the symbols too
-  if (const auto posix = posix_class(plain); posix && plain != "word") return *posix;
-  // A script's characters are those that belong to it alone; PCRE2 would add those that it shares with others.
-  const std::string script = fmt::format(R"(\p{{sc:{}}})", name);
-  return (compiles(script) ? script : fmt::format(R"(\p{{{}}})", name)) + written(newer_of_property(plain));
-}
 
 class Rewriter {
  public:
