@@ -47,7 +47,7 @@ report::PageTable strategies_table(const Outcome& outcome) {
   }
   for (const planner::Verdict& verdict : outcome.verdicts)
     add(fmt::format("with {} instead", verdict.what), verdict.candidate.estimate,
-        verdict.simulated || !verdict.candidate.estimate.fits() ? verdict.reason : verdict.reason + " (estimated)");
+        verdict.simulated || verdict.candidate.estimate.step_seconds <= 0.0 ? verdict.reason : verdict.reason + " (estimated)");
   return table;
 }
 

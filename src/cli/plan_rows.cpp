@@ -21,6 +21,7 @@ constexpr std::size_t kCloseCalls = 4;             // beside each row
 constexpr std::size_t kNearMisses = 3;             // of a division, faster than what surely fits
 constexpr std::size_t kRepairs = 4;                // of a row that does not fit
 constexpr double kFaster = 0.995;                  // of a row's time, what takes its place
+constexpr double kNearMiss = 1.25;                 // of the device's memory, what an estimate may be wrong about
 constexpr std::int64_t kMostBuckets = 20'000;
 
 bool same_mesh(const planner::Choice& a, const planner::Choice& b) {
@@ -296,7 +297,11 @@ std::optional<Candidate> simulate_verdicts(Outcome& outcome, const Candidate& be
   std::int64_t passes = 0;
   for (planner::Verdict* verdict : order) {
     Candidate& candidate = verdict->candidate;
-    if (!candidate.estimate.fits()) continue;
+    // What is estimated to need a little more than there is may fit after all.
+    const double needed = static_cast<double>(candidate.estimate.memory.device().count);
+    const double room = static_cast<double>(outcome.problem.device.count);
+    const bool near = candidate.estimate.step_seconds > 0.0 && needed > room && needed <= kNearMiss * room;
+    if (!candidate.estimate.fits() && !near) continue;
     const planner::Estimate estimated = candidate.estimate;
     candidate.estimate.step_seconds *= seconds / best.estimate.step_seconds;
     if (!is_quick(candidate)) continue;
@@ -306,6 +311,7 @@ std::optional<Candidate> simulate_verdicts(Outcome& outcome, const Candidate& be
     const Word found = simulate_one(outcome, simulated, Closely::plan);
     if (!found.simulated) {
       verdict->reason = candidate.estimate.reason = found.refusal;
+      verdict->simulated = found.excess.count > 0;
       continue;
     }
     if (simulated.estimate.step_seconds < kFaster * (shown ? shown->estimate.step_seconds : seconds)) {

@@ -37,10 +37,10 @@ constexpr std::size_t kMostPlans = 16;  // that are made to see whether they fit
 constexpr double kTera = 1e12;
 constexpr double kDay = 86400.0;
 
-// What was only estimated is marked as rows are.
-std::string reason_text(const planner::Verdict& verdict) {
-  return (verdict.candidate.estimate.fits() && !verdict.simulated ? "~" : "") + verdict.reason;
-}
+// What was only estimated is marked as rows are: seconds, and bytes of what does not fit. Other reasons are exact.
+bool is_estimated(const planner::Verdict& verdict) { return !verdict.simulated && verdict.candidate.estimate.step_seconds > 0.0; }
+
+std::string reason_text(const planner::Verdict& verdict) { return (is_estimated(verdict) ? "~" : "") + verdict.reason; }
 
 Outcome search_for(const config::Run& run, cluster::Cluster cluster, std::int64_t ranks, const PlanOptions& options) {
   const Problem problem = train::planning_problem(run, cluster, ranks);
@@ -190,8 +190,7 @@ std::string text_of(const Outcome& outcome, const PlanOptions& options) {
                         count_text(tokens_per_step(problem) / estimate.step_seconds), model_tflops(problem, estimate.step_seconds),
                         100.0 * estimate.bubble, base::to_string(estimate.memory.device()), planner::describe(outcome.rows[index].choice));
   }
-  for (const planner::Verdict& verdict : outcome.verdicts)
-    all_simulated = all_simulated && (verdict.simulated || !verdict.candidate.estimate.fits());
+  for (const planner::Verdict& verdict : outcome.verdicts) all_simulated = all_simulated && !is_estimated(verdict);
   if (!all_simulated) text += "~ estimated; the others were simulated to the instruction\n";
   text += "\nbeside the best:\n";
   std::size_t widest = 0;

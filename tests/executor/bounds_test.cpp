@@ -10,7 +10,7 @@ using plan::StreamKind;
 
 plan::Program program_of(const std::vector<StreamKind>& kinds) {
   plan::Program program;
-  for (const StreamKind kind : kinds) program.streams.push_back({.kind = kind, .calls = {}});
+  for (const StreamKind kind : kinds) program.streams.edit().push_back({.kind = kind, .calls = {}});
   return program;
 }
 

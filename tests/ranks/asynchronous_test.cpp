@@ -170,16 +170,18 @@ TEST_P(Asynchronous, ComposesWithSlowerTiers) {
     layout.disk_folder = folder.path().string();
     constexpr strategy::TierShare kHost{.host = 1.0};
     constexpr strategy::TierShare kDisk{.disk = 1.0};
-    for (const strategy::Offload& offload : {strategy::Offload{.optimizer = kHost, .params = kHost},
-                                             {.optimizer = kHost, .gradients = kHost, .params = kHost},
-                                             {.optimizer = kDisk, .gradients = kDisk},
-                                             {.optimizer = kDisk, .gradients = kDisk, .params = kHost}}) {
+    constexpr strategy::TierShare kNear{};
+    for (const strategy::Offload& offload :
+         {strategy::Offload{.optimizer = kHost, .gradients = kNear, .params = kHost, .activations = kNear},
+          {.optimizer = kHost, .gradients = kHost, .params = kHost, .activations = kNear},
+          {.optimizer = kDisk, .gradients = kDisk, .params = kNear, .activations = kNear},
+          {.optimizer = kDisk, .gradients = kDisk, .params = kHost, .activations = kNear}}) {
       layout.strategy.offload = offload;
       SCOPED_TRACE(strategy::describe(layout.strategy));
       EXPECT_EQ(strategy::reasons_against(layout.strategy, 2), std::vector<std::string>{});
       expect_same_bits(train(task, layout), near);
     }
-    layout.strategy.offload = {.optimizer = kDisk, .params = kDisk};
+    layout.strategy.offload = {.optimizer = kDisk, .gradients = kNear, .params = kDisk, .activations = kNear};
     EXPECT_NE(tests::refusal([&] { strategy::require_legal(layout.strategy, 2); }, base::ErrorKind::not_legal).find("\"host\""),
               std::string::npos);
   }
