@@ -50,7 +50,7 @@ bool same_form(const Procedure& a, const Procedure& b) {
           } else {
             const bool lists = same_lists(one.inputs, other.inputs, same_operand) && same_lists(one.outputs, other.outputs, same_operand);
             if constexpr (std::is_same_v<Kind, Compute>) {
-              return lists && one.op.index() == other.op.index();
+              return lists && one.op.index() == other.op.index() && one.live == other.live;
             } else {
               return lists;
             }
