@@ -62,7 +62,7 @@ Case embed_case(const Shape& ids, const std::vector<std::int64_t>& table_rows, s
   for (const std::int64_t rows : table_rows) {
     test.inputs.push_back({{DType::i32, ids}, Integers{0, rows}});
     test.gradient_inputs.push_back(test.inputs.size());
-    test.inputs.push_back({{dtype, Shape{rows, width}}});
+    test.inputs.emplace_back().type = {dtype, Shape{rows, width}};  // gcc 12 finds a temporary's alternatives uninitialised
   }
   return test;
 }

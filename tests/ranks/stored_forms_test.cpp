@@ -65,7 +65,7 @@ struct Case {
 };
 
 std::vector<Case> layouts() {
-  std::vector<Case> cases{{"one rank", {}}, {"accumulation", {.micro = 1}}};
+  std::vector<Case> cases{{"one rank", {}}, {"accumulation", {.strategy = {}, .micro = 1}}};
   cases[0].layout.micro = 8;
   for (const std::int64_t zero : {0, 1, 2, 3}) {
     Layout layout;
