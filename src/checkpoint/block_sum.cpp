@@ -5,8 +5,8 @@
 #include <cstring>
 #include <string_view>
 
+#include "base/crc32c.h"
 #include "base/processor.h"
-#include "observe/crc32c.h"
 
 #if defined(__x86_64__)
 #include <immintrin.h>
@@ -17,7 +17,7 @@ namespace plimsoll::checkpoint {
 namespace {
 
 std::uint32_t portable_sum(std::span<const std::byte> data, std::uint32_t before) {
-  return observe::crc32c(std::string_view(reinterpret_cast<const char*>(data.data()), data.size()), before);
+  return base::crc32c(std::string_view(reinterpret_cast<const char*>(data.data()), data.size()), before);
 }
 
 #if defined(__x86_64__)

@@ -3,7 +3,7 @@
 // Every block of a checkpoint is summed when it is written and again when it is read, so this must cost next to nothing.
 // The processor's instruction takes eight bytes but has a latency of three cycles; three independent lanes hide it, and
 // are joined by moving a lane's sum over the bytes that follow it, which is a linear map kept as a table. Processors with
-// wide carry-less products fold 256 bytes at a time instead. Elsewhere the plain table of observe/crc32c.h gives the same.
+// wide carry-less products fold 256 bytes at a time instead. Elsewhere the plain table of base/crc32c.h gives the same.
 #pragma once
 
 #include <cstddef>

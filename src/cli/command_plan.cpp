@@ -9,7 +9,7 @@
 #include "cli/plan_search.h"
 #include "io/files.h"
 #include "io/posix_file_system.h"
-#include "lowering/passes.h"
+#include "lowering/pass_table.h"
 #include "observe/terminal.h"
 #include "plan/file.h"
 #include "plan/print.h"

@@ -13,6 +13,7 @@
 
 #include <fmt/format.h>
 
+#include "base/crc32c.h"
 #include "base/json.h"
 #include "cli/say.h"
 #include "collectives/agree.h"
@@ -24,7 +25,6 @@
 #include "config/config.h"
 #include "io/files.h"
 #include "io/posix_file_system.h"
-#include "observe/crc32c.h"
 #include "strategy/legality.h"
 #include "strategy/schedules/csv.h"
 #include "train/setup.h"
@@ -125,7 +125,7 @@ void agree_on_run(collectives::Transport& transport, const RankedRun& ranked) {
   if (const auto schedule = train::schedule_of(file_system, run)) {
     const std::string text = strategy::schedules::write_csv(*schedule);
     const auto lines = std::count(text.begin(), text.end(), '\n');
-    fields.push_back({"strategy.schedule's file", fmt::format("{} lines of checksum {:08x}", lines, observe::crc32c(text))});
+    fields.push_back({"strategy.schedule's file", fmt::format("{} lines of checksum {:08x}", lines, base::crc32c(text))});
   }
   collectives::agree(*everybody, fields);
 }

@@ -9,9 +9,9 @@
 
 #include <fmt/format.h>
 
-#include "lowering/block_chain.h"
+#include "lowering/passes/block_chain.h"
+#include "lowering/passes/split_tensor.h"
 #include "lowering/rank_graph.h"
-#include "lowering/split_tensor.h"
 #include "lowering/tiers.h"
 #include "plan/waterline.h"
 #include "strategy/legality.h"

@@ -5,7 +5,7 @@
 #include <functional>
 
 #include "lowering/lower.h"
-#include "lowering/recompute.h"
+#include "lowering/passes/recompute.h"
 
 namespace plimsoll::lowering {
 

@@ -10,11 +10,11 @@
 #include <map>
 #include <vector>
 
-#include "lowering/issue_order.h"
-#include "lowering/procedures.h"
+#include "lowering/layout/issue_order.h"
+#include "lowering/layout/procedures.h"
+#include "lowering/layout/streams.h"
+#include "lowering/layout/versions.h"
 #include "lowering/rank_graph.h"
-#include "lowering/streams.h"
-#include "lowering/versions.h"
 
 namespace plimsoll::lowering {
 

@@ -11,8 +11,8 @@
 #include "base/parallel.h"
 #include "lowering/fit.h"
 #include "lowering/lower_class.h"
+#include "lowering/passes/recompute.h"
 #include "lowering/rank_graph.h"
-#include "lowering/recompute.h"
 #include "lowering/rows.h"
 #include "strategy/legality.h"
 

@@ -8,14 +8,14 @@
 #include <fmt/ranges.h>
 
 #include "base/error.h"
-#include "lowering/carry_update.h"
 #include "lowering/issue_calls.h"
-#include "lowering/issue_order.h"
-#include "lowering/memory.h"
+#include "lowering/layout/issue_order.h"
+#include "lowering/layout/memory.h"
+#include "lowering/layout/storage.h"
+#include "lowering/layout/streams.h"
+#include "lowering/layout/versions.h"
+#include "lowering/passes/carry_update.h"
 #include "lowering/rows.h"
-#include "lowering/storage.h"
-#include "lowering/streams.h"
-#include "lowering/versions.h"
 
 namespace plimsoll::lowering {
 

@@ -7,17 +7,17 @@
 #include <tuple>
 
 #include "base/error.h"
-#include "lowering/block_chain.h"
 #include "lowering/fit.h"
 #include "lowering/issue_calls.h"
-#include "lowering/issue_order.h"
-#include "lowering/memory.h"
-#include "lowering/procedures.h"
+#include "lowering/layout/issue_order.h"
+#include "lowering/layout/memory.h"
+#include "lowering/layout/procedures.h"
+#include "lowering/layout/storage.h"
+#include "lowering/layout/streams.h"
+#include "lowering/layout/versions.h"
+#include "lowering/passes/block_chain.h"
 #include "lowering/rank_graph.h"
 #include "lowering/rows.h"
-#include "lowering/storage.h"
-#include "lowering/streams.h"
-#include "lowering/versions.h"
 #include "strategy/legality.h"
 
 namespace plimsoll::lowering {

@@ -3,10 +3,10 @@
 #include <algorithm>
 
 #include "base/error.h"
-#include "lowering/block_chain.h"
-#include "lowering/passes.h"
-#include "lowering/split_tensor.h"
-#include "lowering/versions.h"
+#include "lowering/layout/versions.h"
+#include "lowering/pass_table.h"
+#include "lowering/passes/block_chain.h"
+#include "lowering/passes/split_tensor.h"
 #include "strategy/schedules/table.h"
 #include "strategy/stages.h"
 

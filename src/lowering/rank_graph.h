@@ -4,12 +4,12 @@
 #include <map>
 #include <vector>
 
-#include "lowering/issue_order.h"
+#include "lowering/layout/issue_order.h"
+#include "lowering/layout/procedures.h"
+#include "lowering/layout/streams.h"
 #include "lowering/lower.h"
-#include "lowering/procedures.h"
-#include "lowering/recompute.h"
-#include "lowering/split_pipe.h"
-#include "lowering/streams.h"
+#include "lowering/passes/recompute.h"
+#include "lowering/passes/split_pipe.h"
 #include "lowering/tiers.h"
 #include "ops/placement.h"
 #include "plan/plan.h"

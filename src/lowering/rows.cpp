@@ -4,7 +4,7 @@
 #include <optional>
 
 #include "base/error.h"
-#include "lowering/offload.h"
+#include "lowering/passes/offload.h"
 
 namespace plimsoll::lowering {
 

@@ -2,9 +2,9 @@
 
 #include <algorithm>
 
-#include "lowering/carry_update.h"
-#include "lowering/offload.h"
-#include "lowering/versions.h"
+#include "lowering/layout/versions.h"
+#include "lowering/passes/carry_update.h"
+#include "lowering/passes/offload.h"
 #include "strategy/legality.h"
 
 namespace plimsoll::lowering {

@@ -7,10 +7,10 @@
 #include <vector>
 
 #include "graph/graph.h"
+#include "lowering/layout/procedures.h"
+#include "lowering/layout/streams.h"
 #include "lowering/lower.h"
-#include "lowering/procedures.h"
-#include "lowering/recompute.h"
-#include "lowering/streams.h"
+#include "lowering/passes/recompute.h"
 #include "strategy/strategy.h"
 
 namespace plimsoll::lowering {

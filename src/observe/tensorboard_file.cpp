@@ -5,7 +5,7 @@
 
 #include <fmt/format.h>
 
-#include "observe/crc32c.h"
+#include "base/crc32c.h"
 
 namespace plimsoll::observe {
 
@@ -98,9 +98,9 @@ void TensorboardFile::on(const Event& event) {
 void TensorboardFile::write_record(std::string_view event) {
   std::string record;
   put_little_endian(record, static_cast<std::uint64_t>(event.size()));
-  put_little_endian(record, masked_crc32c(record));
+  put_little_endian(record, base::masked_crc32c(record));
   record += event;
-  put_little_endian(record, masked_crc32c(event));
+  put_little_endian(record, base::masked_crc32c(event));
   sink_(record);
 }
 

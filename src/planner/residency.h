@@ -1,5 +1,5 @@
 // What a micro-batch's passes take where only so much memory is left for activations: the fastest way through the chain of blocks, with
-// what is kept, made again and, where there is a link for it, sent away chosen together (strategy/rotor.h, strategy/pofo.h).
+// what is kept, made again and, where there is a link for it, sent away chosen together (solvers/rotor.h, solvers/pofo.h).
 #pragma once
 
 #include <cstdint>
@@ -7,8 +7,8 @@
 #include <optional>
 
 #include "planner/prices.h"
-#include "strategy/chain.h"
-#include "strategy/rotor.h"
+#include "solvers/chain.h"
+#include "solvers/rotor.h"
 
 namespace plimsoll::planner {
 
@@ -28,13 +28,13 @@ class Residency {
   std::int64_t least() const;  // bytes for which a way is found without a link
 
  private:
-  const strategy::RotorTable& table() const;
+  const solvers::RotorTable& table() const;
 
-  strategy::Chain chain_;
-  strategy::RotorOptions options_;
+  solvers::Chain chain_;
+  solvers::RotorOptions options_;
   double kept_seconds_ = 0.0;
   std::int64_t kept_bytes_ = 0;
-  mutable std::unique_ptr<strategy::RotorTable> table_;  // made when it is first asked for
+  mutable std::unique_ptr<solvers::RotorTable> table_;  // made when it is first asked for
 };
 
 }  // namespace plimsoll::planner

@@ -11,11 +11,11 @@
 #include "cost/operator.h"
 #include "cost/transfer.h"
 #include "graph/training.h"
-#include "lowering/block_chain.h"
-#include "lowering/recompute.h"
+#include "lowering/passes/block_chain.h"
+#include "lowering/passes/recompute.h"
+#include "lowering/passes/split_pipe.h"
+#include "lowering/passes/split_tensor.h"
 #include "lowering/rows.h"
-#include "lowering/split_pipe.h"
-#include "lowering/split_tensor.h"
 #include "plan/plan.h"
 
 namespace plimsoll::train {
@@ -64,7 +64,7 @@ class Pricing {
     add_gathered_again(lowering::split_backward(graph));
     add_states(graph);
     for (std::size_t index = 0; index < blocks_.size(); ++index) {
-      const strategy::ChainStage& stage = chain_.stages[index];
+      const solvers::ChainStage& stage = chain_.stages[index];
       blocks_[index].output = stage.output;
       blocks_[index].temporary_forward = stage.temporary;
       blocks_[index].temporary_backward = std::max<std::int64_t>(0, stage.forms[0].temporary + stage.gradient - overwritten(graph, index));
@@ -250,7 +250,7 @@ class Pricing {
   planner::PriceKey key_;
   std::int64_t threads_ = 0;
   std::vector<lowering::BlockPasses> passes_;
-  strategy::Chain chain_;
+  solvers::Chain chain_;
   std::vector<BlockPrice> blocks_;
 };
 

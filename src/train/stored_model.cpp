@@ -4,10 +4,10 @@
 
 #include <fmt/format.h>
 
+#include "base/crc32c.h"
 #include "base/error.h"
 #include "checkpoint/folder.h"
 #include "formats/file_dtype.h"
-#include "observe/crc32c.h"
 #include "train/initialise.h"
 #include "train/low_halves.h"
 #include "train/weights.h"
@@ -175,7 +175,7 @@ std::string digest_of(const StoredModel& stored) {
     std::vector<float> row(static_cast<std::size_t>(shape.elements() / rows));
     for (std::int64_t i = 0; i < std::min(rows, kLookedAt); ++i) {
       stored.folder()->load(tensor.name, i * (rows - 1) / std::max<std::int64_t>(1, std::min(rows, kLookedAt) - 1), row);
-      sum = observe::crc32c({reinterpret_cast<const char*>(row.data()), row.size() * sizeof(float)}, sum);
+      sum = base::crc32c({reinterpret_cast<const char*>(row.data()), row.size() * sizeof(float)}, sum);
     }
     elements += shape.elements();
   }

@@ -9,7 +9,7 @@
 #include <thread>
 
 #include "checkpoint/states.h"
-#include "io/faulty_file_system.h"
+#include "support/io/faulty_file_system.h"
 
 namespace plimsoll::checkpoint {
 namespace {

@@ -6,8 +6,8 @@
 
 #include "checkpoint/states.h"
 #include "checkpoint/tree_file_system.h"
-#include "io/faulty_file_system.h"
-#include "io/recording_file_system.h"
+#include "support/io/faulty_file_system.h"
+#include "support/io/recording_file_system.h"
 
 namespace plimsoll::checkpoint {
 namespace {

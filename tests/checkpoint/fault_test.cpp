@@ -2,8 +2,8 @@
 #include <gtest/gtest.h>
 
 #include "checkpoint/states.h"
-#include "io/faulty_file_system.h"
-#include "io/recording_file_system.h"
+#include "support/io/faulty_file_system.h"
+#include "support/io/recording_file_system.h"
 
 namespace plimsoll::checkpoint {
 namespace {

@@ -5,15 +5,15 @@
 #include <random>
 #include <vector>
 
+#include "base/crc32c.h"
 #include "base/error.h"
 #include "checkpoint/block_sum.h"
 #include "checkpoint/data_file.h"
 #include "checkpoint/sha256.h"
-#include "io/faulty_file_system.h"
 #include "io/files.h"
 #include "io/posix_file_system.h"
 #include "io/temporary_folder.h"
-#include "observe/crc32c.h"
+#include "support/io/faulty_file_system.h"
 
 namespace plimsoll::checkpoint {
 namespace {
@@ -47,14 +47,14 @@ TEST(BlockSum, EveryLengthAndAlignmentEqualsTheTable) {
   std::vector<std::byte> copy(bytes.size() + 200);
   const auto check = [&](std::size_t first, std::size_t length) {
     const std::string_view part = std::string_view(bytes).substr(first, length);
-    EXPECT_EQ(block_sum(io::as_bytes(part)), observe::crc32c(part)) << first << " " << length;
+    EXPECT_EQ(block_sum(io::as_bytes(part)), base::crc32c(part)) << first << " " << length;
     const std::size_t cut = length * 2 / 3;
-    EXPECT_EQ(block_sum(io::as_bytes(part.substr(cut)), block_sum(io::as_bytes(part.substr(0, cut)))), observe::crc32c(part)) << length;
-    EXPECT_EQ(observe::crc32c(part.substr(cut), observe::crc32c(part.substr(0, cut))), observe::crc32c(part)) << length;
+    EXPECT_EQ(block_sum(io::as_bytes(part.substr(cut)), block_sum(io::as_bytes(part.substr(0, cut)))), base::crc32c(part)) << length;
+    EXPECT_EQ(base::crc32c(part.substr(cut), base::crc32c(part.substr(0, cut))), base::crc32c(part)) << length;
     for (const std::size_t start : {std::size_t{0}, first + 1}) {  // where a copy goes past the caches, and where not
       std::byte* const to = copy.data() + (64 - reinterpret_cast<std::uintptr_t>(copy.data()) % 64) + start;
       std::fill(copy.begin(), copy.end(), std::byte{0x5a});
-      EXPECT_EQ(copy_and_sum(io::as_bytes(part), to), observe::crc32c(part)) << first << " " << length << " to " << start;
+      EXPECT_EQ(copy_and_sum(io::as_bytes(part), to), base::crc32c(part)) << first << " " << length << " to " << start;
       EXPECT_EQ(std::string_view(reinterpret_cast<const char*>(to), length), part);
       EXPECT_EQ(to[length], std::byte{0x5a});
       EXPECT_EQ(to[-1], std::byte{0x5a});

@@ -12,7 +12,7 @@
 #include <fmt/format.h>
 
 #include "checkpoint/states.h"
-#include "io/recording_file_system.h"
+#include "support/io/recording_file_system.h"
 
 namespace plimsoll::checkpoint {
 namespace {

@@ -6,7 +6,7 @@
 #include <cerrno>
 #include <cstring>
 
-#include "io/crash_model.h"
+#include "support/io/crash_model.h"
 
 namespace plimsoll::checkpoint {
 

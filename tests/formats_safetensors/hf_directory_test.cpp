@@ -9,8 +9,8 @@
 
 #include "formats/hf_config.h"
 #include "formats_safetensors/golden_models.h"
-#include "io/faulty_file_system.h"
 #include "io/temporary_folder.h"
+#include "support/io/faulty_file_system.h"
 
 namespace plimsoll::formats {
 namespace {

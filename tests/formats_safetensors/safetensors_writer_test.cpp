@@ -6,9 +6,9 @@
 #include <algorithm>
 
 #include "formats_safetensors/bytes.h"
-#include "io/faulty_file_system.h"
 #include "io/posix_file_system.h"
 #include "io/temporary_folder.h"
+#include "support/io/faulty_file_system.h"
 
 namespace plimsoll::formats {
 namespace {

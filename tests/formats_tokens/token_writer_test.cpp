@@ -7,8 +7,8 @@
 #include <numeric>
 
 #include "formats_tokens/token_bytes.h"
-#include "io/faulty_file_system.h"
-#include "io/recording_file_system.h"
+#include "support/io/faulty_file_system.h"
+#include "support/io/recording_file_system.h"
 
 namespace plimsoll::formats {
 namespace {

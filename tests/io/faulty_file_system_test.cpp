@@ -1,5 +1,5 @@
 // Tries every fault at every operation of replace_file: the old or the new content must survive each.
-#include "io/faulty_file_system.h"
+#include "support/io/faulty_file_system.h"
 
 #include <gtest/gtest.h>
 

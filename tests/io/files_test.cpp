@@ -6,10 +6,10 @@
 #include <fstream>
 #include <thread>
 
-#include "io/faulty_file_system.h"
 #include "io/log_file.h"
 #include "io/posix_file_system.h"
 #include "io/temporary_folder.h"
+#include "support/io/faulty_file_system.h"
 
 namespace plimsoll::io {
 namespace {

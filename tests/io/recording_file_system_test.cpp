@@ -1,5 +1,5 @@
 // The crash model must allow what a medium can do: protocols that skip a sync are caught, the full one is not.
-#include "io/recording_file_system.h"
+#include "support/io/recording_file_system.h"
 
 #include <gtest/gtest.h>
 

@@ -1,4 +1,4 @@
-#include "lowering/memory.h"
+#include "lowering/layout/memory.h"
 
 #include <gtest/gtest.h>
 

@@ -1,5 +1,5 @@
 // Plans with two tiers: what is copied, what the verifier sees, and that they can be stored.
-#include "lowering/offload.h"
+#include "lowering/passes/offload.h"
 
 #include <gtest/gtest.h>
 

@@ -1,17 +1,17 @@
 // What recompute makes of whole models' graphs and plans: sizes against closed forms, the order of nested runs, what is cheap.
-#include "lowering/recompute.h"
+#include "lowering/passes/recompute.h"
 
 #include <gtest/gtest.h>
 
 #include <map>
 
 #include "graph/training.h"
-#include "lowering/block_chain.h"
 #include "lowering/fit.h"
 #include "lowering/lower.h"
+#include "lowering/passes/block_chain.h"
 #include "plan/verify.h"
 #include "plan/waterline.h"
-#include "strategy/rotor.h"
+#include "solvers/rotor.h"
 #include "support/small_model.h"
 
 namespace plimsoll::lowering {
@@ -127,12 +127,12 @@ TEST(Recompute, OptimalFollowsTheChain) {
   const model::Model model = small(model::Family::gpt2, 8);
   const graph::Graph graph = graph_of(model, 2);
   const std::vector<BlockPasses> passes = passes_of(graph);
-  const strategy::Chain chain = chain_of(graph, passes, true);
+  const solvers::Chain chain = chain_of(graph, passes, true);
   const MemoryRange range = memory_ranges(graph, {.accumulates = true}).front();
   for (const std::int64_t memory : {range.least, (range.least + range.most) / 2, range.most}) {
     const RecomputeOrder order = order_of_recompute(graph, {.kind = Recompute::optimal, .memory = {memory}, .accumulates = true});
     graph::verify(recompute(graph, order), "recompute");
-    const strategy::ChainCost cost = replay(chain, *fastest_order(chain, memory));
+    const solvers::ChainCost cost = replay(chain, *fastest_order(chain, memory));
     std::map<std::uint32_t, int> forwards;
     for (const RecomputeStep& step : order.steps) {
       if (step.work == RecomputeStep::Work::forward) ++forwards[step.block.index];
@@ -149,7 +149,7 @@ TEST(Recompute, TheChainPricesSecondRunsAsTheyAre) {
   for (const model::Family family : {model::Family::gpt2, model::Family::llama, model::Family::bert}) {
     const graph::Graph graph = graph_of(small(family, 3));
     const std::vector<BlockPasses> passes = passes_of(graph);
-    const strategy::Chain chain = chain_of(graph, passes, false);
+    const solvers::Chain chain = chain_of(graph, passes, false);
     const RecomputeOrder order = order_of_recompute(graph, {.kind = Recompute::full});
     const graph::Graph after = recompute(graph, order);
     double sum = 0.0;

@@ -7,7 +7,7 @@
 #include <cstring>
 #include <map>
 
-#include "observe/crc32c.h"
+#include "base/crc32c.h"
 
 namespace plimsoll::observe {
 namespace {
@@ -76,20 +76,20 @@ std::vector<Decoded> decode_file(std::string_view file) {
   while (!file.empty()) {
     const std::string_view length_bytes = file.substr(0, 8);
     const auto length = take_fixed<std::uint64_t>(file);
-    EXPECT_EQ(take_fixed<std::uint32_t>(file), masked_crc32c(length_bytes));
+    EXPECT_EQ(take_fixed<std::uint32_t>(file), base::masked_crc32c(length_bytes));
     const std::string_view event = file.substr(0, length);
     file.remove_prefix(length);
-    EXPECT_EQ(take_fixed<std::uint32_t>(file), masked_crc32c(event));
+    EXPECT_EQ(take_fixed<std::uint32_t>(file), base::masked_crc32c(event));
     events.push_back(decode(event));
   }
   return events;
 }
 
 TEST(Crc32c, KnownValues) {
-  EXPECT_EQ(crc32c("123456789"), 0xE3069283u);
-  EXPECT_EQ(crc32c(""), 0u);
-  EXPECT_EQ(crc32c(std::string(32, '\0')), 0x8A9136AAu);
-  EXPECT_EQ(masked_crc32c(std::string_view("\x18\0\0\0\0\0\0\0", 8)), 0x224B7FA3u);  // how event files of TensorFlow begin
+  EXPECT_EQ(base::crc32c("123456789"), 0xE3069283u);
+  EXPECT_EQ(base::crc32c(""), 0u);
+  EXPECT_EQ(base::crc32c(std::string(32, '\0')), 0x8A9136AAu);
+  EXPECT_EQ(base::masked_crc32c(std::string_view("\x18\0\0\0\0\0\0\0", 8)), 0x224B7FA3u);  // how event files of TensorFlow begin
 }
 
 TEST(TensorboardFile, WritesRecordsThatDecode) {

@@ -6,7 +6,7 @@
 #include "checkpoint/save.h"
 #include "io/posix_file_system.h"
 #include "io/temporary_folder.h"
-#include "lowering/carry_update.h"
+#include "lowering/passes/carry_update.h"
 #include "ranks/compare.h"
 #include "ranks/device_beside.h"
 #include "ranks/layouts.h"

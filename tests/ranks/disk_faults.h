@@ -8,10 +8,10 @@
 #include <initializer_list>
 
 #include "base/error.h"
-#include "io/faulty_file_system.h"
 #include "io/posix_file_system.h"
 #include "ranks/compare.h"
 #include "ranks/layouts.h"
+#include "support/io/faulty_file_system.h"
 
 namespace plimsoll::ranks {
 

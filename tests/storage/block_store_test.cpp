@@ -12,9 +12,9 @@
 #include <thread>
 
 #include "base/error.h"
-#include "io/faulty_file_system.h"
 #include "io/posix_file_system.h"
 #include "io/temporary_folder.h"
+#include "support/io/faulty_file_system.h"
 
 namespace plimsoll::storage::disk {
 namespace {

@@ -1,0 +1,144 @@
+#include "lowering/pass_table.h"
+
+#include <algorithm>
+#include <array>
+
+#include "base/error.h"
+#include "graph/live_rows.h"
+#include "lowering/passes/block_chain.h"
+#include "lowering/passes/carry_update.h"
+#include "lowering/passes/fetch_weights.h"
+#include "lowering/passes/offload.h"
+#include "lowering/passes/share_amaxes.h"
+#include "lowering/passes/split_data.h"
+#include "lowering/passes/split_tensor.h"
+#include "lowering/passes/square_early.h"
+#include "lowering/passes/store_activations.h"
+#include "lowering/passes/store_gradients.h"
+#include "lowering/passes/tile.h"
+
+namespace plimsoll::lowering {
+
+namespace {
+
+using graph::Graph;
+
+plan::Tier tier_of(const strategy::TierShare& share) { return share.disk > 0.0 ? plan::Tier::disk : plan::Tier::host; }
+
+bool in_stages(const PassInputs& inputs) { return inputs.strategy.pipe > 1; }
+
+bool has_update(const Graph& graph) {
+  return std::any_of(graph.nodes.begin(), graph.nodes.end(), [](const graph::Node& node) { return node.phase == graph::Phase::update; });
+}
+
+bool updates_when(const Graph& graph, const PassInputs& inputs, HostUpdate when) { return inputs.update == when && has_update(graph); }
+
+// The norm of gradients is asked for before they are all in one place: some leave, are used up, or wait for the next step.
+bool gradients_go(const Graph& graph, const PassInputs& inputs) {
+  return has_update(graph) &&
+         (inputs.strategy.offload.gradients.anything() || inputs.update == HostUpdate::under_backward || graph.pending.valid());
+}
+
+Graph move_update(const Graph& graph, const PassInputs& inputs) {
+  return offload_optimizer(graph, {.share = inputs.strategy.offload.optimizer,
+                                   .bucket = inputs.strategy.bucket,
+                                   .under_backward = updates_when(graph, inputs, HostUpdate::under_backward),
+                                   .beside = inputs.host_beside,
+                                   .stages = in_stages(inputs),
+                                   .ahead_of_use = updates_when(graph, inputs, HostUpdate::under_forward) && !inputs.waiting_update_only,
+                                   .prefetch = inputs.strategy.prefetch});
+}
+
+constexpr std::array kPasses{
+    Pass{
+        "split_pipe", "keeps the stages of one place on the pipe axis, with messages to and from the others",
+        [](const Graph&, const PassInputs& inputs) { return inputs.pipe.places > 1; },
+        [](const Graph& graph, const PassInputs& inputs) { return split_over_pipe(graph, inputs.pipe, inputs.pipe_place, inputs.corner); }},
+    Pass{"split_tensor", "keeps one place on the tensor axis, with collectives where an operator's need and what there is differ",
+         [](const Graph&, const PassInputs& inputs) { return inputs.seat.members > 1; },
+         [](const Graph& graph, const PassInputs& inputs) { return split_over_tensor(graph, inputs.seat, inputs.strategy); }},
+    Pass{"recompute", "makes again, before the backward pass reads it, what the forward pass did not keep",
+         [](const Graph&, const PassInputs& inputs) { return inputs.backward && !inputs.again.steps.empty(); },
+         [](const Graph& graph, const PassInputs& inputs) { return recompute(graph, inputs.again); }},
+    Pass{"split_backward", "parts the gradients of weights from those of inputs, for schedules that run them apart",
+         [](const Graph&, const PassInputs& inputs) { return inputs.splits_backward; },
+         [](const Graph& graph, const PassInputs&) { return split_backward(graph); }},
+    // Before this all ranks of the tensor axis have the same messages, so that what leads to one is in the same pass on all of them,
+    // also where those of a narrower stage take it from a few.
+    Pass{"route_messages", "addresses messages between stages that have degrees of their own",
+         [](const Graph&, const PassInputs& inputs) { return !inputs.mesh.even(); },
+         [](const Graph& graph, const PassInputs& inputs) { return route_messages(graph, inputs.mesh, inputs.seat); }},
+    Pass{"tile", "cuts weights larger than \"tile\" into tiles of rows, each a parameter and a block of its own",
+         [](const Graph&, const PassInputs& inputs) { return inputs.strategy.tile.count > 0; },
+         [](const Graph& graph, const PassInputs& inputs) { return tile_weights(graph, inputs.strategy.tile); }},
+    Pass{"split_data", "reduces gradients over data ranks, and shares out states, gradients and weights as the ZeRO stage says",
+         [](const Graph&, const PassInputs& inputs) { return inputs.strategy.data > 1; },
+         [](const Graph& graph, const PassInputs& inputs) { return split_over_data(graph, inputs.strategy, inputs.micro_batches); }, true},
+    Pass{"share_amaxes", "takes the largest magnitudes of 8-bit products over all ranks that compute with them",
+         [](const Graph& graph, const PassInputs& inputs) {
+           return (inputs.mesh.degrees(inputs.pipe_place).data > 1 || inputs.seat.members > 1) && notes_amaxes(graph);
+         },
+         [](const Graph& graph, const PassInputs& inputs) {
+           const std::int64_t data = inputs.mesh.degrees(inputs.pipe_place).data;
+           return share_amaxes(graph, {.data = data, .tensor = inputs.seat.members, .in_turn = !inputs.mesh.even()});
+         }},
+    Pass{"split_activations", "leaves each tensor rank a part of the activations that all of them have",
+         [](const Graph&, const PassInputs& inputs) { return inputs.strategy.split_activations && inputs.seat.members > 1; },
+         [](const Graph& graph, const PassInputs& inputs) {
+           return store_activations(graph, {.prefetch = 0, .stages = in_stages(inputs), .blocks = {}, .among = inputs.seat});
+         }},
+    Pass{"store_activations", "takes activations to a slower tier behind each block, and back ahead of its backward pass",
+         [](const Graph&, const PassInputs& inputs) { return inputs.strategy.offload.activations.anything(); },
+         [](const Graph& graph, const PassInputs& inputs) {
+           const strategy::TierShare& share = inputs.strategy.offload.activations;
+           return store_activations(graph, {.tier = tier_of(share),
+                                            .prefetch = inputs.strategy.prefetch,
+                                            .stages = in_stages(inputs),
+                                            .share = share.host + share.disk,
+                                            .blocks = inputs.again.leaving});
+         }},
+    Pass{"carry_update", "leaves the host's update to the next step, where it runs ahead of the first use of each weight",
+         [](const Graph& graph, const PassInputs& inputs) { return updates_when(graph, inputs, HostUpdate::under_forward); },
+         [](const Graph& graph, const PassInputs& inputs) { return carry_update(graph, inputs.strategy.offload.optimizer); }},
+    Pass{"square_early", "adds each gradient to the norm as soon as it is complete", gradients_go,
+         [](const Graph& graph, const PassInputs&) { return square_early(graph); }},
+    Pass{"store_gradients", "takes gradients to a slower tier behind each block, and back where micro-batches add to them",
+         [](const Graph&, const PassInputs& inputs) { return inputs.strategy.offload.gradients.anything(); },
+         [](const Graph& graph, const PassInputs& inputs) {
+           return store_gradients(
+               graph,
+               {.tier = tier_of(inputs.strategy.offload.gradients), .micro_batches = inputs.micro_batches, .stages = in_stages(inputs)});
+         }},
+    Pass{"fetch_weights", "brings weights from a slower tier ahead of each block",
+         [](const Graph&, const PassInputs& inputs) { return inputs.strategy.offload.params.anything(); },
+         [](const Graph& graph, const PassInputs& inputs) {
+           return fetch_weights(
+               graph, {.tier = tier_of(inputs.strategy.offload.params), .prefetch = inputs.strategy.prefetch, .stages = in_stages(inputs)});
+         }},
+    Pass{"waiting_update", "keeps the update that a step left to the next, and nothing else",
+         [](const Graph&, const PassInputs& inputs) { return inputs.waiting_update_only; },
+         [](const Graph& graph, const PassInputs&) { return waiting_update(graph); }},
+    Pass{"offload", "moves the update to where the optimizer's state is, with copies between the tiers around it",
+         [](const Graph&, const PassInputs& inputs) { return inputs.strategy.offload.optimizer.anything(); }, move_update},
+};
+
+}  // namespace
+
+std::span<const Pass> passes() { return kPasses; }
+
+graph::Graph run_passes(graph::Graph graph, const PassInputs& inputs, const PassDone& done) {
+  const bool bounded = graph::LiveRows(graph).any();
+  for (const Pass& pass : kPasses) {
+    if (!pass.applies(graph, inputs)) continue;
+    if (bounded && !pass.bounded_rows) {
+      base::not_legal("the rows of a micro-batch are bounded, which \"{}\" cannot work with yet ({}); use data ranks alone", pass.name,
+                      pass.does);
+    }
+    graph = pass.run(graph, inputs);
+    graph::verify(graph, pass.name);
+    if (done) done(pass.name, graph);
+  }
+  return graph;
+}
+
+}  // namespace plimsoll::lowering

@@ -1,0 +1,51 @@
+// The passes from a program's graph to the graph of one rank, as a list: each says whether it has anything to do, and the graph that it
+// leaves is verified before the next one runs. `plimsoll plan --passes` prints the list.
+#pragma once
+
+#include <optional>
+#include <span>
+#include <string_view>
+
+#include "graph/graph.h"
+#include "lowering/lower.h"
+#include "lowering/passes/recompute.h"
+#include "lowering/passes/split_pipe.h"
+#include "lowering/tiers.h"
+#include "ops/placement.h"
+#include "plan/plan.h"
+#include "strategy/strategy.h"
+
+namespace plimsoll::lowering {
+
+// What passes may know beside the graph: the rank's place, and what was decided for all ranks.
+struct PassInputs {
+  const strategy::Strategy& strategy;  // of the rank's stage, with its own degrees
+  const plan::Mesh& mesh;
+  const Pipe& pipe;
+  const RecomputeOrder& again;
+  std::int32_t pipe_place = 0;
+  ops::Seat seat{};                // on the tensor axis
+  std::optional<Corner> corner{};  // where places of the pipe axis have degrees of their own
+  std::int32_t micro_batches = 1;  // of the rank, in a step
+  bool backward = false;           // the program has a backward pass
+  bool splits_backward = false;    // the schedule has items for the gradients of weights
+  HostUpdate update = HostUpdate::none;
+  bool host_beside = false;          // the host is another processor than the device
+  bool waiting_update_only = false;  // of HostUpdate::under_forward: what makes the update that waits, and nothing else
+};
+
+struct Pass {
+  std::string_view name;
+  std::string_view does;
+  bool (*applies)(const graph::Graph& graph, const PassInputs& inputs);
+  graph::Graph (*run)(const graph::Graph& graph, const PassInputs& inputs);
+  bool bounded_rows = false;  // it takes graphs with bounded rows (graph/live_rows.h)
+};
+
+// In the order in which they run.
+std::span<const Pass> passes();
+
+// `done`, where given, is told of every pass that had something to do, and the graph that it left.
+graph::Graph run_passes(graph::Graph graph, const PassInputs& inputs, const PassDone& done = {});
+
+}  // namespace plimsoll::lowering
