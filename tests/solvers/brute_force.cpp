@@ -1,4 +1,4 @@
-#include "strategy_rotor/brute_force.h"
+#include "solvers/brute_force.h"
 
 #include <map>
 #include <queue>

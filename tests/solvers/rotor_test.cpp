@@ -6,7 +6,7 @@
 #include <ctime>
 #include <random>
 
-#include "strategy_rotor/brute_force.h"
+#include "solvers/brute_force.h"
 
 namespace plimsoll::solvers {
 namespace {

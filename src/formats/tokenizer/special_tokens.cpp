@@ -34,13 +34,9 @@ SpecialTokens usual_tokens(const Tokenizer& tokenizer) {
     }
     return std::nullopt;
   };
-  return {.begin = first({"<|begin_of_text|>", "<s>", "<bos>", "[CLS]",
-                          "<\xEF\xBD\x9C"
-                          "begin\xE2\x96\x81of\xE2\x96\x81sentence\xEF\xBD\x9C>"}),
-          .end = first({"<|endoftext|>", "<|end_of_text|>", "</s>",
-                        "<\xEF\xBD\x9C"
-                        "end\xE2\x96\x81of\xE2\x96\x81sentence\xEF\xBD\x9C>",
-                        "<eos>", "<|im_end|>", "[SEP]", "<|end|>", "[EOS]"}),
+  return {.begin = first({"<|begin_of_text|>", "<s>", "<bos>", "[CLS]", "<｜begin▁of▁sentence｜>"}),
+          .end = first(
+              {"<|endoftext|>", "<|end_of_text|>", "</s>", "<｜end▁of▁sentence｜>", "<eos>", "<|im_end|>", "[SEP]", "<|end|>", "[EOS]"}),
           .pad = first({"[PAD]", "<pad>", "<|pad|>", "<|padding|>", "<|finetune_right_pad_id|>", "<PAD>"}),
           .mask = first({"[MASK]", "<mask>", "<|mask|>", "<MASK>", "<extra_id_mask>"}),
           .unknown = first({"[UNK]", "<unk>", "<|unk|>", "<UNK>"})};
@@ -85,7 +81,7 @@ std::optional<io::Path> tokenizer_file(io::FileSystem& file_system, const std::s
   if (!status) return std::nullopt;
   if (status->kind != io::EntryKind::directory) return io::Path(name);
   for (const std::string_view file : kFileNames) {
-    const io::Path path = io::Path(name) / file;
+    io::Path path = io::Path(name) / file;
     if (file_system.status(path)) return path;
   }
   return std::nullopt;
