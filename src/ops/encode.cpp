@@ -65,14 +65,17 @@ PlacedOp place_decode(const PlacementQuery& query) {
   return placed;
 }
 
+constexpr std::string_view kCodes = "codes are not numbers that a gradient could change; weights in a stored form are frozen";
+
 }  // namespace
 
-Definition define(const Encode&) { return {.infer = infer_encode, .work = encode_work, .place = place_encode}; }
+Definition define(const Encode&) { return {.infer = infer_encode, .work = encode_work, .no_adjoint = kCodes, .place = place_encode}; }
 
 Definition define(const Decode&) {
   return {.infer = infer_decode,
           .work = [](const Op&, Types inputs,
                      Types outputs) { return Work{static_cast<double>(outputs[0].shape.elements()), bytes_of(inputs, outputs)}; },
+          .no_adjoint = kCodes,
           .place = place_decode};
 }
 

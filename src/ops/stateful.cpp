@@ -41,6 +41,7 @@ Definition define(const RunningMean&) {
   return {.infer = infer_running_mean,
           .work = [](const Op&, Types inputs,
                      Types outputs) { return Work{static_cast<double>(inputs[0].shape.elements()), bytes_of(inputs, outputs)}; },
+          .no_adjoint = "its mean is state that outlives the step; take the mean of a micro-batch where a loss depends on it",
           .aliases = [](const Op&) { return std::vector<Alias>{{.output = 0, .input = 1, .required = true}}; },
           .place = place_running_mean};
 }

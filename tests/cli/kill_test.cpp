@@ -76,6 +76,7 @@ std::int64_t lines_written(const RunFolder& folder) {
 
 std::int64_t resumed_after(const std::string& said) {
   static constexpr std::string_view kWords = "resuming after step ";
+  if (said.find("the run is finished") != std::string::npos) return kSteps;  // killed behind its last save
   const std::size_t at = said.find(kWords);
   return at == std::string::npos ? 0 : std::stoll(said.substr(at + kWords.size()));
 }

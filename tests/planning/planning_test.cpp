@@ -174,7 +174,7 @@ TEST(Planning, RowsOfATableComeFromTheDiskWhereNothingElseFits) {
 // What a cluster that is too small is told.
 TEST(Planning, NamesTheSmallestClusterThatHoldsTheModel) {
   config::Run run = config::parse_run(
-      R"({"model": {"family": "gpt2", "layers": 48, "width": 8192, "heads": 64, "context": 2048, "vocab": 51200}, "precision": "bf16",
+      R"({"model": {"family": "gpt2", "layers": 48, "width": 8192, "heads": 64, "context": 2048, "vocab": 51200}, "precision": "fp16",
           "batch": {"global": 512, "sequence": 2048}, "strategy": "auto", "data": {"train": "x"}, "device": "cpu"})",
       "run.json", {});
   const cluster::Cluster cluster = cluster::preset("p3.16xlarge");

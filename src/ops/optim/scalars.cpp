@@ -54,6 +54,7 @@ Definition define(const CheckRows&) {
                 return std::vector<TensorType>{inputs[0]};
               },
           .work = scalar_work,
+          .no_adjoint = kOfScalars,
           .aliases = overwrites_scalars};
 }
 Definition define(const FreshScalars&) {
