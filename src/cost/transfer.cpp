@@ -80,10 +80,28 @@ Transfer hierarchical(const Cluster& cluster, CollectiveKind kind, double bytes,
           .across = sent_share(kind, static_cast<double>(group.nodes)) * part};
 }
 
+// To each of the others in turn, its own part. The member counts that has most others on other nodes; of bytes, the mean of all members.
+Transfer exchange(const Cluster& cluster, double bytes, const Group& group) {
+  const auto n = static_cast<double>(group.members);
+  const double part = bytes / n;
+  const double on_a_node = n / static_cast<double>(group.nodes);
+  Transfer transfer{.form = Form::direct, .inside = (on_a_node - 1.0) * part, .across = (n - on_a_node) * part};
+  const auto send = [&](Reach reach, std::int64_t users, std::int64_t others) {
+    if (others == 0) return;
+    const Wire wire = wire_of(cluster, reach, users);
+    transfer.latency += static_cast<double>(others) * wire.latency;
+    transfer.seconds += static_cast<double>(others) * (wire.latency + part / wire.bandwidth);
+  };
+  send(Reach::inside, group.users_inside, group.per_node - 1);
+  send(Reach::across, group.leaving, group.members - group.per_node);
+  return transfer;
+}
+
 }  // namespace
 
 Transfer collective(const Cluster& cluster, CollectiveKind kind, double bytes, const Group& group) {
   if (group.members <= 1) return {};
+  if (kind == CollectiveKind::all_to_all) return exchange(cluster, bytes, group);
   Transfer best = flat(cluster, kind, bytes, group);
   if (group.nodes > 1 && group.even && group.per_node > 1) {
     const Transfer nested = hierarchical(cluster, kind, bytes, group);

@@ -11,6 +11,8 @@
 //                   reduce, broadcast     ceil(log2 n) a +   S / b
 //   hierarchical    g ranks in each of k nodes: reduce-scatter in the node, the same collective over nodes on S / g by each
 //                   member, all-gather in the node
+//   all-to-all      of n members, g on each node: (g-1) (a + S / (n b)) inside, and (n-g) (a' + S / (n b')) over nodes, with the latency
+//                   and the bandwidth of either way; S is what one member has, of which it sends (n-1) / n
 //   message         a + S / b
 //
 // A ring over nodes has g neighbours' links to the next node; where nodes have different numbers of its members, the node that carries
@@ -39,7 +41,7 @@ struct Transfer {
   double disk = 0.0;
 };
 
-// `bytes` are those of the whole tensor: what a reduce-scatter takes, what an all-gather gives.
+// `bytes` are those of the whole tensor: what a reduce-scatter or an all-to-all takes, what an all-gather gives.
 Transfer collective(const cluster::Cluster& cluster, ops::CollectiveKind kind, double bytes, const Group& group);
 // Of several groups that do so at the same time, the slowest.
 Transfer slowest_collective(const cluster::Cluster& cluster, ops::CollectiveKind kind, double bytes, std::span<const Group> groups);

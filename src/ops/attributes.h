@@ -26,7 +26,8 @@ inline constexpr std::size_t kAxes = 7;
 // Where memory is. Where the device is the processor, its memory and the host's are two arenas of the same.
 enum class Tier : std::uint8_t { device, host, disk };
 
-enum class CollectiveKind : std::uint8_t { all_reduce, reduce_scatter, all_gather, reduce, broadcast };
+enum class CollectiveKind : std::uint8_t { all_reduce, reduce_scatter, all_gather, reduce, broadcast, all_to_all };
+inline constexpr std::size_t kCollectiveKinds = 6;
 
 enum class ActivationKind : std::uint8_t { none, gelu_tanh, gelu_erf, relu, silu };
 enum class NormKind : std::uint8_t { layer, rms };

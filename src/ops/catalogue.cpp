@@ -16,7 +16,8 @@ constexpr std::array<std::string_view, 5> kActivationNames{"none", "gelu_tanh", 
 constexpr std::array<std::string_view, 2> kNormNames{"layer", "rms"};
 constexpr std::array<std::string_view, 3> kTierNames{"device", "host", "disk"};
 constexpr std::array<std::string_view, kAxes> kAxisNames{"pipe", "data", "tensor", "tied", "data_inner", "data_outer", "tensor_inner"};
-constexpr std::array<std::string_view, 5> kCollectiveNames{"all_reduce", "reduce_scatter", "all_gather", "reduce", "broadcast"};
+constexpr std::array<std::string_view, kCollectiveKinds> kCollectiveNames{"all_reduce", "reduce_scatter", "all_gather",
+                                                                          "reduce",     "broadcast",      "all_to_all"};
 
 std::string text_of(bool value) { return value ? "true" : "false"; }
 std::string text_of(std::int64_t value) { return fmt::format("{}", value); }

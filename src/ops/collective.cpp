@@ -9,13 +9,20 @@ bool keeps_extents(CollectiveKind kind) {
   return kind == CollectiveKind::all_reduce || kind == CollectiveKind::reduce || kind == CollectiveKind::broadcast;
 }
 
+void expect_parts(const Collective& collective, const Op& op, Types inputs) {
+  expect(!collective.in_place && collective.rows == 0 && collective.first == 0, op, inputs, "whole tensors, and room for what comes");
+  for (const TensorType& type : inputs)
+    expect(type.shape.rank() > 0 && type.shape[0] % collective.members == 0, op, inputs, "a first dim that the number of ranks divides");
+}
+
 std::vector<TensorType> infer_collective(const Op& op, Types inputs) {
   const auto& collective = std::get<Collective>(op);
   expect(inputs.size() == static_cast<std::size_t>(collective.tensors) && collective.members > 0, op, inputs, "as many tensors as it says");
   std::vector<TensorType> outputs(inputs.begin(), inputs.end());
   for (const TensorType& type : inputs)
     expect(collective.first >= 0 && collective.first <= type.shape.elements(), op, inputs, "at least the elements it leaves alone");
-  if (keeps_extents(collective.kind)) return outputs;
+  if (collective.kind == CollectiveKind::all_to_all) expect_parts(collective, op, inputs);
+  if (keeps_extents(collective.kind) || collective.kind == CollectiveKind::all_to_all) return outputs;
   const Seat seat{.members = collective.members, .place = collective.place};
   for (TensorType& type : outputs) {
     if (collective.rows > 0) {
@@ -45,6 +52,35 @@ std::vector<Alias> collective_aliases(const Op& op) {
 }
 
 Work collective_work(const Op&, Types inputs, Types outputs) { return {0.0, bytes_of(inputs, outputs)}; }
+
+// What goes to another rank comes back from there as a gradient. What other kinds mean for gradients depends on who reads their results:
+// the passes that put them into a graph know.
+std::vector<ValueId> collective_adjoint(const AdjointSite& site, AdjointBuilder& build) {
+  auto back = std::get<Collective>(site.op);
+  if (back.kind != CollectiveKind::all_to_all) base::not_legal("[{}] has no gradient: {}", name_of(back.kind), kMadeByLowering);
+  std::vector<ValueId> given;
+  for (ValueId gradient : site.output_grads) {
+    if (gradient.valid()) given.push_back(gradient);
+  }
+  back.tensors = std::ssize(given);
+  const std::vector<ValueId> made = build.emit(back, given);
+  std::vector<ValueId> gradients;
+  std::size_t next = 0;
+  for (ValueId gradient : site.output_grads) gradients.push_back(gradient.valid() ? made[next++] : ValueId{});
+  return gradients;
+}
+
+// Ranks of another axis exchange stretches of the first dim: what tensor ranks share out along others, or have summands of, stays so.
+PlacedOp place_collective(const PlacementQuery& query) {
+  PlacedOp placed{query.op, std::vector<Placement>(query.inputs.size()), std::vector<Placement>(query.inputs.size())};
+  if (std::get<Collective>(query.op).kind != CollectiveKind::all_to_all) return placed;
+  for (std::size_t index = 0; index < query.inputs.size(); ++index) {
+    const Placement& found = query.inputs[index];
+    const bool stays = found.spread == Spread::partial || (found.spread == Spread::split && found.dim != 0);
+    if (stays) placed.inputs[index] = placed.outputs[index] = found;
+  }
+  return placed;
+}
 Work no_work(const Op&, Types, Types) { return {}; }
 
 std::vector<TensorType> infer_message(const Op& op, Types inputs) {
@@ -167,11 +203,18 @@ bool meets_tensor_ranks(const Op& op) {
   return axis == Axis::tensor || axis == Axis::tensor_inner;
 }
 
+bool is_elementwise(const Op& op) {
+  const auto* collective = std::get_if<Collective>(&op);
+  const bool exchanges = collective != nullptr && collective->kind == CollectiveKind::all_to_all;
+  return definition_of(op).elementwise && !exchanges;
+}
+
 Definition define(const Collective&) {
   return {.infer = infer_collective,
           .work = collective_work,
-          .no_adjoint = kMadeByLowering,
+          .adjoint = collective_adjoint,
           .aliases = collective_aliases,
+          .place = place_collective,
           .runs = Runs::collective,
           .elementwise = true};
 }

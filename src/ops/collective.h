@@ -10,7 +10,9 @@ namespace plimsoll::ops {
 // extents are multiples of `members`, in place if told: the smaller is then this rank's shard of the larger. With rows > 0 they
 // take and give the rows of matrices instead: `rows` in all, dealt out like the units of a placement, those of `place` here.
 // With first > 0 an all_reduce leaves the elements before `first` alone.
-// reduce sums to the first rank, broadcast copies from it: together the form with one main device.
+// reduce sums to the first rank, broadcast copies from it: together the form with one main device. all_to_all takes tensors whose first dim
+// `members` divides: the p-th of as many equal parts goes to member p, and the p-th part of the result is what member p sent here. It is
+// its own inverse, and so its own adjoint.
 struct Collective {
   CollectiveKind kind = CollectiveKind::all_reduce;
   Axis axis = Axis::data;

@@ -140,7 +140,7 @@ struct Definition {
   bool update = false;
   // (optional) The form of an update that does not write the weight in the type the model computes with; nullopt: this one does not.
   std::optional<Op> (*without_copy)(const Op& op) = nullptr;
-  // It does to a part of its operands what it does to them whole.
+  // It does to a part of its operands what it does to them whole; see is_elementwise.
   bool elementwise = false;
   // It differs from rank to rank of the tensor axis where their operands are the same.
   bool differs_by_rank = false;
@@ -171,6 +171,8 @@ struct AttentionView {
 AttentionView attention_of(const Op& op);
 // A collective over an axis of tensor ranks, for which they wait at once.
 bool meets_tensor_ranks(const Op& op);
+// It does to a part of its operands what it does to them whole: of collectives, those that move no element to another place.
+bool is_elementwise(const Op& op);
 inline bool is_update(const Op& op) { return definition_of(op).update; }
 inline bool sums_squares(const Op& op) { return definition_of(op).sums == Sum::squares; }
 // Of an update: whether it also writes the weight in the type the model computes with.

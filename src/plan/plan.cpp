@@ -155,7 +155,9 @@ std::int32_t Mesh::other_end(std::int32_t rank, const ops::Message& message, std
 }
 
 std::vector<std::int64_t> part_counts(const ops::Collective& op, const TensorType& given, const TensorType& made) {
-  std::vector<std::int64_t> counts(static_cast<std::size_t>(op.members), std::min(given.shape.elements(), made.shape.elements()));
+  const std::int64_t smaller = std::min(given.shape.elements(), made.shape.elements());
+  const bool exchanges = op.kind == ops::CollectiveKind::all_to_all;
+  std::vector<std::int64_t> counts(static_cast<std::size_t>(op.members), exchanges ? smaller / op.members : smaller);
   for (std::int64_t member = 0; member < op.members && op.rows > 0; ++member)
     counts[static_cast<std::size_t>(member)] = ops::Seat{.members = op.members, .place = member}.units_here(op.rows) * given.shape[-1];
   return counts;

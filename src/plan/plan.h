@@ -327,14 +327,14 @@ std::string_view name_of(StreamKind kind);
 std::string_view name_of(Cadence::When when);
 std::string_view name_of(BufferKind kind);
 
-// Elements of every member's part of a tensor that is scattered or gathered.
+// Elements of every member's part of a tensor that is scattered, gathered or exchanged.
 std::vector<std::int64_t> part_counts(const ops::Collective& op, const TensorType& given, const TensorType& made);
 
 // How many calls all streams of the program have: moments are 0 .. this - 1.
 std::int32_t moments_of(const Program& program);
 
 // What the rank at `place` of an axis sends over it in a run of the program, by the closed forms of a ring: 2 (n-1)/n of
-// an all-reduce's bytes, (n-1)/n of what a reduce-scatter takes or an all-gather gives; messages count on the pipe axis.
+// an all-reduce's bytes, (n-1)/n of what a reduce-scatter or an all-to-all takes or an all-gather gives; messages count on the pipe axis.
 Bytes wire_bytes(const Plan& plan, const Program& program, ops::Axis axis, std::int32_t place);
 
 // The ranks between which the rank's messages go, as (from, to), in order.

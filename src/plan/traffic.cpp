@@ -42,6 +42,7 @@ std::int64_t sent_bytes(const ops::Collective& op, const TensorType& given, cons
     case ops::CollectiveKind::all_gather: return others * given.bytes();
     case ops::CollectiveKind::reduce: return place == 0 ? 0 : given.bytes();
     case ops::CollectiveKind::broadcast: return place == 0 ? others * given.bytes() : 0;
+    case ops::CollectiveKind::all_to_all: return others * (given.bytes() / op.members);
   }
   return 0;
 }

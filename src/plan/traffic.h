@@ -16,7 +16,7 @@ struct Traffic {
 };
 
 // Bytes that the member at `place` sends of one tensor of a collective: 2 (n-1)/n of an all-reduce's, (n-1)/n of what a
-// reduce-scatter takes or an all-gather gives.
+// reduce-scatter or an all-to-all takes or an all-gather gives.
 std::int64_t sent_bytes(const ops::Collective& op, const TensorType& given, const TensorType& made, std::int64_t place);
 std::int64_t sent_bytes(const Collective& collective, std::int64_t place);
 std::int64_t sent_bytes(const Message& message);

@@ -76,6 +76,25 @@ TEST(Collective, TakesATreeWhereLatencyCounts) {
   EXPECT_EQ(collective(cluster, CollectiveKind::all_reduce, 1e10, group).form, Form::ring);
 }
 
+// Each member sends its own part to every other one, in turn; who has few neighbours on its node takes longest.
+TEST(Collective, ExchangesByOneMessageToEachOther) {
+  Cluster cluster = simple(8);
+  cluster.links[0].latency = 1e-6;
+  cluster.links[1].latency = 1e-5;
+  const Transfer inside = collective(cluster, CollectiveKind::all_to_all, kBytes, group_of(cluster, 8, 1, 32));
+  EXPECT_DOUBLE_EQ(inside.seconds, 7 * (1e-6 + kBytes / 8 / 100e9));
+  EXPECT_DOUBLE_EQ(inside.inside, 7.0 / 8 * kBytes);
+  EXPECT_EQ(inside.across, 0.0);
+  const Transfer all = collective(cluster, CollectiveKind::all_to_all, kBytes, group_of(cluster, 32, 1, 32));
+  EXPECT_NEAR(all.seconds, 7 * (1e-6 + kBytes / 32 / 100e9) + 24 * (1e-5 + kBytes / 32 / 10e9), 1e-12);
+  EXPECT_DOUBLE_EQ(all.latency, 7e-6 + 24e-5);
+  EXPECT_DOUBLE_EQ(all.inside, 7.0 / 32 * kBytes);
+  EXPECT_DOUBLE_EQ(all.across, 24.0 / 32 * kBytes);
+  const Transfer spread = collective(cluster, CollectiveKind::all_to_all, kBytes, group_of(cluster, 4, 8, 32));
+  EXPECT_DOUBLE_EQ(spread.seconds, 3 * (1e-5 + kBytes / 4 / 10e9));
+  EXPECT_EQ(collective(cluster, CollectiveKind::all_to_all, kBytes, {.members = 1}).seconds, 0.0);
+}
+
 TEST(Collective, NeverCostsLessForMoreBytesOrFewerLinks) {
   for (std::string_view name : cluster::preset_names()) {
     const Cluster cluster = cluster::preset(std::string(name) + ":16");
@@ -83,7 +102,8 @@ TEST(Collective, NeverCostsLessForMoreBytesOrFewerLinks) {
       for (std::int64_t stride : {1, 2, 8}) {
         if (members * stride > cluster.devices()) continue;
         const Group group = group_of(cluster, members, stride, cluster.devices());
-        for (CollectiveKind kind : {CollectiveKind::all_reduce, CollectiveKind::all_gather, CollectiveKind::broadcast}) {
+        for (CollectiveKind kind :
+             {CollectiveKind::all_reduce, CollectiveKind::all_gather, CollectiveKind::broadcast, CollectiveKind::all_to_all}) {
           double last = 0.0;
           for (double bytes = 1; bytes < 1e11; bytes *= 7) {
             const Transfer transfer = collective(cluster, kind, bytes, group);

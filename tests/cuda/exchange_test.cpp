@@ -67,13 +67,16 @@ Sizes sizes_of(CollectiveKind kind, std::int64_t part, std::int64_t members) {
   switch (kind) {
     case CollectiveKind::reduce_scatter: return {part * members, part};
     case CollectiveKind::all_gather: return {part, part * members};
+    case CollectiveKind::all_to_all: return {part * members, part * members};
     default: return {part, part};
   }
 }
 
 // What the group on the host makes of the same operands.
 Bytes on_host(collectives::Group& group, CollectiveKind kind, const Bytes& in, Sizes sizes, DType dtype) {
-  const std::vector<std::int64_t> counts(static_cast<std::size_t>(group.size()), std::min(sizes.in, sizes.out));
+  const bool exchanges = kind == CollectiveKind::all_to_all;
+  const std::int64_t smaller = std::min(sizes.in, sizes.out);
+  const std::vector<std::int64_t> counts(static_cast<std::size_t>(group.size()), exchanges ? smaller / group.size() : smaller);
   Bytes out(static_cast<std::size_t>(sizes.out * base::size_of(dtype)));
   if (in.size() == out.size()) out = in;
   switch (kind) {
@@ -82,6 +85,7 @@ Bytes on_host(collectives::Group& group, CollectiveKind kind, const Bytes& in, S
     case CollectiveKind::all_gather: group.all_gather(in, out, counts, dtype); break;
     case CollectiveKind::reduce: group.reduce(in, out, dtype, collectives::Reduction::sum, 0); break;
     case CollectiveKind::broadcast: group.broadcast(out, dtype, 0); break;
+    case CollectiveKind::all_to_all: group.all_to_all(in, counts, out, counts, dtype); break;
   }
   return out;
 }
@@ -98,7 +102,7 @@ void check_kind(collectives::Group& group, DirectExchange& direct, CollectiveKin
   std::copy(in.begin(), in.end(), memory.begin() + static_cast<std::ptrdiff_t>(in_at));
   const DeviceBytes operand(memory);
   const DeviceBytes apart(in.size() == expected.size() ? in : expected);
-  const bool same_place = in_place || in.size() == expected.size();
+  const bool same_place = kind != CollectiveKind::all_to_all && (in_place || in.size() == expected.size());
   std::byte* out = same_place ? operand.data() + (expected.size() < memory.size() ? shard : 0) : apart.data();
   const Stream stream = make_stream();
   check(cudaDeviceSynchronize(), "uploads");
@@ -117,10 +121,10 @@ TEST(DirectExchange, HasTheBitsOfTheHostsCollectives) {
       const std::unique_ptr<DirectExchange> direct = DirectExchange::make(*group, 0);
       ASSERT_NE(direct, nullptr);
       for (const CollectiveKind kind : {CollectiveKind::all_reduce, CollectiveKind::reduce_scatter, CollectiveKind::all_gather,
-                                        CollectiveKind::reduce, CollectiveKind::broadcast}) {
+                                        CollectiveKind::reduce, CollectiveKind::broadcast, CollectiveKind::all_to_all}) {
         for (const DType dtype : {DType::f32, DType::bf16, DType::f16}) {
           for (const std::int64_t part : {1, 7, 64, 4097}) {
-            check_kind(*group, *direct, kind, dtype, part, true);
+            if (kind != CollectiveKind::all_to_all) check_kind(*group, *direct, kind, dtype, part, true);
             check_kind(*group, *direct, kind, dtype, part, false);
           }
         }

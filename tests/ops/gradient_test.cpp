@@ -256,7 +256,9 @@ template <std::size_t... Index>
 std::vector<std::string> differentiable(std::index_sequence<Index...>) {
   std::vector<std::string> names;
   const auto add = [&](const ops::Op& op) {
-    if (ops::definition_of(op).adjoint != nullptr && !ops::is_view(op)) names.emplace_back(ops::name_of(op));
+    // What ranks exchange is trained by ranks: tests/ranks/all_to_all_test.cpp.
+    const bool alone = !ops::is_view(op) && !ops::is_collective(op);
+    if (ops::definition_of(op).adjoint != nullptr && alone) names.emplace_back(ops::name_of(op));
   };
   (add(std::variant_alternative_t<Index, ops::Op>{}), ...);
   return names;

@@ -35,6 +35,7 @@ void Peers::run(const ops::Collective& op, const Tensor& from, const Tensor& to)
     case ops::CollectiveKind::all_gather: group.all_gather(from.bytes(), to.bytes(), counts, from.type.dtype); break;
     case ops::CollectiveKind::reduce: group.reduce(from.bytes(), to.bytes(), from.type.dtype, Reduction::sum, 0); break;
     case ops::CollectiveKind::broadcast: group.broadcast(to.bytes(), to.type.dtype, 0); break;
+    case ops::CollectiveKind::all_to_all: group.all_to_all(from.bytes(), counts, to.bytes(), counts, from.type.dtype); break;
   }
 }
 

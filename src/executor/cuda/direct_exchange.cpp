@@ -117,6 +117,12 @@ void DirectExchange::work(const ops::Collective& op, const std::vector<Offer>& o
         copy(offers[static_cast<std::size_t>(member)].in, out.as<std::byte>() + member * in.type.bytes(), in.type.bytes());
       return;
     case ops::CollectiveKind::broadcast: return copy(offers[0].out, out.as<std::byte>(), out.type.bytes());
+    case ops::CollectiveKind::all_to_all: {
+      const std::int64_t part = in.type.bytes() / members;
+      for (std::int64_t member = 0; member < members; ++member)
+        copy(offers[static_cast<std::size_t>(member)].in + rank * part, out.as<std::byte>() + member * part, part);
+      return;
+    }
   }
 }
 

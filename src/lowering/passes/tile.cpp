@@ -117,7 +117,7 @@ class Tiling {
     for (const ops::Alias& alias : ops::aliases_of(node.op)) {
       if (alias.required && alias.output == static_cast<int>(output)) return {node.inputs[static_cast<std::size_t>(alias.input)]};
     }
-    return ops::definition_of(node.op).elementwise ? node.inputs : std::vector<ValueId>{};
+    return ops::is_elementwise(node.op) ? node.inputs : std::vector<ValueId>{};
   }
 
   // ---- roots and parameters
@@ -193,7 +193,7 @@ class Tiling {
     if (!any_cut(node.inputs) && !any_cut(node.outputs)) return void(rewrite_.keep(node));
     if (ops::is_collective(node.op) && node.phase != graph::Phase::join) return add_bucket(node);
     if (ops::sums_squares(node.op)) return add_squares(node);
-    if (ops::definition_of(node.op).elementwise) return add_each(node);
+    if (ops::is_elementwise(node.op)) return add_each(node);
     const ValueId whole = first_cut(any_cut(node.inputs) ? node.inputs : node.outputs);
     base::not_legal("\"tile\" is {}, but [{}] needs {} whole, which has {}; use a larger \"tile\", or another \"precision\"",
                     base::to_string(most_), ops::name_of(node.op), name_of(whole),
