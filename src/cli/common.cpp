@@ -54,7 +54,7 @@ std::string run_text(io::FileSystem& file_system, const std::string& path, std::
 
 // The override that makes the strategy one of `ranks` ranks, where it leaves the data axis open.
 std::string data_ranks_for(const config::Run& run, std::int64_t ranks) {
-  const std::int64_t others = run.strategy.tensor * run.strategy.pipe;
+  const std::int64_t others = run.strategy.tensor * run.strategy.pipe * run.strategy.more_ranks();
   if (run.given("strategy.data") || run.strategy.own_degrees() || ranks % others != 0) {
     const std::int64_t wanted = run.strategy.ranks();
     const bool started = ranks_started() > 0;  // by a launcher: their number is its to choose

@@ -38,6 +38,11 @@ base::Json strategy_json(const planner::Choice& choice) {
                                         {"schedule", strategy.schedule},
                                         {"stages", stages_json(strategy)},
                                         {"recompute", kRecompute.at(static_cast<std::size_t>(strategy.recompute))}});
+  if (!strategy.more.empty()) {
+    base::Json more = base::Json::object();
+    for (const auto& [row, degree] : strategy.more) more.set(row.axis.name(), base::Json(degree));
+    json.set("axes", std::move(more));
+  }
   if (strategy.tile.count > 0) json.set("tile", base::Json(strategy.tile.count));
   if (strategy.embedding_rows == strategy::EmbeddingRows::disk) json.set("embedding_rows", base::Json("disk"));
   const strategy::Offload& offload = strategy.offload;

@@ -67,6 +67,13 @@ ValueId Builder::parameter(const std::string& name, const Shape& shape, const In
   return parameter.weight;
 }
 
+void Builder::sum_over(std::vector<ops::Axis> axes, ops::State::Merge merge) {
+  PLIMSOLL_CHECK(!graph_.parameters.empty(), "no parameter was declared whose gradient could be summed");
+  Parameter& parameter = graph_.parameters.back();
+  parameter.sums_over = std::move(axes);
+  if (!parameter.shared()) graph_.values[parameter.weight].state.merge = merge;
+}
+
 ValueId Builder::constant(const std::string& name, const TensorType& type, const Init& init) {
   return graph_.add_value({.name = name, .type = type, .role = Role::constant, .block = block_, .init = init});
 }
@@ -144,6 +151,11 @@ ValueId Builder::cached_attention(ValueId packed, const ops::Attention& attentio
                                           .block = block_,
                                           .init = zeros()});
   return apply(ops::CachedAttention{.heads = heads, .window = attention.window}, {packed, positions(), cache}, name);
+}
+
+ValueId Builder::all_to_all(ValueId x, const ops::Axis& axis, std::int64_t members, std::string_view name) {
+  if (members == 1) return x;
+  return apply(ops::Collective{.kind = ops::CollectiveKind::all_to_all, .axis = axis, .members = members}, {x}, name);
 }
 
 void Builder::running_mean(ValueId x, const std::string& name, double momentum, const ops::Placement& deal) {

@@ -70,6 +70,9 @@ class Builder {
   ValueId segments() { return input("segments"); }
   ValueId token_types() { return input("token_types"); }
   ValueId parameter(const std::string& name, const base::Shape& shape, const Init& init, const ops::Placement& deal = {});
+  // Of the parameter that was declared last: the axes over which its gradient is summed. Without the data axis each data rank has its own,
+  // and ranks beyond those that saved theirs go on as `merge` says.
+  void sum_over(std::vector<ops::Axis> axes, ops::State::Merge merge = ops::State::Merge::first);
   ValueId constant(const std::string& name, const TensorType& type, const Init& init);
   // What outlives a step beside parameters and says itself how it is kept; `deal` where tensor ranks may share it out.
   ValueId state(const std::string& name, const TensorType& type, const ops::State& state, const ops::Placement& deal = {});
@@ -87,6 +90,9 @@ class Builder {
   // Dropout and the dropout of a residual branch exist only in training graphs; elsewhere x and the plain sum.
   ValueId dropout(ValueId x, double rate, const std::string& name);
   ValueId residual(ValueId x, ValueId branch, double rate, const std::string& name);
+
+  // Between the `members` ranks of an axis: of as many equal parts of x along its first dim, each goes to one of them (ops::Collective).
+  ValueId all_to_all(ValueId x, const ops::Axis& axis, std::int64_t members, std::string_view name);
 
   // State that the forward pass of a training graph writes; other graphs have neither. Each data rank has its own of what it saw.
   // The mean of x's columns so far, each micro-batch with the weight `momentum`: a state of that name. All ranks' is the mean of theirs.

@@ -5,6 +5,7 @@
 // definition says that the two share memory.
 #pragma once
 
+#include <algorithm>
 #include <optional>
 #include <string>
 #include <string_view>
@@ -110,6 +111,15 @@ struct Parameter {
   bool gradient_leaves = false;  // what a micro-batch made of the gradient is kept in a slower tier
   bool rows_of_table = false;    // it holds the rows that a step reads of a table on disk
   std::optional<Stored> stored{};
+  // The axes of the mesh over which its gradient is summed; nullopt: those that say so for all (ops::AxisRow). Over an axis that shares out
+  // the batch and is not among them each rank has its own of it, which its own samples train.
+  std::optional<std::vector<ops::Axis>> sums_over{};
+
+  bool sums(const ops::AxisRow& row) const {
+    return sums_over ? std::find(sums_over->begin(), sums_over->end(), row.axis) != sums_over->end() : row.sums_gradients;
+  }
+  // Data ranks have the same of it.
+  bool shared() const { return sums(*ops::known_axis(ops::Axis::data)); }
 };
 
 struct Graph {

@@ -91,8 +91,9 @@ class Verifier {
 
   void check_declared(const Value& value) {
     if (!value.state.declared()) return;
-    if (value.role != Role::state) report("{} is no state, but says how it is kept as one", value.name);
-    if (value.init.kind != Init::Kind::none) report("{} says twice how it starts", value.name);
+    const bool parameter = value.role == Role::parameter || value.role == Role::master;
+    if (value.role != Role::state && !parameter) report("{} is no state, but says how it is kept as one", value.name);
+    if (value.init.kind != Init::Kind::none && !parameter) report("{} says twice how it starts", value.name);
     const bool adds = value.state.merge == ops::State::Merge::sum || value.state.merge == ops::State::Merge::mean;
     if (adds && value.type.dtype != base::DType::f32)
       report("{} is {}, but ranks merge it by its {}, which is for f32", value.name, base::to_string(value.type),

@@ -50,7 +50,7 @@ struct Need {
 
 // By place of the pipe axis: what its fullest class needs.
 std::vector<Need> needs_of(const plan::Plan& plan) {
-  std::vector<Need> needs(static_cast<std::size_t>(plan.mesh.pipe));
+  std::vector<Need> needs(static_cast<std::size_t>(plan.mesh.extent(ops::Axis::pipe)));
   for (const plan::RankClass& rank_class : plan.classes) {
     Need& need = needs[static_cast<std::size_t>(plan.mesh.place(ops::Axis::pipe, rank_class.ranks.front()))];
     need.arena = std::max(need.arena, rank_class.arena[static_cast<std::size_t>(plan::Tier::device)]);
@@ -185,7 +185,7 @@ std::vector<std::int32_t> under_way(const RankGraphs& graphs, const ProgramSourc
   std::vector<std::int32_t> most(graphs.pipe().place_of_stage.size(), 0);
   for (std::int32_t place = 0; place < graphs.pipe().places; ++place) {
     std::map<std::int32_t, std::int32_t> now;  // by stage
-    for (const strategy::schedules::Item& item : graphs.items_at(source, place)) {
+    for (const strategy::schedules::Item& item : graphs.items_at(source, graphs.mesh().first_rank(place))) {
       if (item.work == Work::forward) ++now[item.stage];
       if (strategy::schedules::is_backward(item.work)) --now[item.stage];
       if (item.stage >= 0)

@@ -2,6 +2,7 @@
 #include "lowering/lower.h"
 
 #include <algorithm>
+#include <map>
 #include <memory>
 #include <optional>
 #include <thread>
@@ -20,31 +21,41 @@ namespace plimsoll::lowering {
 
 namespace {
 
-std::vector<ClassPlace> class_places(const plan::Mesh& mesh) {
-  std::vector<ClassPlace> places;
-  for (std::int32_t pipe = 0; pipe < mesh.pipe; ++pipe) {
-    const plan::Degrees degrees = mesh.degrees(pipe);
-    for (std::int32_t data = 0; data < (mesh.even() ? 1 : degrees.data); ++data) {
-      for (std::int32_t tensor = 0; tensor < degrees.tensor; ++tensor) places.push_back({pipe, data, tensor});
-    }
+// The first rank of each class.
+std::vector<std::int32_t> first_ranks(const plan::Mesh& mesh) {
+  std::vector<std::int32_t> first;
+  std::vector<bool> seen(static_cast<std::size_t>(mesh.ranks()), false);
+  for (std::int32_t rank = 0; rank < mesh.ranks(); ++rank) {
+    if (seen[static_cast<std::size_t>(rank)]) continue;
+    for (const std::int32_t alike : mesh.alike(rank)) seen[static_cast<std::size_t>(alike)] = true;
+    first.push_back(rank);
   }
-  return places;
+  return first;
 }
 
-// Classes at one place of the pipe axis, but for their places on the tensor axis.
-void lower_tensor_ranks(const LoweringInputs& inputs, const RankGraphs& graphs, const std::vector<ClassPlace>& places,
-                        std::vector<LoweredClass>& lowered, std::size_t first, std::size_t end) {
+// Classes that differ only in which parts of tensors they have; by their place among all, ascending.
+std::vector<std::vector<std::size_t>> beside_each_other(const plan::Mesh& mesh, const std::vector<std::int32_t>& first) {
+  std::map<std::int32_t, std::vector<std::size_t>> by_rank;
+  for (std::size_t index = 0; index < first.size(); ++index)
+    by_rank[mesh.sharing(ops::Shares::tensors, first[index]).front()].push_back(index);
+  std::vector<std::vector<std::size_t>> beside;
+  for (auto& [rank, classes] : by_rank) beside.push_back(std::move(classes));
+  return beside;
+}
+
+void lower_tensor_ranks(const LoweringInputs& inputs, const RankGraphs& graphs, const std::vector<std::int32_t>& first,
+                        const std::vector<std::size_t>& classes, std::vector<LoweredClass>& lowered) {
   std::vector<std::unique_ptr<ClassLowering>> made;
-  for (std::size_t index = first; index < end; ++index) {
+  for (const std::size_t index : classes) {
     std::optional<LoweredClass> same;
     for (const std::unique_ptr<ClassLowering>& other : made) {
-      same = other->at(places[index].tensor);
+      same = other->at(first[index]);
       if (same) break;
     }
     if (same) {
       lowered[index] = std::move(*same);
     } else {
-      made.push_back(std::make_unique<ClassLowering>(inputs, graphs, places[index]));
+      made.push_back(std::make_unique<ClassLowering>(inputs, graphs, first[index]));
       lowered[index] = made.back()->lowered();
     }
   }
@@ -52,17 +63,13 @@ void lower_tensor_ranks(const LoweringInputs& inputs, const RankGraphs& graphs, 
 
 // Places of the pipe axis know nothing of each other, so each is lowered by itself; a pipeline of hundreds takes seconds.
 std::vector<LoweredClass> lower_classes(const LoweringInputs& inputs, const RankGraphs& graphs) {
-  const std::vector<ClassPlace> places = class_places(graphs.mesh());
-  std::vector<std::size_t> begins;  // of the classes that differ on the tensor axis alone
-  for (std::size_t index = 0; index < places.size(); ++index) {
-    if (places[index].tensor == 0) begins.push_back(index);
-  }
-  begins.push_back(places.size());
-  std::vector<LoweredClass> lowered(places.size());
-  const auto threads = std::min<std::size_t>(std::max(1u, std::thread::hardware_concurrency()), begins.size() - 1);
+  const std::vector<std::int32_t> first = first_ranks(graphs.mesh());
+  const std::vector<std::vector<std::size_t>> beside = beside_each_other(graphs.mesh(), first);
+  std::vector<LoweredClass> lowered(first.size());
+  const auto threads = std::min<std::size_t>(std::max(1u, std::thread::hardware_concurrency()), beside.size());
   base::in_parallel(static_cast<std::int64_t>(threads), [&](std::int64_t thread) {
-    for (auto index = static_cast<std::size_t>(thread); index + 1 < begins.size(); index += threads)
-      lower_tensor_ranks(inputs, graphs, places, lowered, begins[index], begins[index + 1]);
+    for (auto index = static_cast<std::size_t>(thread); index < beside.size(); index += threads)
+      lower_tensor_ranks(inputs, graphs, first, beside[index], lowered);
   });
   return lowered;
 }

@@ -25,11 +25,11 @@ using plan::BufferKind;
 
 // What the calls of a program are made from.
 struct ProgramWork {
-  ProgramWork(const ProgramSource& whose, graph::Graph its_graph, const LoweringInputs& lowering)
+  ProgramWork(const ProgramSource& whose, graph::Graph its_graph, const plan::Mesh& mesh, const LoweringInputs& lowering)
       : source(whose),
         graph(std::move(its_graph)),
         storages(share_storage(graph)),
-        pieces(pieces_of(graph, lowering.host_beside)),
+        pieces(pieces_of(graph, mesh, lowering.host_beside)),
         inputs(graph, storages, pieces, lowering.choose, lowering.threads) {}
   ProgramWork(const ProgramWork&) = delete;
   ProgramWork& operator=(const ProgramWork&) = delete;
@@ -44,20 +44,15 @@ struct ProgramWork {
 
 namespace {
 
-graph::Graph graph_of(const ProgramSource& source, const RankGraphs& graphs, const ClassPlace& place) {
-  const ops::Seat seat{.members = graphs.mesh().degrees(place.pipe).tensor, .place = place.tensor};
-  return graphs.graph_at(source, place.pipe, seat, place.data);
-}
-
-void name_class(plan::RankClass& rank_class, const plan::Mesh& mesh, const ClassPlace& place) {
-  const plan::Degrees degrees = mesh.degrees(place.pipe);
+void name_class(plan::RankClass& rank_class, const plan::Mesh& mesh, std::int32_t first_rank) {
   std::vector<std::string> places;
-  if (mesh.pipe > 1) places.push_back(fmt::format("pipe {}", place.pipe));
-  if (!mesh.even() && degrees.data > 1) places.push_back(fmt::format("data {}", place.data));
-  if (degrees.tensor > 1) places.push_back(fmt::format("tensor {}", place.tensor));
+  for (const plan::MeshAxis& entry : mesh.table()) {
+    const ops::Axis& axis = entry.row.axis;
+    const bool told = !entry.row.part_of.valid() && (entry.row.differs() || !mesh.even());
+    if (told && mesh.extent(axis, first_rank) > 1) places.push_back(fmt::format("{} {}", axis.name(), mesh.place(axis, first_rank)));
+  }
   rank_class.name = places.empty() ? "all" : fmt::format("{}", fmt::join(places, ", "));
-  const std::int32_t first = mesh.first_rank(place.pipe) + place.data * degrees.tensor + place.tensor;
-  rank_class.ranks = mesh.even() ? mesh.group(ops::Axis::data, first) : std::vector{first};
+  rank_class.ranks = mesh.alike(first_rank);
 }
 
 // Classes number the procedures that they call as they make them.
@@ -112,11 +107,11 @@ class OtherProcedures {
 
 class ClassMaker {
  public:
-  ClassMaker(const LoweringInputs& inputs, const RankGraphs& graphs, const ClassPlace& place)
-      : inputs_(inputs), graphs_(graphs), place_(place) {}
+  ClassMaker(const LoweringInputs& inputs, const RankGraphs& graphs, std::int32_t first_rank)
+      : inputs_(inputs), graphs_(graphs), first_rank_(first_rank) {}
 
   LoweredClass run() {
-    name_class(rank_class_, graphs_.mesh(), place_);
+    name_class(rank_class_, graphs_.mesh(), first_rank_);
     for (const ProgramSource& source : inputs_.programs) add_program(source);
     if (graphs_.update() == HostUpdate::under_forward)
       add_program({.name = std::string(kFlush), .graph = inputs_.programs.front().graph, .waiting_update_only = true});
@@ -185,15 +180,15 @@ class ClassMaker {
   }
 
   void add_program(const ProgramSource& source) {
-    auto work = std::make_unique<ProgramWork>(source, graph_of(source, graphs_, place_), inputs_);
+    auto work = std::make_unique<ProgramWork>(source, graphs_.graph_at(source, first_rank_), graphs_.mesh(), inputs_);
     add_program(*work,
                 {.name = source.name, .micro_batches = source.micro_batches, .batches = graphs_.batches(source), .cadence = source.cadence},
-                graphs_.items_at(source, place_.pipe, place_.data));
+                graphs_.items_at(source, first_rank_));
     works_.push_back(std::move(work));
   }
 
   void add_program(graph::Graph graph, std::string name) {
-    ProgramWork work(inputs_.programs.front(), std::move(graph), inputs_);
+    ProgramWork work(inputs_.programs.front(), std::move(graph), graphs_.mesh(), inputs_);
     add_program(work, {.name = std::move(name)}, {});
   }
 
@@ -352,7 +347,7 @@ class ClassMaker {
 
   const LoweringInputs& inputs_;
   const RankGraphs& graphs_;
-  ClassPlace place_;
+  std::int32_t first_rank_;
   plan::RankClass rank_class_;
   base::IdVector<BufferId, plan::Buffer> buffers_;  // of the class
   Procedures procedures_;
@@ -374,23 +369,21 @@ plan::ProcedureId Procedures::add(plan::Procedure procedure) {
   return alike.back();
 }
 
-ClassLowering::ClassLowering(const LoweringInputs& inputs, const RankGraphs& graphs, const ClassPlace& place)
-    : inputs_(inputs), graphs_(graphs), place_(place) {
-  ClassMaker maker(inputs, graphs, place);
+ClassLowering::ClassLowering(const LoweringInputs& inputs, const RankGraphs& graphs, std::int32_t first_rank)
+    : inputs_(inputs), graphs_(graphs) {
+  ClassMaker maker(inputs, graphs, first_rank);
   lowered_ = maker.run();
   works_ = maker.take_works();
 }
 
 ClassLowering::~ClassLowering() = default;
 
-std::optional<LoweredClass> ClassLowering::at(std::int32_t tensor) const {
+std::optional<LoweredClass> ClassLowering::at(std::int32_t first_rank) const {
   if (inputs_.rows != nullptr) return std::nullopt;  // what moves rows is made from parts
-  ClassPlace place = place_;
-  place.tensor = tensor;
   OtherProcedures procedures(lowered_.procedures);
   std::unordered_map<std::string, ops::Part> parts;
   for (const std::unique_ptr<const ProgramWork>& work : works_) {
-    const ProgramWork other(work->source, graph_of(work->source, graphs_, place), inputs_);
+    const ProgramWork other(work->source, graphs_.graph_at(work->source, first_rank), graphs_.mesh(), inputs_);
     if (!same_calls(*work, other) || !procedures.add(*work, other)) return std::nullopt;
     for (const Storage& storage : other.storages.all) {
       const graph::Value& value = other.graph.values[storage.value];
@@ -398,7 +391,7 @@ std::optional<LoweredClass> ClassLowering::at(std::int32_t tensor) const {
     }
   }
   LoweredClass lowered{lowered_.rank_class, procedures.take()};
-  name_class(lowered.rank_class, graphs_.mesh(), place);
+  name_class(lowered.rank_class, graphs_.mesh(), first_rank);
   for (auto& [buffer, part] : lowered.rank_class.parts) part = parts.at(lowered_.rank_class.buffers[buffer].name);
   return lowered;
 }

@@ -31,14 +31,9 @@ class Procedures {
   std::map<std::pair<std::size_t, std::size_t>, std::vector<plan::ProcedureId>> alike_;
 };
 
-// Ranks at one place of the pipe axis and one of the tensor axis have the same parts of everything; their places on the data
-// axis differ only in which shard is their own - and, where places of the pipe axis have degrees of their own, in which micro-batches
-// they take: then every rank is a class.
-struct ClassPlace {
-  std::int32_t pipe = 0;
-  std::int32_t data = 0;
-  std::int32_t tensor = 0;
-};
+// Ranks at one place of all axes whose ranks differ (ops::AxisRow::differs) have the same parts of everything; on the others they differ
+// only in which shard is their own - and, where places of the pipe axis have degrees of their own, in which micro-batches they take: then
+// every rank is a class. A class is known by its first rank.
 
 // A class, and the procedures that the entries of its programs stand for.
 struct LoweredClass {
@@ -51,18 +46,17 @@ struct ProgramWork;
 class ClassLowering {
  public:
   // `inputs` and `graphs` must outlive it.
-  ClassLowering(const LoweringInputs& inputs, const RankGraphs& graphs, const ClassPlace& place);
+  ClassLowering(const LoweringInputs& inputs, const RankGraphs& graphs, std::int32_t first_rank);
   ~ClassLowering();
 
   const LoweredClass& lowered() const { return lowered_; }
 
-  // The class at another place of the tensor axis, where its calls are the same; nullopt where they are not.
-  std::optional<LoweredClass> at(std::int32_t tensor) const;
+  // The class of another rank, which has other parts of the same tensors, where its calls are the same; nullopt where they are not.
+  std::optional<LoweredClass> at(std::int32_t first_rank) const;
 
  private:
   const LoweringInputs& inputs_;
   const RankGraphs& graphs_;
-  ClassPlace place_;
   LoweredClass lowered_;
   std::vector<std::unique_ptr<const ProgramWork>> works_;
 };

@@ -191,7 +191,7 @@ class Outlining {
     plan_.strategy = strategy::describe(inputs_.strategy);
     plan_.threads = inputs_.threads;
     plan_.mesh = graphs_.mesh();
-    for (std::int32_t place = 0; place < plan_.mesh.pipe; ++place) add_class(place);
+    for (std::int32_t place = 0; place < plan_.mesh.extent(ops::Axis::pipe); ++place) add_class(place);
     return std::move(plan_);
   }
 
@@ -199,7 +199,7 @@ class Outlining {
   // ---- what places share
 
   std::string signature_of(std::int32_t place, const std::vector<std::int32_t>& stages) {
-    std::string signature = place == 0 || place == plan_.mesh.tied ? "tied" : "";
+    std::string signature = place == 0 || place == plan_.mesh.tied_place() ? "tied" : "";
     const std::vector<std::int32_t>& stage_of_block = graphs_.pipe().stage_of_block;
     for (const std::int32_t stage : stages) {
       signature += '|';
@@ -234,9 +234,9 @@ class Outlining {
     if (found == nullptr) {
       found = std::make_unique<Template>();
       found->stages = stages;
-      found->graph = graphs_.graph_at(source_, place, {.members = plan_.mesh.tensor, .place = 0});
+      found->graph = graphs_.graph_at(source_, plan_.mesh.first_rank(place), ops::Seat{.members = plan_.mesh.extent(ops::Axis::tensor)});
       found->storages = share_storage(found->graph);
-      found->pieces = pieces_of(found->graph, inputs_.host_beside);
+      found->pieces = pieces_of(found->graph, plan_.mesh, inputs_.host_beside);
       found->inputs.emplace(found->graph, found->storages, found->pieces, inputs_.choose, inputs_.threads);
     }
     return *found;
@@ -343,23 +343,26 @@ class Outlining {
   void add_class(std::int32_t place) {
     const std::vector<std::int32_t> stages = graphs_.stages_at(place);
     Template& shared = template_of(place, stages);
-    plan::RankClass rank_class{
-        .name = plan_.mesh.pipe == 1 ? "all" : fmt::format("pipe {}", place), .ranks = {}, .buffers = {}, .programs = {}};
-    for (std::int32_t data = 0; data < plan_.mesh.data; ++data)
-      rank_class.ranks.push_back((place * plan_.mesh.data + data) * plan_.mesh.tensor);
+    const std::int32_t first_rank = plan_.mesh.first_rank(place);
+    const auto places = static_cast<std::size_t>(plan_.mesh.extent(ops::Axis::pipe));
+    // Places with degrees of their own are outlined as if each were one rank: such plans are small enough to be made whole.
+    plan::RankClass rank_class{.name = places == 1 ? "all" : fmt::format("pipe {}", place),
+                               .ranks = plan_.mesh.even() ? plan_.mesh.alike(first_rank) : std::vector{place},
+                               .buffers = {},
+                               .programs = {}};
     for (const Storage& storage : shared.storages.all)
       rank_class.buffers.edit().add({.name = "", .kind = storage.kind, .tier = storage.tier});
     plan::Program program{
         .name = source_.name, .micro_batches = source_.micro_batches * graphs_.batches(source_), .streams = {}, .cadence = source_.cadence};
     Streams streams(program);
-    const std::vector<Item> items = translated(graphs_.items_at(source_, place), stages, shared.stages);
+    const std::vector<Item> items = translated(graphs_.items_at(source_, first_rank), stages, shared.stages);
     Versions versions(shared.graph, shared.storages, items);
     Lives lives(shared.storages, versions);
     Calls calls{*this, shared, stages, lives};
     issue_calls(issue_order(shared.graph, shared.pieces, items, source_.micro_batches, graphs_.batches(source_)), shared.pieces, versions,
                 streams, calls);
     lives.end(program, streams);
-    const bool laid_out = lives.count() * static_cast<std::size_t>(plan_.mesh.pipe) <= kFewLives;
+    const bool laid_out = lives.count() * places <= kFewLives;
     for (const plan::Tier tier : {plan::Tier::device, plan::Tier::host, plan::Tier::disk})
       rank_class.arena[static_cast<std::size_t>(tier)] = lives.arena(tier, streams.moments(), laid_out);
     // Stands for all activations, for who limits them.
@@ -395,7 +398,8 @@ class Outlining {
 
 plan::Plan outline(const LoweringInputs& inputs) {
   return with_rows_apart(inputs, [](const LoweringInputs& apart) {
-    return fit_update(apart, apart.strategy.tensor, [](const LoweringInputs& fitted) {
+    const std::int64_t folded = apart.strategy.tensor * apart.strategy.more_ranks(ops::Shares::tensors);
+    return fit_update(apart, folded, [](const LoweringInputs& fitted) {
       return fit_recompute(fitted, [](const LoweringInputs& tried, const RecomputeOrder& again) { return Outlining(tried, again).run(); });
     });
   });

@@ -39,6 +39,18 @@ bool gradients_go(const Graph& graph, const PassInputs& inputs) {
          (inputs.strategy.offload.gradients.anything() || inputs.update == HostUpdate::under_backward || graph.pending.valid());
 }
 
+// Ranks that share out tensors or samples.
+AmaxRanks amax_ranks(const PassInputs& inputs) {
+  AmaxRanks ranks{.axes = {}, .in_turn = !inputs.mesh.even() && inputs.strategy.data > 1};
+  for (const ops::Shares shares : {ops::Shares::tensors, ops::Shares::batch}) {
+    for (const plan::MeshAxis& entry : inputs.mesh.table()) {
+      const std::int32_t members = inputs.mesh.extent(entry.row.axis, inputs.rank);
+      if (entry.row.shares == shares && !entry.row.part_of.valid() && members > 1) ranks.axes.emplace_back(entry.row.axis, members);
+    }
+  }
+  return ranks;
+}
+
 Graph move_update(const Graph& graph, const PassInputs& inputs) {
   return offload_optimizer(graph, {.share = inputs.strategy.offload.optimizer,
                                    .bucket = inputs.strategy.bucket,
@@ -72,16 +84,11 @@ constexpr std::array kPasses{
          [](const Graph&, const PassInputs& inputs) { return inputs.strategy.tile.count > 0; },
          [](const Graph& graph, const PassInputs& inputs) { return tile_weights(graph, inputs.strategy.tile); }},
     Pass{"split_data", "reduces gradients over data ranks, and shares out states, gradients and weights as the ZeRO stage says",
-         [](const Graph&, const PassInputs& inputs) { return inputs.strategy.data > 1; },
+         [](const Graph& graph, const PassInputs& inputs) { return sums_over_ranks(graph, inputs.strategy); },
          [](const Graph& graph, const PassInputs& inputs) { return split_over_data(graph, inputs.strategy, inputs.micro_batches); }, true},
     Pass{"share_amaxes", "takes the largest magnitudes of 8-bit products over all ranks that compute with them",
-         [](const Graph& graph, const PassInputs& inputs) {
-           return (inputs.mesh.degrees(inputs.pipe_place).data > 1 || inputs.seat.members > 1) && notes_amaxes(graph);
-         },
-         [](const Graph& graph, const PassInputs& inputs) {
-           const std::int64_t data = inputs.mesh.degrees(inputs.pipe_place).data;
-           return share_amaxes(graph, {.data = data, .tensor = inputs.seat.members, .in_turn = !inputs.mesh.even()});
-         }},
+         [](const Graph& graph, const PassInputs& inputs) { return !amax_ranks(inputs).axes.empty() && notes_amaxes(graph); },
+         [](const Graph& graph, const PassInputs& inputs) { return share_amaxes(graph, amax_ranks(inputs)); }},
     Pass{"split_activations", "leaves each tensor rank a part of the activations that all of them have",
          [](const Graph&, const PassInputs& inputs) { return inputs.strategy.split_activations && inputs.seat.members > 1; },
          [](const Graph& graph, const PassInputs& inputs) {

@@ -23,6 +23,7 @@ struct PassInputs {
   const plan::Mesh& mesh;
   const Pipe& pipe;
   const RecomputeOrder& again;
+  std::int32_t rank = 0;  // the first of those that run its program; the mesh says where it is on each axis
   std::int32_t pipe_place = 0;
   ops::Seat seat{};                // on the tensor axis
   std::optional<Corner> corner{};  // where places of the pipe axis have degrees of their own

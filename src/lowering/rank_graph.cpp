@@ -64,20 +64,30 @@ RankGraphs::RankGraphs(const LoweringInputs& inputs, const RecomputeOrder& again
 
 void RankGraphs::lay_mesh() {
   const strategy::Strategy& strategy = inputs_.strategy;
-  const auto degrees = [&](const strategy::Strategy& at) {
-    const auto sharers = static_cast<std::int32_t>(head_sharers(inputs_.programs.front().graph, at.tensor));
-    return plan::Degrees{static_cast<std::int32_t>(at.data), static_cast<std::int32_t>(at.tensor), sharers};
+  const auto sharers = [&](const strategy::Strategy& at) {
+    return static_cast<std::int32_t>(head_sharers(inputs_.programs.front().graph, at.tensor));
   };
-  mesh_.pipe = static_cast<std::int32_t>(strategy.pipe);
-  if (strategy.own_degrees()) {
-    for (std::int64_t place = 0; place < strategy.pipe; ++place) mesh_.own.push_back(degrees(strategy.at(place)));
+  const bool own = strategy.own_degrees();
+  std::vector<plan::MeshAxis> axes;
+  for (const auto& [row, degree] : strategy.degrees()) {
+    const bool alike = !own || row.shares == ops::Shares::blocks;
+    axes.push_back({.row = row, .extent = alike ? static_cast<std::int32_t>(degree) : 1});
+  }
+  mesh_ = plan::Mesh(std::move(axes));
+  if (!own) {
+    mesh_.add_inner(strategy.shards() < strategy.data ? static_cast<std::int32_t>(strategy.zero_group) : 0, sharers(strategy));
     return;
   }
-  const plan::Degrees all = degrees(strategy);
-  mesh_.data = all.data;
-  mesh_.tensor = all.tensor;
-  mesh_.tensor_inner = all.tensor_inner;
-  if (strategy.shards() < strategy.data) mesh_.data_inner = static_cast<std::int32_t>(strategy.zero_group);
+  mesh_.add_part(ops::Axis::tensor_inner, 1, 1);
+  std::vector<std::vector<std::int32_t>> extents;
+  for (std::int64_t place = 0; place < strategy.pipe; ++place) {
+    const strategy::Strategy at = strategy.at(place);
+    std::vector<std::int32_t>& here = extents.emplace_back(mesh_.table().size(), 1);
+    here[mesh_.index(ops::Axis::data)] = static_cast<std::int32_t>(at.data);
+    here[mesh_.index(ops::Axis::tensor)] = static_cast<std::int32_t>(at.tensor);
+    here[mesh_.index(ops::Axis::tensor_inner)] = sharers(at);
+  }
+  mesh_.set_own(std::move(extents));
 }
 
 // Data ranks of a stage take micro-batches in turn, and all of them as many.
@@ -93,20 +103,21 @@ void RankGraphs::require_turns() const {
 }
 
 void RankGraphs::require_same_ends() const {
-  if (mesh_.tied > 0 && mesh_.degrees(0) != mesh_.degrees(mesh_.tied)) {
-    base::not_legal(
-        "this strategy cannot be run: the token table is on the first and the last stage, which have data {} x tensor {} and data {} x "
-        "tensor "
-        "{}; give both the same degrees, or use \"model.tied\": false",
-        mesh_.degrees(0).data, mesh_.degrees(0).tensor, mesh_.degrees(mesh_.tied).data, mesh_.degrees(mesh_.tied).tensor);
-  }
+  const std::int32_t tied = mesh_.tied_place();
+  if (mesh_.own()[0] == mesh_.own()[static_cast<std::size_t>(tied)]) return;
+  const auto extent = [&](const ops::Axis& axis, std::int32_t place) { return mesh_.extent_at(axis, place); };
+  base::not_legal(
+      "this strategy cannot be run: the token table is on the first and the last stage, which have data {} x tensor {} and data {} x "
+      "tensor "
+      "{}; give both the same degrees, or use \"model.tied\": false",
+      extent(ops::Axis::data, 0), extent(ops::Axis::tensor, 0), extent(ops::Axis::data, tied), extent(ops::Axis::tensor, tied));
 }
 
 // Which place has which blocks, and in which order the places run the train program. All programs have the same blocks.
 void RankGraphs::lay_pipe() {
   const ProgramSource& first = inputs_.programs.front();
   const strategy::Strategy& strategy = inputs_.strategy;
-  pipe_.places = mesh_.pipe;
+  pipe_.places = mesh_.extent(ops::Axis::pipe);
   pipe_.stage_of_block = strategy::stages_of(first.graph, strategy);
   if (pipe_.places == 1) {
     pipe_.place_of_stage = {0};
@@ -131,9 +142,10 @@ void RankGraphs::lay_pipe() {
                                                                                 .batches = strategy.flush_every});
   for (std::int32_t stage = 0; stage < static_cast<std::int32_t>(schedule_.shape.stages()); ++stage)
     pipe_.place_of_stage.push_back(schedule_.rank_of(stage, 0));
-  mesh_.tied = tied_place(first.graph, pipe_);
+  const std::int32_t tied = tied_place(first.graph, pipe_);
+  mesh_.tie(tied);
   if (!mesh_.even()) require_same_ends();
-  require_versions(first.graph, schedule_, mesh_.tied);
+  require_versions(first.graph, schedule_, tied);
   if (inputs_.schedule && strategy.tensor > 1) require_head_first(first.graph, pipe_, schedule_);
   pipe_.apart = !schedule_.barrier && !needs_verdict(first.graph);
   for (const std::vector<Item>& items : schedule_.ranks) {
@@ -141,28 +153,31 @@ void RankGraphs::lay_pipe() {
   }
 }
 
-graph::Graph RankGraphs::graph_at(const ProgramSource& source, std::int32_t pipe_place, const ops::Seat& seat,
-                                  std::int32_t data_place) const {
+graph::Graph RankGraphs::graph_at(const ProgramSource& source, std::int32_t rank, const std::optional<ops::Seat>& given) const {
+  const std::int32_t pipe_place = mesh_.place(ops::Axis::pipe, rank);
   const strategy::Strategy strategy = inputs_.strategy.at(pipe_place);
-  const plan::Degrees degrees = mesh_.degrees(pipe_place);
+  const std::int32_t tensor = mesh_.extent(ops::Axis::tensor, rank);
+  const ops::Seat seat = given.value_or(ops::Seat{.members = tensor, .place = mesh_.place(ops::Axis::tensor, rank)});
+  const std::int32_t data = mesh_.extent(ops::Axis::data, rank);
   std::optional<Corner> corner;
-  if (!mesh_.even()) corner = Corner{.degrees = degrees, .first = data_place == 0 && seat.place == 0};
+  if (!mesh_.even()) corner = Corner{.data = data, .tensor = tensor, .first = rank == mesh_.first_rank(pipe_place)};
   // An update that waits is that of the step which left it: where its gradients are depends on that step's micro-batches.
   const std::int32_t micro_batches = source.waiting_update_only ? inputs_.programs.front().micro_batches : source.micro_batches;
   const PassInputs to{.strategy = strategy,
                       .mesh = mesh_,
                       .pipe = pipe_,
                       .again = again_,
+                      .rank = rank,
                       .pipe_place = pipe_place,
                       .seat = seat,
                       .corner = corner,
-                      .micro_batches = mesh_.even() ? micro_batches : micro_batches / degrees.data,
+                      .micro_batches = mesh_.even() ? micro_batches : micro_batches / data,
                       .backward = has_backward_pass(source.graph),
                       .splits_backward = splits_backward_,
                       .update = update_,
                       .host_beside = inputs_.host_beside,
                       .waiting_update_only = source.waiting_update_only};
-  const bool first = pipe_place == 0 && data_place == 0 && seat.place == 0 && &source == &inputs_.programs.front();
+  const bool first = rank == 0 && &source == &inputs_.programs.front();
   return run_passes(source.graph, to, first ? inputs_.pass_done : PassDone{});
 }
 
@@ -182,16 +197,17 @@ std::int32_t RankGraphs::batches(const ProgramSource& source) const {
   return follows_schedule(source) ? static_cast<std::int32_t>(schedule_.shape.batches) : 1;
 }
 
-std::vector<Item> RankGraphs::items_at(const ProgramSource& source, std::int32_t pipe_place, std::int32_t data_place) const {
-  if (!follows_schedule(source)) return own_items(plain_order(stages_at(pipe_place), source.micro_batches), pipe_place, data_place, 1);
-  return own_items(schedule_.ranks[static_cast<std::size_t>(pipe_place)], pipe_place, data_place, together_);
+std::vector<Item> RankGraphs::items_at(const ProgramSource& source, std::int32_t rank) const {
+  const std::int32_t pipe_place = mesh_.place(ops::Axis::pipe, rank);
+  if (!follows_schedule(source)) return own_items(plain_order(stages_at(pipe_place), source.micro_batches), rank, 1);
+  return own_items(schedule_.ranks[static_cast<std::size_t>(pipe_place)], rank, together_);
 }
 
 // A data rank's own micro-batches, in the order of all: what cannot come to a standstill as a whole cannot in parts.
-std::vector<Item> RankGraphs::own_items(const std::vector<Item>& all, std::int32_t pipe_place, std::int32_t data_place,
-                                        std::int32_t together) const {
+std::vector<Item> RankGraphs::own_items(const std::vector<Item>& all, std::int32_t rank, std::int32_t together) const {
   if (mesh_.even()) return all;
-  const std::int32_t turn = mesh_.degrees(pipe_place).data;
+  const std::int32_t turn = mesh_.extent(ops::Axis::data, rank);
+  const std::int32_t data_place = mesh_.place(ops::Axis::data, rank);
   std::vector<Item> own;
   for (const Item& item : all) {
     if (item.work == strategy::schedules::Work::update) {

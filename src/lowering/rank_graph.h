@@ -25,15 +25,14 @@ class RankGraphs {
   const plan::Mesh& mesh() const { return mesh_; }
   const Pipe& pipe() const { return pipe_; }
 
-  // The program's graph at one place of the pipe axis and one of the tensor axis. The data place counts where places of the pipe axis
-  // have degrees of their own.
-  graph::Graph graph_at(const ProgramSource& source, std::int32_t pipe_place, const ops::Seat& seat, std::int32_t data_place = 0) const;
+  // The program's graph on a rank, and on all that run the same (plan::Mesh::alike). `seat`: as if it sat there on the tensor axis.
+  graph::Graph graph_at(const ProgramSource& source, std::int32_t rank, const std::optional<ops::Seat>& seat = {}) const;
 
   // When the host updates in the train program.
   HostUpdate update() const { return update_; }
 
-  // What a place does, item by item.
-  std::vector<strategy::schedules::Item> items_at(const ProgramSource& source, std::int32_t pipe_place, std::int32_t data_place = 0) const;
+  // What a rank does, item by item.
+  std::vector<strategy::schedules::Item> items_at(const ProgramSource& source, std::int32_t rank) const;
 
   // Batches that the program runs one after another, each with an update of its own.
   std::int32_t batches(const ProgramSource& source) const;
@@ -46,8 +45,8 @@ class RankGraphs {
   void lay_pipe();
   void require_turns() const;
   void require_same_ends() const;
-  std::vector<strategy::schedules::Item> own_items(const std::vector<strategy::schedules::Item>& all, std::int32_t pipe_place,
-                                                   std::int32_t data_place, std::int32_t together) const;
+  std::vector<strategy::schedules::Item> own_items(const std::vector<strategy::schedules::Item>& all, std::int32_t rank,
+                                                   std::int32_t together) const;
 
   const LoweringInputs& inputs_;
   const RecomputeOrder& again_;

@@ -222,7 +222,7 @@ plan::Plan with_rows_apart(const LoweringInputs& inputs, const std::function<pla
     require_lookups_only(source.graph, *table);
     found.push_back(*table);
     const std::int64_t tokens = source.graph.values[table->tokens].type.shape.elements();
-    most = std::max(most, tokens * source.micro_batches * inputs.strategy.data);
+    most = std::max(most, tokens * source.micro_batches * inputs.strategy.batch_ranks());
   }
   const Graph& first = inputs.programs.front().graph;
   const std::int64_t rows = first.values[first.parameters[found.front().parameter].weight].type.shape[0];

@@ -14,15 +14,10 @@
 
 #include "base/dtype.h"
 #include "base/shape.h"
+#include "ops/axes.h"
 
 namespace plimsoll::ops {
 
-// The axes of the device mesh. `pipe` is outermost, `tensor` innermost: neighbours on `tensor` talk most. `tied` joins the two
-// places of the pipe axis that hold one weight: the first, with the embedding, and that of the head. `data` has two levels: ranks of
-// `data_inner` share out what they hold, those of `data_outer` hold the same. Ranks of `tensor_inner` hold the same key-value head,
-// where there are more ranks than such heads.
-enum class Axis : std::uint8_t { pipe, data, tensor, tied, data_inner, data_outer, tensor_inner };
-inline constexpr std::size_t kAxes = 7;
 // Where memory is. Where the device is the processor, its memory and the host's are two arenas of the same.
 enum class Tier : std::uint8_t { device, host, disk };
 

@@ -15,7 +15,6 @@ namespace {
 constexpr std::array<std::string_view, 5> kActivationNames{"none", "gelu_tanh", "gelu_erf", "relu", "silu"};
 constexpr std::array<std::string_view, 2> kNormNames{"layer", "rms"};
 constexpr std::array<std::string_view, 3> kTierNames{"device", "host", "disk"};
-constexpr std::array<std::string_view, kAxes> kAxisNames{"pipe", "data", "tensor", "tied", "data_inner", "data_outer", "tensor_inner"};
 constexpr std::array<std::string_view, kCollectiveKinds> kCollectiveNames{"all_reduce", "reduce_scatter", "all_gather",
                                                                           "reduce",     "broadcast",      "all_to_all"};
 
@@ -26,7 +25,7 @@ std::string text_of(double value) { return fmt::format("{}", value); }
 std::string text_of(DType value) { return std::string(base::name_of(value)); }
 std::string text_of(ActivationKind value) { return std::string(kActivationNames.at(static_cast<std::size_t>(value))); }
 std::string text_of(NormKind value) { return std::string(kNormNames.at(static_cast<std::size_t>(value))); }
-std::string text_of(Axis value) { return std::string(name_of(value)); }
+std::string text_of(const Axis& value) { return std::string(value.name()); }
 std::string text_of(Tier value) { return std::string(name_of(value)); }
 std::string text_of(CollectiveKind value) { return std::string(name_of(value)); }
 std::string text_of(Form value) { return std::string(name_of(value)); }
@@ -80,7 +79,12 @@ void parse_into(std::string_view text, DType& value) {
 void parse_into(std::string_view text, ActivationKind& value) { value = static_cast<ActivationKind>(index_from(text, kActivationNames)); }
 void parse_into(std::string_view text, NormKind& value) { value = static_cast<NormKind>(index_from(text, kNormNames)); }
 void parse_into(std::string_view text, Tier& value) { value = static_cast<Tier>(index_from(text, kTierNames)); }
-void parse_into(std::string_view text, Axis& value) { value = static_cast<Axis>(index_from(text, kAxisNames)); }
+// Which axes there are is for the plan's mesh to say.
+void parse_into(std::string_view text, Axis& value) {
+  const std::optional<Axis> axis = Axis::named(text);
+  if (!axis) bad_value(text);
+  value = *axis;
+}
 void parse_into(std::string_view text, CollectiveKind& value) { value = static_cast<CollectiveKind>(index_from(text, kCollectiveNames)); }
 void parse_into(std::string_view text, Form& value) {
   const std::optional<Form> form = form_named(text);
@@ -150,7 +154,6 @@ using EveryOp = std::make_index_sequence<std::variant_size_v<Op>>;
 }  // namespace
 
 std::string_view name_of(Tier tier) { return kTierNames.at(static_cast<std::size_t>(tier)); }
-std::string_view name_of(Axis axis) { return kAxisNames.at(static_cast<std::size_t>(axis)); }
 std::string_view name_of(CollectiveKind kind) { return kCollectiveNames.at(static_cast<std::size_t>(kind)); }
 
 std::string_view name_of(const Op& op) {

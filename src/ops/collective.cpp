@@ -197,12 +197,6 @@ std::vector<Alias> accumulate_aliases(const Op& op) { return accumulator_aliases
 
 }  // namespace
 
-bool meets_tensor_ranks(const Op& op) {
-  if (!is_collective(op)) return false;
-  const Axis axis = std::get<Collective>(op).axis;
-  return axis == Axis::tensor || axis == Axis::tensor_inner;
-}
-
 bool is_elementwise(const Op& op) {
   const auto* collective = std::get_if<Collective>(&op);
   const bool exchanges = collective != nullptr && collective->kind == CollectiveKind::all_to_all;

@@ -169,8 +169,6 @@ struct AttentionView {
   std::size_t packed() const { return backward ? 1 : 0; }
 };
 AttentionView attention_of(const Op& op);
-// A collective over an axis of tensor ranks, for which they wait at once.
-bool meets_tensor_ranks(const Op& op);
 // It does to a part of its operands what it does to them whole: of collectives, those that move no element to another place.
 bool is_elementwise(const Op& op);
 inline bool is_update(const Op& op) { return definition_of(op).update; }

@@ -31,7 +31,6 @@ using Op = std::variant<Embed, EmbedGrad, Linear, LinearGradInput, LinearGradWei
                         Decode, CheckRows, RunningMean, RoundWithError, RepeatRows, LossWeights, ActivationGradGrad, GateGradGrad,
                         NormGradGrad, QkNormGradGrad, AttentionGradGrad, CrossEntropyGradGrad>;
 
-std::string_view name_of(Axis axis);
 std::string_view name_of(Tier tier);
 std::string_view name_of(CollectiveKind kind);
 std::string_view name_of(const Op& op);

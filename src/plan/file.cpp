@@ -9,6 +9,7 @@
 #include "base/error.h"
 #include "ops/definition.h"
 #include "plan/instructions.h"
+#include "plan/mesh_file.h"
 #include "plan/verify.h"
 
 namespace plimsoll::plan {
@@ -430,16 +431,13 @@ RankClass class_from(const Json& json) {
 }  // namespace
 
 std::string to_text(const Plan& plan) {
-  std::string text = open_object(Json::object(
-      {{"plimsoll_plan", kFormat},
-       {"model", plan.model},
-       {"strategy", plan.strategy},
-       {"notes", list_json<std::string>(plan.notes, [](const std::string& note) { return Json(note); })},
-       {"threads", plan.threads},
-       {"mesh",
-        Json::array({plan.mesh.pipe, plan.mesh.data, plan.mesh.tensor, plan.mesh.tied, plan.mesh.data_inner, plan.mesh.tensor_inner})},
-       {"places",
-        list_json<Degrees>(plan.mesh.own, [](const Degrees& own) { return Json::array({own.data, own.tensor, own.tensor_inner}); })}}));
+  Json fields = Json::object({{"plimsoll_plan", kFormat},
+                              {"model", plan.model},
+                              {"strategy", plan.strategy},
+                              {"notes", list_json<std::string>(plan.notes, [](const std::string& note) { return Json(note); })},
+                              {"threads", plan.threads}});
+  put_mesh(fields, plan.mesh);
+  std::string text = open_object(fields);
   append_list(text, "procedures", plan.procedures,
               [&](const Procedure& procedure) { text += base::write_json(procedure_json(procedure)); });
   append_list(text, "classes", plan.classes, [&](const RankClass& rank_class) { append(text, rank_class); });
@@ -457,25 +455,7 @@ Plan plan_from_json(const Json& json) {
   plan.strategy = json.at("strategy").as_string();
   plan.notes = list_from<std::string>(json.at("notes"), [](const Json& note) { return note.as_string(); });
   plan.threads = small_from(json.at("threads"));
-  const Json& mesh = json.at("mesh");
-  plan.mesh = {small_from(mesh.at(std::size_t{0})), small_from(mesh.at(std::size_t{1})), small_from(mesh.at(std::size_t{2})),
-               small_from(mesh.at(std::size_t{3})), small_from(mesh.at(std::size_t{4})), small_from(mesh.at(std::size_t{5}))};
-  for (std::int32_t extent : {plan.mesh.pipe, plan.mesh.data, plan.mesh.tensor}) {
-    if (extent < 1 || extent > 1'000'000) mesh.fail_expected("1 to 1,000,000 ranks on each axis");
-  }
-  if (plan.mesh.tied < 0 || plan.mesh.tied >= plan.mesh.pipe) mesh.fail_expected("a tied place on the pipe axis");
-  const bool inner_fits = plan.mesh.data_inner >= 0 && (plan.mesh.data_inner == 0 || plan.mesh.data % plan.mesh.data_inner == 0) &&
-                          plan.mesh.tensor_inner >= 1 && plan.mesh.tensor % plan.mesh.tensor_inner == 0;
-  if (!inner_fits) mesh.fail_expected("inner axes that divide theirs");
-  plan.mesh.own = list_from<Degrees>(json.at("places"), [](const Json& own) {
-    const Degrees degrees{small_from(own.at(std::size_t{0})), small_from(own.at(std::size_t{1})), small_from(own.at(std::size_t{2}))};
-    const bool good = std::min({degrees.data, degrees.tensor, degrees.tensor_inner}) >= 1 &&
-                      std::max(degrees.data, degrees.tensor) <= 1'000'000 && degrees.tensor % degrees.tensor_inner == 0;
-    if (!good) own.fail_expected("1 to 1,000,000 ranks on each axis, an inner one dividing its own");
-    return degrees;
-  });
-  if (!plan.mesh.even() && std::ssize(plan.mesh.own) != plan.mesh.pipe)
-    json.at("places").fail_expected("degrees of every place of the pipe axis, or none");
+  plan.mesh = mesh_from(json);
   for (const Json& procedure : json.at("procedures").as_array()) plan.procedures.add(procedure_from(procedure));
   plan.classes = list_from<RankClass>(json.at("classes"), class_from);
   const std::vector<std::string> found = problems(plan);

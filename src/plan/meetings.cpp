@@ -1,9 +1,8 @@
-// One actor for all ranks that do the same, and so always meet: those of a class, which differ only on the data axis, and tensor ranks
-// whose calls are alike at every place of the pipe axis. Each is its first class's first rank.
+// One actor for all ranks that do the same, and so always meet: those of a class, which differ only on axes whose ranks run one program,
+// and tensor ranks whose calls are alike at every place of the other axes. Each is its first class's first rank.
 #include "plan/meetings.h"
 
 #include <algorithm>
-#include <array>
 #include <map>
 #include <optional>
 #include <tuple>
@@ -18,11 +17,12 @@ namespace plimsoll::plan {
 
 namespace {
 
-// Where a procedure meets others: a message, or a collective, by the number of what it is.
+// Where a procedure meets others: a message, or a collective, by the number of what it is and its axis's place in the mesh's table.
 struct Meeting {
   const ops::Message* message = nullptr;
   const ops::Collective* collective = nullptr;
   std::size_t what = 0;
+  std::uint32_t axis = 0;
 };
 
 // The meetings of procedures, in order. Collectives that may meet have the same number.
@@ -35,10 +35,11 @@ class Agenda {
         match(
             instruction, [&](const Message& message) { meetings.push_back({.message = &message.op}); },
             [&](const Collective& collective) {
-              const ops::Axis axis = collective.op.axis;
-              const bool over_data = axis == ops::Axis::data || axis == ops::Axis::data_inner || axis == ops::Axis::data_outer;
-              inner_tensor_ = inner_tensor_ || axis == ops::Axis::tensor_inner;
-              if (!over_data || !plan.mesh.even()) meetings.push_back({.collective = &collective.op, .what = number_of(collective.op)});
+              const std::uint32_t axis = plan.mesh.index(collective.op.axis);
+              const ops::AxisRow& row = plan.mesh.table()[axis].row;
+              inner_tensor_ = inner_tensor_ || row.part_of == ops::Axis::tensor;
+              if (row.differs() || !plan.mesh.even())
+                meetings.push_back({.collective = &collective.op, .what = number_of(collective.op), .axis = axis});
             },
             kIgnoreOthers);
       }
@@ -73,7 +74,8 @@ class Agenda {
 // Of tensor ranks that do the same at every place of the pipe axis, the first: by place on the tensor axis.
 std::vector<std::int32_t> first_alike(const Plan& plan, const Agenda& agenda) {
   std::vector<std::int32_t> first;
-  std::vector<std::vector<const RankClass*>> by_place(static_cast<std::size_t>(plan.mesh.tensor));
+  const std::int32_t tensor = plan.mesh.extent(ops::Axis::tensor);
+  std::vector<std::vector<const RankClass*>> by_place(static_cast<std::size_t>(tensor));
   for (const RankClass& rank_class : plan.classes)
     by_place[static_cast<std::size_t>(plan.mesh.place(ops::Axis::tensor, rank_class.ranks.front()))].push_back(&rank_class);
   const auto same_class = [&](const RankClass* a, const RankClass* b) {
@@ -86,7 +88,7 @@ std::vector<std::int32_t> first_alike(const Plan& plan, const Agenda& agenda) {
     }
     return true;
   };
-  for (std::int32_t place = 0; place < plan.mesh.tensor; ++place) {
+  for (std::int32_t place = 0; place < tensor; ++place) {
     const auto& mine = by_place[static_cast<std::size_t>(place)];
     std::int32_t found = 0;
     while (found < place) {
@@ -127,7 +129,7 @@ struct Actor {
   std::int32_t tensor_ranks = 1;  // that it stands for
   std::vector<Progress> streams{};
   std::vector<bool> signalled{};
-  std::array<Attendance, ops::kAxes> attended{};
+  std::vector<Attendance> attended{};  // by axis, as in the mesh's table
 };
 
 class Meetings {
@@ -148,6 +150,7 @@ class Meetings {
       }
       actor.streams.resize(actor.program->streams.size());
       actor.signalled.assign(actor.program->tokens, false);
+      actor.attended.resize(plan.mesh.table().size());
       actors_.push_back(std::move(actor));
     }
   }
@@ -195,7 +198,7 @@ class Meetings {
   }
 
   bool carry(const Actor& actor, const Call& call, const ops::Message& message) {
-    const std::int32_t other = plan_.mesh.other_end(actor.rank, message, call.micro_batch);
+    const std::int32_t other = other_end(plan_.mesh, actor.rank, message, call.micro_batch);
     if (!message.receive) {
       ++mailbox_[{actor.rank, other, message.tag, call.micro_batch}];
       return true;
@@ -208,9 +211,9 @@ class Meetings {
 
   // A member that has arrived waits until all others have.
   bool gather(Actor& actor, std::size_t stream, const Call& call, const Meeting& meeting) {
-    const ops::Axis axis = meeting.collective->axis;
-    auto& [group, count, waiting] = actor.attended.at(static_cast<std::size_t>(axis));
-    if (group == nullptr) group = &gatherings_[{axis, plan_.mesh.group(axis, actor.rank).front()}];
+    const ops::Axis& axis = meeting.collective->axis;
+    auto& [group, count, waiting] = actor.attended[meeting.axis];
+    if (group == nullptr) group = &gatherings_[{meeting.axis, plan_.mesh.group(axis, actor.rank).front()}];
     if (!waiting) {
       const StreamKind kind = actor.program->streams[stream].kind;
       if (count == group->size()) group->push_back({meeting.what, kind});
@@ -247,7 +250,7 @@ class Meetings {
   const Agenda& agenda_;
   std::vector<Actor> actors_;
   std::map<Letter, std::int32_t> mailbox_;
-  std::map<std::pair<ops::Axis, std::int32_t>, std::vector<Gathering>> gatherings_;
+  std::map<std::pair<std::uint32_t, std::int32_t>, std::vector<Gathering>> gatherings_;  // by axis and first rank
   std::optional<std::string> problem_;
 };
 

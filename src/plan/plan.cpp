@@ -1,7 +1,6 @@
 #include "plan/plan.h"
 
 #include <algorithm>
-#include <numeric>
 
 #include "base/error.h"
 #include "ops/placement.h"
@@ -74,84 +73,11 @@ bool Program::operator==(const Program& other) const {
                     [&](const Stream& x, const Stream& y) { return x.kind == y.kind && same_lists(x.calls, y.calls, same_call); });
 }
 
-Degrees Mesh::degrees(std::int32_t pipe_place) const {
-  return even() ? Degrees{.data = data, .tensor = tensor, .tensor_inner = tensor_inner} : own[static_cast<std::size_t>(pipe_place)];
-}
-
-std::int32_t Mesh::first_rank(std::int32_t pipe_place) const {
-  if (even()) return pipe_place * data * tensor;
-  return std::accumulate(own.begin(), own.begin() + pipe_place, 0, [](std::int32_t sum, const Degrees& at) { return sum + at.ranks(); });
-}
-
-std::int32_t Mesh::place(ops::Axis axis, std::int32_t rank) const {
-  std::int32_t pipe_place = even() ? rank / (data * tensor) : 0;
-  while (!even() && pipe_place + 1 < pipe && rank >= first_rank(pipe_place + 1)) ++pipe_place;
-  if (axis == ops::Axis::pipe) return pipe_place;
-  if (axis == ops::Axis::tied) return pipe_place == 0 ? 0 : pipe_place == tied ? 1 : -1;
-  return (rank - first_rank(pipe_place)) / stride(axis, rank) % extent(axis, rank);
-}
-
-bool Mesh::sits_on(ops::Axis axis, std::int32_t rank) const {
-  if (axis == ops::Axis::tied) return place(axis, rank) >= 0;
-  return axis != ops::Axis::pipe || even() || rank == first_rank(place(axis, rank));
-}
-
-std::int32_t Mesh::extent(ops::Axis axis, std::int32_t rank) const {
-  if (axis == ops::Axis::pipe) return pipe;
-  if (axis == ops::Axis::tied) return tied > 0 ? 2 : 1;
-  const Degrees here = degrees(place(ops::Axis::pipe, rank));
-  switch (axis) {
-    case ops::Axis::data: return here.data;
-    case ops::Axis::tensor: return here.tensor;
-    case ops::Axis::data_inner: return data_inner > 0 ? data_inner : here.data;
-    case ops::Axis::data_outer: return data_inner > 0 ? here.data / data_inner : 1;
-    case ops::Axis::tensor_inner: return here.tensor_inner;
-    default: return 1;
-  }
-}
-
-std::int32_t Mesh::stride(ops::Axis axis, std::int32_t rank) const {
-  const Degrees here = degrees(place(ops::Axis::pipe, rank));
-  switch (axis) {
-    case ops::Axis::pipe:
-    case ops::Axis::tied: return here.ranks();
-    case ops::Axis::data:
-    case ops::Axis::data_inner: return here.tensor;
-    case ops::Axis::data_outer: return here.tensor * extent(ops::Axis::data_inner, rank);
-    case ops::Axis::tensor:
-    case ops::Axis::tensor_inner: return 1;
-  }
-  return 1;
-}
-
-std::vector<std::int32_t> Mesh::group(ops::Axis axis, std::int32_t rank) const {
-  std::vector<std::int32_t> ranks;
-  if (axis == ops::Axis::pipe || axis == ops::Axis::tied) {
-    const std::int32_t beside = even() || axis == ops::Axis::tied ? rank - first_rank(place(ops::Axis::pipe, rank)) : 0;
-    for (std::int32_t pipe_place = 0; pipe_place < pipe; ++pipe_place) {
-      if (axis == ops::Axis::pipe || pipe_place == 0 || pipe_place == tied) ranks.push_back(first_rank(pipe_place) + beside);
-    }
-    return ranks;
-  }
-  const std::int32_t first = rank - place(axis, rank) * stride(axis, rank);
-  for (std::int32_t at = 0; at < extent(axis, rank); ++at) ranks.push_back(first + at * stride(axis, rank));
-  return ranks;
-}
-
-std::vector<ops::Axis> Mesh::axes(std::int32_t rank) const {
-  std::vector<ops::Axis> found;
-  for (ops::Axis axis : {ops::Axis::data, ops::Axis::tensor, ops::Axis::pipe, ops::Axis::tied, ops::Axis::data_inner, ops::Axis::data_outer,
-                         ops::Axis::tensor_inner}) {
-    if (sits_on(axis, rank) && extent(axis, rank) > 1 && (axis != ops::Axis::data_inner || data_inner > 0)) found.push_back(axis);
-  }
-  return found;
-}
-
-std::int32_t Mesh::other_end(std::int32_t rank, const ops::Message& message, std::int32_t micro_batch) const {
+std::int32_t other_end(const Mesh& mesh, std::int32_t rank, const ops::Message& message, std::int32_t micro_batch) {
   const auto there = static_cast<std::int32_t>(message.peer);
-  if (even()) return rank + (there - place(ops::Axis::pipe, rank)) * data * tensor;
-  const Degrees degrees_there = degrees(there);
-  return first_rank(there) + micro_batch % degrees_there.data * degrees_there.tensor + static_cast<std::int32_t>(message.seat);
+  if (mesh.even()) return rank + (there - mesh.place(ops::Axis::pipe, rank)) * mesh.stride(ops::Axis::pipe, rank);
+  const std::int32_t data = micro_batch % mesh.extent_at(ops::Axis::data, there);
+  return mesh.first_rank(there) + data * mesh.extent_at(ops::Axis::tensor, there) + static_cast<std::int32_t>(message.seat);
 }
 
 std::vector<std::int64_t> part_counts(const ops::Collective& op, const TensorType& given, const TensorType& made) {
@@ -169,7 +95,7 @@ std::int32_t moments_of(const Program& program) {
   return static_cast<std::int32_t>(calls);
 }
 
-Bytes wire_bytes(const Plan& plan, const Program& program, ops::Axis axis, std::int32_t place) {
+Bytes wire_bytes(const Plan& plan, const Program& program, const ops::Axis& axis, std::int32_t place) {
   Bytes sum{0};
   match_all(
       plan, program,
@@ -194,7 +120,7 @@ std::set<std::pair<std::int32_t, std::int32_t>> links_of(const Plan& plan, std::
           match(
               instruction,
               [&](const Message& message) {
-                const std::int32_t other = plan.mesh.other_end(rank, message.op, call.micro_batch);
+                const std::int32_t other = other_end(plan.mesh, rank, message.op, call.micro_batch);
                 links.insert(message.op.receive ? std::pair(other, rank) : std::pair(rank, other));
               },
               kIgnoreOthers);

@@ -25,6 +25,7 @@
 #include "ops/op.h"
 #include "ops/part.h"
 #include "ops/state.h"
+#include "plan/mesh.h"
 
 namespace plimsoll::plan {
 
@@ -112,7 +113,7 @@ struct Collective {
   bool operator==(const Collective&) const = default;
 };
 
-// A tensor to another place of the pipe axis, or from there; micro-batches are told apart by their number (Mesh::other_end).
+// A tensor to another place of the pipe axis, or from there; micro-batches are told apart by their number (other_end).
 struct Message {
   ops::Message op;
   std::vector<Operand> inputs;   // what is sent
@@ -252,48 +253,6 @@ struct Buffer {
   bool operator==(const Buffer&) const = default;
 };
 
-// How many ranks the axes have at one place of the pipe axis.
-struct Degrees {
-  std::int32_t data = 1;
-  std::int32_t tensor = 1;
-  std::int32_t tensor_inner = 1;  // divides tensor
-
-  std::int32_t ranks() const { return data * tensor; }
-  bool operator==(const Degrees&) const = default;
-};
-
-// How many ranks each axis has. Rank r sits at tensor place r mod tensor, then data, then pipe. Inner axes are neighbours on
-// theirs; data_outer are the data ranks at one place of data_inner.
-//
-// Where places of the pipe axis have degrees of their own, a micro-batch goes to one data place of each, in turn, and the pipe axis is
-// the first ranks of the places.
-struct Mesh {
-  std::int32_t pipe = 1;
-  std::int32_t data = 1;
-  std::int32_t tensor = 1;
-  std::int32_t tied = 0;          // the place of the pipe axis that shares a weight with the first; 0: none does
-  std::int32_t data_inner = 0;    // divides data; 0: all of it
-  std::int32_t tensor_inner = 1;  // divides tensor
-  std::vector<Degrees> own{};     // of each place of the pipe axis, where they differ; data and tensor are then 1
-
-  bool even() const { return own.empty(); }
-  Degrees degrees(std::int32_t pipe_place) const;
-  std::int32_t first_rank(std::int32_t pipe_place) const;
-  std::int32_t ranks() const { return first_rank(pipe); }
-  std::int32_t extent(ops::Axis axis, std::int32_t rank) const;
-  std::int32_t place(ops::Axis axis, std::int32_t rank) const;
-  bool sits_on(ops::Axis axis, std::int32_t rank) const;
-  // The ranks that share everything with `rank` but the place on the axis, in order of that place.
-  std::vector<std::int32_t> group(ops::Axis axis, std::int32_t rank) const;
-  // Axes on which the rank has others, each once: an inner axis that is all of its axis is not among them.
-  std::vector<ops::Axis> axes(std::int32_t rank) const;
-  // How far neighbours on the axis are apart.
-  std::int32_t stride(ops::Axis axis, std::int32_t rank) const;
-  // The rank that a message of a micro-batch goes to, or comes from.
-  std::int32_t other_end(std::int32_t rank, const ops::Message& message, std::int32_t micro_batch) const;
-  bool operator==(const Mesh&) const = default;
-};
-
 struct RankClass {
   std::string name;
   std::vector<std::int32_t> ranks;
@@ -335,7 +294,9 @@ std::int32_t moments_of(const Program& program);
 
 // What the rank at `place` of an axis sends over it in a run of the program, by the closed forms of a ring: 2 (n-1)/n of
 // an all-reduce's bytes, (n-1)/n of what a reduce-scatter or an all-to-all takes or an all-gather gives; messages count on the pipe axis.
-Bytes wire_bytes(const Plan& plan, const Program& program, ops::Axis axis, std::int32_t place);
+Bytes wire_bytes(const Plan& plan, const Program& program, const ops::Axis& axis, std::int32_t place);
+// The rank that a message of a micro-batch goes to, or comes from.
+std::int32_t other_end(const Mesh& mesh, std::int32_t rank, const ops::Message& message, std::int32_t micro_batch);
 
 // The ranks between which the rank's messages go, as (from, to), in order.
 std::set<std::pair<std::int32_t, std::int32_t>> links_of(const Plan& plan, std::int32_t rank);

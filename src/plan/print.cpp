@@ -72,6 +72,23 @@ std::string cadence_text(const Cadence& cadence) {
                             : fmt::format(", {} every {} steps", name_of(cadence.when), cadence.every);
 }
 
+// Parts of axes follow from these but for how wide they are; who has the outer part has the inner one.
+std::string mesh_text(const Mesh& mesh) {
+  const auto extent_text = [&](const ops::Axis& axis) { return fmt::format(" {} {}", axis.name(), mesh.extent(axis)); };
+  std::string text = "mesh" + extent_text(ops::Axis::pipe) + extent_text(ops::Axis::data) + extent_text(ops::Axis::tensor);
+  for (const ops::Axis& inner : {ops::Axis::data_inner, ops::Axis::tensor_inner}) {
+    if (mesh.extent(inner) > 1) text += extent_text(inner);
+  }
+  for (const MeshAxis& entry : mesh.table()) {
+    if (ops::known_axis(entry.row.axis) == nullptr) text += extent_text(entry.row.axis);
+  }
+  text += '\n';
+  for (std::int32_t place = 0; !mesh.even() && place < mesh.extent(ops::Axis::pipe); ++place) {
+    text += fmt::format("  place of data {} tensor {}\n", mesh.extent_at(ops::Axis::data, place), mesh.extent_at(ops::Axis::tensor, place));
+  }
+  return text;
+}
+
 std::string state_text(const ops::State& state) {
   if (!state.declared()) return {};
   return fmt::format(", cut {}, merge {}, written {}, starts at {}", ops::name_of(state.cut), ops::name_of(state.merge),
@@ -94,10 +111,7 @@ std::string to_string(const Procedure& procedure) {
 std::string to_string(const Plan& plan) {
   std::string text = fmt::format("plan for {}\nstrategy {}\n", plan.model, plan.strategy);
   for (const std::string& note : plan.notes) text += fmt::format("note {}\n", note);
-  text += fmt::format("threads {}\nmesh pipe {} data {} tensor {}{}{}\n", plan.threads, plan.mesh.pipe, plan.mesh.data, plan.mesh.tensor,
-                      plan.mesh.data_inner > 0 ? fmt::format(" data_inner {}", plan.mesh.data_inner) : "",
-                      plan.mesh.tensor_inner > 1 ? fmt::format(" tensor_inner {}", plan.mesh.tensor_inner) : "");
-  for (const Degrees& own : plan.mesh.own) text += fmt::format("  place of data {} tensor {}\n", own.data, own.tensor);
+  text += fmt::format("threads {}\n{}", plan.threads, mesh_text(plan.mesh));
   for (const Procedure& procedure : plan.procedures) text += to_string(procedure);
   for (const RankClass& rank_class : plan.classes) {
     text += fmt::format("class {} of {} rank{}\n", rank_class.name, rank_class.ranks.size(), rank_class.ranks.size() == 1 ? "" : "s");

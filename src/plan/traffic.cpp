@@ -8,7 +8,7 @@ namespace plimsoll::plan {
 
 namespace {
 
-Traffic& entry_of(std::vector<Traffic>& entries, ops::Axis axis, std::string_view kind) {
+Traffic& entry_of(std::vector<Traffic>& entries, const ops::Axis& axis, std::string_view kind) {
   for (Traffic& entry : entries) {
     if (entry.axis == axis && entry.kind == kind) return entry;
   }
@@ -49,7 +49,7 @@ std::int64_t sent_bytes(const ops::Collective& op, const TensorType& given, cons
 
 std::vector<Traffic> traffic_of(const Plan& plan, const Program& program, std::int32_t rank) {
   std::vector<Traffic> entries;
-  const auto add = [&](ops::Axis axis, std::string_view kind, std::int64_t bytes) {
+  const auto add = [&](const ops::Axis& axis, std::string_view kind, std::int64_t bytes) {
     Traffic& entry = entry_of(entries, axis, kind);
     ++entry.calls;
     entry.bytes.count += bytes;
@@ -60,7 +60,7 @@ std::vector<Traffic> traffic_of(const Plan& plan, const Program& program, std::i
         if (!message.op.receive) add(ops::Axis::pipe, "message", sent_bytes(message));
       },
       [&](const Call&, const Collective& collective) {
-        const ops::Axis axis = collective.op.axis;
+        const ops::Axis& axis = collective.op.axis;
         add(axis, name_of(collective.op.kind), sent_bytes(collective, plan.mesh.place(axis, rank)));
       },
       kIgnoreOthers);

@@ -195,8 +195,8 @@ void check_arenas(const RankClass& rank_class, Report& report) {
       if (static_cast<std::size_t>(buffer.tier) != tier) continue;
       if (buffer.bytes.count < buffer.type.bytes())
         report("{} has {} B for {}", buffer.name, buffer.bytes.count, base::to_string(buffer.type));
-      if (buffer.state.declared() && !(buffer.persistent() && buffer.kind == BufferKind::state))
-        report("{} is kept as a state, which it is not", buffer.name);
+      const bool kept = buffer.kind == BufferKind::state || buffer.kind == BufferKind::parameter || buffer.kind == BufferKind::master;
+      if (buffer.state.declared() && !(buffer.persistent() && kept)) report("{} is kept as a state, which it is not", buffer.name);
       const bool adds = buffer.state.merge == ops::State::Merge::sum || buffer.state.merge == ops::State::Merge::mean;
       if (adds && buffer.type.dtype != base::DType::f32)
         report("{} of ranks are added, but are {}", buffer.name, base::to_string(buffer.type));
@@ -263,6 +263,8 @@ std::vector<std::string> problems(const Plan& plan) {
       if (!ranks.insert(rank).second) report("rank {} is in two classes", rank);
     }
   }
+  if (const std::int64_t missing = plan.mesh.ranks() - std::ssize(ranks); missing > 0)
+    report("{} of {} ranks are in no class", missing, plan.mesh.ranks());
   if (!report.found.empty()) return std::move(report.found);
   const std::vector<std::int32_t> callers = callers_of(plan);
   for (std::uint32_t id = 0; id < plan.procedures.size(); ++id)

@@ -79,6 +79,8 @@ class ProcedureVerifier {
   }
 
   void check_collective(const Collective& collective) {
+    if (plan_.mesh.find(collective.op.axis) == nullptr)
+      return report_("{}: {} is over an axis that no rank is on", procedure_.name, ops::to_string(collective.op));
     const std::int32_t extent = plan_.mesh.extent(collective.op.axis, rank_);
     if (collective.op.members != extent || !plan_.mesh.sits_on(collective.op.axis, rank_))
       report_("{}: {} has {} members on an axis of {}", procedure_.name, ops::to_string(collective.op), collective.op.members, extent);
@@ -86,9 +88,11 @@ class ProcedureVerifier {
   }
 
   void check_message(const Message& message) {
-    if (message.op.peer < 0 || message.op.peer >= plan_.mesh.pipe) {
-      report_("{}: {} is for place {} of a pipe axis of {}", procedure_.name, ops::to_string(message.op), message.op.peer, plan_.mesh.pipe);
-    } else if (message.op.seat < 0 || message.op.seat >= plan_.mesh.degrees(static_cast<std::int32_t>(message.op.peer)).tensor) {
+    const std::int32_t places = plan_.mesh.extent(ops::Axis::pipe);
+    if (message.op.peer < 0 || message.op.peer >= places) {
+      report_("{}: {} is for place {} of a pipe axis of {}", procedure_.name, ops::to_string(message.op), message.op.peer, places);
+    } else if (message.op.seat < 0 ||
+               message.op.seat >= plan_.mesh.extent_at(ops::Axis::tensor, static_cast<std::int32_t>(message.op.peer))) {
       report_("{}: {} is for place {} of a tensor axis that is shorter", procedure_.name, ops::to_string(message.op), message.op.seat);
     }
     check_moved(message.op, message.inputs, message.outputs);
@@ -117,7 +121,7 @@ class ProcedureVerifier {
     const TensorType& held = is_slot ? procedure_.slots[operand.index].type : procedure_.temporaries[operand.index].type;
     const std::string& name = is_slot ? procedure_.slots[operand.index].name : procedure_.temporaries[operand.index].name;
     const std::int64_t room = is_slot ? procedure_.slots[operand.index].bytes.count : held.bytes();
-    const std::int64_t last_shard = (plan_.mesh.extent(ops::Axis::data_inner, rank_) - 1) * operand.shard.count;
+    const std::int64_t last_shard = (plan_.mesh.extent(plan_.mesh.shard_axis(), rank_) - 1) * operand.shard.count;
     const std::int64_t needed = last_shard + operand.offset.count + operand.type.bytes();
     if (operand.shard.count < 0 || operand.offset.count < 0 || (!is_slot && operand.shard + operand.offset != Bytes{}))
       report_("{}: {} sees a part of {} that is none", procedure_.name, user, name);

@@ -83,10 +83,10 @@ std::string too_large(const Memory& memory, const Problem& problem, std::size_t 
 std::string Estimator::reason_against(const Choice& choice) {
   const Strategy& strategy = choice.strategy;
   if (strategy.ranks() != problem_.ranks) {
-    return fmt::format("data {} x tensor {} x pipe {} is {} ranks, not {}", strategy.data, strategy.tensor, strategy.pipe, strategy.ranks(),
-                       problem_.ranks);
+    return fmt::format("data {} x tensor {} x pipe {}{} is {} ranks, not {}", strategy.data, strategy.tensor, strategy.pipe,
+                       strategy::more_text(strategy), strategy.ranks(), problem_.ranks);
   }
-  if (problem_.global_batch % (choice.micro * strategy.data) != 0) {
+  if (problem_.global_batch % (choice.micro * strategy.batch_ranks()) != 0) {
     return fmt::format("micro-batches of {} samples on {} data ranks do not make up a batch of {}", choice.micro, strategy.data,
                        problem_.global_batch);
   }

@@ -42,7 +42,7 @@ struct Choice {
   std::int64_t micro = 1;
   std::string precision = {};
 
-  std::int64_t micro_batches(const Problem& problem) const { return problem.global_batch / (micro * strategy.data); }
+  std::int64_t micro_batches(const Problem& problem) const { return problem.global_batch / (micro * strategy.batch_ranks()); }
   bool operator==(const Choice&) const = default;
 };
 

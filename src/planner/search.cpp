@@ -8,6 +8,8 @@
 
 #include <fmt/format.h>
 
+#include "strategy/legality.h"
+
 namespace plimsoll::planner {
 
 namespace {
@@ -231,8 +233,8 @@ std::vector<Verdict> explain(Estimator& estimator, const Space& space, const Can
 
 std::string describe(const Choice& choice) {
   const strategy::Strategy& strategy = choice.strategy;
-  std::string text =
-      fmt::format("data {} x tensor {} x pipe {}, micro-batch {}", strategy.data, strategy.tensor, strategy.pipe, choice.micro);
+  std::string text = fmt::format("data {} x tensor {} x pipe {}{}, micro-batch {}", strategy.data, strategy.tensor, strategy.pipe,
+                                 strategy::more_text(strategy), choice.micro);
   if (strategy.pipe > 1) {
     text += ", " + strategy.schedule;
     if (strategy.chunks > 1) text += fmt::format(" of {} chunks", strategy.chunks);

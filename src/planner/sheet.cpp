@@ -19,7 +19,7 @@ Sheet::Sheet(const Problem& problem, const Choice& choice, PriceTable& prices, b
   add_ranks();
   if (fitted_stages() && fits) keep_what_fits();
   for (std::int64_t place = 0; strategy_.pipe > 1 && place < strategy_.pipe; ++place)
-    hops_.push_back(problem.wires.message(prices_.layer.output, strategy_.data * strategy_.tensor, strategy_.pipe, place));
+    hops_.push_back(problem.wires.message(prices_.layer.output, strategy_.stride(ops::Axis::pipe), strategy_.pipe, place));
 }
 
 namespace {
@@ -159,7 +159,7 @@ void Sheet::add_ranks() {
 }
 
 double Sheet::collective(Wires::Kind kind, std::int64_t bytes) const {
-  return problem_.wires.collective(kind, bytes, strategy_.shards(), strategy_.tensor);
+  return problem_.wires.collective(kind, bytes, strategy_.shards(), strategy_.stride(ops::Axis::data));
 }
 
 // What moves block by block costs its latency as often.
@@ -168,32 +168,45 @@ double Sheet::by_blocks(Wires::Kind kind, std::int64_t bytes, std::int64_t layer
   return as_double(blocks) * collective(kind, bytes / blocks);
 }
 
+// Sums over axes beside data, of what is complete over that: once a step, with nothing left to hide them.
+double Sheet::over_further(const RankPrice& rank) const {
+  double seconds = 0.0;
+  for (const auto& [row, degree] : strategy_.more) {
+    if (!row.sums_gradients || degree == 1) continue;
+    const std::int64_t bytes = strategy_.data > 1 && strategy_.zero > 0 ? rank.gradients / strategy_.shards() : rank.gradients;
+    seconds += problem_.wires.collective(Wires::Kind::all_reduce, bytes, degree, strategy_.stride(row.axis));
+  }
+  return seconds;
+}
+
 // Seconds of a rank's gradients on the wires that its last backward pass does not hide. They leave block by block, so of n equal blocks
 // that take b to compute and c to reduce, max(c, nc - (n-1)b) is left at the end.
 double Sheet::exposed_reduction(const RankPrice& rank) const {
   double tied = 0.0;
   if (rank.tied) {
-    const std::int64_t apart = strategy_.data * strategy_.tensor * (strategy_.pipe - 1);
+    const std::int64_t apart = strategy_.stride(ops::Axis::pipe) * (strategy_.pipe - 1);
     tied = problem_.wires.collective(Wires::Kind::all_reduce, prices_.tied_gradients, 2, apart);
   }
-  if (strategy_.data == 1) return tied;
+  const double further = over_further(rank);
+  if (strategy_.data == 1) return tied + further;
   const bool done_before = strategy_.zero >= 2 && !strategy_.keep_grads && micro_batches_ > 1;
   double all = 0.0;
   if (strategy_.zero == 0) {
     const std::int64_t blocks = rank.layers + 1;
-    all = as_double(blocks) * problem_.wires.collective(Wires::Kind::all_reduce, rank.gradients / blocks, strategy_.data, strategy_.tensor);
+    all = as_double(blocks) *
+          problem_.wires.collective(Wires::Kind::all_reduce, rank.gradients / blocks, strategy_.data, strategy_.stride(ops::Axis::data));
   } else {
     if (!done_before) all = by_blocks(Wires::Kind::reduce_scatter, rank.gradients, rank.layers);
     const std::int64_t groups = strategy_.data / strategy_.shards();
     if (groups > 1) {
       all += problem_.wires.collective(Wires::Kind::all_reduce, rank.gradients / strategy_.shards(), groups,
-                                       strategy_.tensor * strategy_.shards());
+                                       strategy_.stride(ops::Axis::data) * strategy_.shards());
     }
   }
   const double blocks = as_double(rank.layers + 1);
   const double each = all / blocks;
   const double exposed = std::max(each, all - (blocks - 1.0) * rank.backward / blocks);
-  return tied + exposed + problem_.wires.slowed * (all - exposed);
+  return tied + further + exposed + problem_.wires.slowed * (all - exposed);
 }
 
 // Behind the last gradient: the update, and where only shards of weights were updated, their gather.

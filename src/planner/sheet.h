@@ -79,6 +79,7 @@ class Sheet {
   void add_ranks();
   double collective(Wires::Kind kind, std::int64_t bytes) const;
   double by_blocks(Wires::Kind kind, std::int64_t bytes, std::int64_t layers) const;
+  double over_further(const RankPrice& rank) const;
   double update(const RankPrice& rank) const;
   double gather(const RankPrice& rank) const;
   // Of the host's update, what goes on under the forward pass of the next step.

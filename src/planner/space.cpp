@@ -91,17 +91,17 @@ void Space::visit_shapes(const Problem& problem, const See& see) const {
   const auto piped = [](const Choice& choice) { return choice.strategy.pipe > 1; };
   const auto split = [](const Choice& choice) { return choice.strategy.tensor > 1; };
   const Question degrees = [&](const Choice& choice, const See& next) {
-    const std::int64_t others = choice.strategy.tensor * choice.strategy.pipe;
+    const std::int64_t others = choice.strategy.tensor * choice.strategy.pipe * choice.strategy.more_ranks();
     if (problem.ranks % others != 0 || choice.strategy.pipe > problem.most_stages()) return;
     Choice answered = choice;
     answered.strategy.data = problem.ranks / others;
-    if (has(data, answered.strategy.data) && problem.global_batch % answered.strategy.data == 0) next(answered);
+    if (has(data, answered.strategy.data) && problem.global_batch % answered.strategy.batch_ranks() == 0) next(answered);
   };
   const Question micro_batch = [&](const Choice& choice, const See& next) {
     Choice answered = choice;
     for (const std::int64_t samples : micro) {
       answered.micro = samples;
-      if ((problem.global_batch / choice.strategy.data) % samples == 0) next(answered);
+      if ((problem.global_batch / choice.strategy.batch_ranks()) % samples == 0) next(answered);
     }
   };
   const Question stages = [&](const Choice& choice, const See& next) {
@@ -277,7 +277,7 @@ Space lean_space(const Problem& problem, const Pins& pins, const Strategy& rest)
   return space;
 }
 
-std::vector<std::string> contradictions(const Problem& problem, const Pins& pins) {
+std::vector<std::string> contradictions(const Problem& problem, const Pins& pins, std::int64_t others) {
   std::vector<std::string> found;
   const auto against = [&](bool holds, std::string text) {
     if (holds) found.push_back(std::move(text));
@@ -298,8 +298,10 @@ std::vector<std::string> contradictions(const Problem& problem, const Pins& pins
   }
   if (found.empty() && degrees.size() == 3) {
     const std::int64_t product = degrees[0].second * degrees[1].second * degrees[2].second;
-    against(product != problem.ranks, fmt::format("\"data\": {}, \"tensor\": {} and \"pipe\": {} make {} ranks, but there are {}",
-                                                  degrees[0].second, degrees[1].second, degrees[2].second, product, problem.ranks));
+    const std::string more = others == 1 ? "" : fmt::format(" of {} each", others);
+    against(product * others != problem.ranks,
+            fmt::format("\"data\": {}, \"tensor\": {} and \"pipe\": {} make {} ranks{}, but there are {}", degrees[0].second,
+                        degrees[1].second, degrees[2].second, product, more, problem.ranks));
   }
   const std::int64_t samples = value(pins.micro, 1) * value(pins.data, 1);
   against(problem.global_batch % samples != 0,
@@ -361,7 +363,7 @@ class Neighbours {
     }
     for (const std::int64_t pipe : beside(space_.pipe, now.pipe))
       trade(fmt::format("pipe {}", pipe), &Strategy::pipe, pipe, &Strategy::data);
-    for (const std::int64_t micro : beside(divisors(problem_.global_batch / now.data), choice_.micro)) {
+    for (const std::int64_t micro : beside(divisors(problem_.global_batch / now.batch_ranks()), choice_.micro)) {
       if (!has(space_.micro, micro)) continue;
       add(fmt::format("micro-batch {}", micro), [&](Choice& other) { other.micro = micro; });
     }
@@ -458,7 +460,7 @@ class Neighbours {
       choice.strategy.*degree = value;
       choice.strategy.*other = left;
       // A micro-batch that no longer divides what a data rank gets becomes the largest below it that does.
-      const std::int64_t samples = std::max<std::int64_t>(1, problem_.global_batch / choice.strategy.data);
+      const std::int64_t samples = std::max<std::int64_t>(1, problem_.global_batch / choice.strategy.batch_ranks());
       while (samples % choice.micro != 0) --choice.micro;
     });
   }

@@ -66,7 +66,8 @@ Space whole_space(const Problem& problem, const Pins& pins, const strategy::Stra
 Space lean_space(const Problem& problem, const Pins& pins, const strategy::Strategy& rest);
 
 // Pairs of pins that contradict each other or the problem, each in words that name both.
-std::vector<std::string> contradictions(const Problem& problem, const Pins& pins);
+// `others`: ranks of axes that no search chooses (strategy::Strategy::more).
+std::vector<std::string> contradictions(const Problem& problem, const Pins& pins, std::int64_t others = 1);
 
 // Choices that differ from `choice` in one answer, or in two degrees whose product stays, with the name of what differs.
 struct Neighbour {

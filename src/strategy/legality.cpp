@@ -58,6 +58,28 @@ void add_degree_reasons(const Strategy& strategy, std::vector<std::string>& reas
   }
 }
 
+// Of axes beside data, tensor and pipe, which no run file names: they come from who calls the library.
+void add_axis_reasons(const Strategy& strategy, std::vector<std::string>& reasons) {
+  if (strategy.own_degrees()) {
+    reasons.push_back(fmt::format("\"stages\" have degrees of their own, but there is an axis \"{}\" beside them; use one or the other",
+                                  strategy.more.front().row.axis.name()));
+  }
+  std::vector<ops::AxisRow> rows;
+  for (const auto& [row, degree] : strategy.more) {
+    const std::string_view name = row.axis.name();
+    const bool twice =
+        std::any_of(rows.begin(), rows.end(), [&, &axis = row.axis](const ops::AxisRow& other) { return other.axis == axis; });
+    if (!row.axis.valid() || row.part_of.valid() || row.some_places || twice || ops::known_axis(row.axis) != nullptr)
+      reasons.push_back(fmt::format("the axis \"{}\" must be an axis of its own, with a name that no other has", name));
+    if (degree < 1) reasons.push_back(fmt::format("the axis \"{}\" has {} ranks; use 1 or more", name, degree));
+    rows.push_back(row);
+    if (ops::nested(rows).size() != ops::nested({}).size() + rows.size()) {
+      reasons.push_back(fmt::format("the axis \"{}\" is inside \"{}\", which is none of those before it", name, row.inside.name()));
+      rows.pop_back();
+    }
+  }
+}
+
 // Of schedules, by name or from a file, in which micro-batches under way compute with different versions of the weights.
 void add_version_reasons(const Strategy& strategy, std::vector<std::string>& reasons) {
   if (strategy.zero == 3 && strategy.keep_params) {
@@ -185,6 +207,7 @@ std::vector<std::string> reasons_against(const Strategy& strategy, std::int64_t 
           fmt::format("\"chunks\" is {}, but the pipe axis has one rank; use \"chunks\": 1", strategy.chunks));
   against(strategy.pipe == 1 && strategy.flush_every != 1,
           fmt::format("\"flush_every\" is {}, but the pipe axis has one rank; use 1", strategy.flush_every));
+  if (!strategy.more.empty()) add_axis_reasons(strategy, reasons);
   if (strategy.pipe > 1) add_schedule_reasons(strategy, reasons);
   against(
       strategy.zero > 0 && strategy.reduce == Reduce::main,
@@ -245,9 +268,17 @@ void require_legal(const Strategy& strategy, std::int64_t micro_batches) {
   if (!reasons.empty()) base::not_legal("this strategy cannot be run: {}", fmt::join(reasons, "; "));
 }
 
+std::string more_text(const Strategy& strategy) {
+  std::string text;
+  for (const auto& [row, degree] : strategy.more) text += fmt::format(" x {} {}", row.axis.name(), degree);
+  return text;
+}
+
 std::string mesh_text(const Strategy& strategy) {
   const std::string_view rows = strategy.sequence_parallel ? " by sequence" : "";
-  if (!strategy.own_degrees()) return fmt::format("data {} x tensor {}{} x pipe {}", strategy.data, strategy.tensor, rows, strategy.pipe);
+  if (!strategy.own_degrees()) {
+    return fmt::format("data {} x tensor {}{} x pipe {}{}", strategy.data, strategy.tensor, rows, strategy.pipe, more_text(strategy));
+  }
   std::vector<std::string> stages;
   for (const Stage& stage : strategy.stages) stages.push_back(fmt::format("{} x {}", stage.data, stage.tensor));
   return fmt::format("stages of data x tensor {}{}", fmt::join(stages, ", "), rows);
@@ -265,7 +296,7 @@ std::string describe(const Strategy& strategy) {
   if (strategy.embedding_rows == EmbeddingRows::disk) tiers += ", the token table's rows on disk";
   if (strategy.tile.count > 0) tiers += fmt::format(", weights over {} in tiles", base::to_string(strategy.tile));
   if (strategy.ranks() == 1) return fmt::format("one rank{}{}", recompute.empty() ? ", everything kept" : recompute, tiers);
-  if (strategy.tensor == 1 && strategy.pipe == 1) {
+  if (strategy.tensor == 1 && strategy.pipe == 1 && strategy.more.empty()) {
     constexpr std::array<std::string_view, 4> kSplit{"everything whole", "optimizer state in shards",
                                                      "optimizer state and gradients in shards",
                                                      "optimizer state, gradients and weights in shards"};

@@ -20,6 +20,9 @@ void require_legal(const Strategy& strategy, std::int64_t micro_batches);
 bool gradients_may_leave(const Strategy& strategy, std::int64_t micro_batches);
 bool weights_may_leave(const Strategy& strategy);
 
+// Of axes beside data, tensor and pipe: " x replica 2".
+std::string more_text(const Strategy& strategy);
+
 // "data 2 x tensor 1 x pipe 2", or the degrees of each stage.
 std::string mesh_text(const Strategy& strategy);
 

@@ -26,10 +26,43 @@ Strategy Strategy::at(std::int64_t pipe_place) const {
 }
 
 std::int64_t Strategy::ranks() const {
-  if (!own_degrees()) return data * tensor * pipe;
+  if (!own_degrees()) return data * tensor * pipe * more_ranks();
   std::int64_t sum = 0;
   for (const Stage& stage : stages) sum += (stage.data > 0 ? stage.data : data) * (stage.tensor > 0 ? stage.tensor : tensor);
   return sum;
+}
+
+std::vector<AxisDegree> Strategy::degrees() const {
+  std::vector<ops::AxisRow> further;
+  for (const AxisDegree& each : more) further.push_back(each.row);
+  std::vector<AxisDegree> all;
+  for (const ops::AxisRow& row : ops::nested(further)) {
+    const auto found = std::find_if(more.begin(), more.end(), [&](const AxisDegree& each) { return each.row.axis == row.axis; });
+    const std::int64_t known = row.axis == ops::Axis::pipe ? pipe : row.axis == ops::Axis::data ? data : tensor;
+    all.push_back({.row = row, .degree = found == more.end() ? known : found->degree});
+  }
+  return all;
+}
+
+std::int64_t Strategy::more_ranks() const {
+  std::int64_t ranks = 1;
+  for (const AxisDegree& each : more) ranks *= each.degree;
+  return ranks;
+}
+
+std::int64_t Strategy::more_ranks(ops::Shares shares) const {
+  std::int64_t ranks = 1;
+  for (const AxisDegree& each : more) ranks *= each.row.shares == shares ? each.degree : 1;
+  return ranks;
+}
+
+// A search asks millions of times, mostly for three axes.
+std::int64_t Strategy::stride(const ops::Axis& axis) const {
+  if (more.empty()) return axis == ops::Axis::tensor ? 1 : axis == ops::Axis::data ? tensor : data * tensor;
+  std::int64_t ranks = 1;
+  const std::vector<AxisDegree> all = degrees();
+  for (auto inner = all.rbegin(); inner != all.rend() && inner->row.axis != axis; ++inner) ranks *= inner->degree;
+  return ranks;
 }
 
 std::int64_t Strategy::turn() const {

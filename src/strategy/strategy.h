@@ -11,6 +11,7 @@
 #include <vector>
 
 #include "base/bytes.h"
+#include "ops/axes.h"
 
 namespace plimsoll::strategy {
 
@@ -54,6 +55,14 @@ enum class EmbeddingRows { whole, disk };
 // Whether updates that the host makes behind a verdict wait for the next step, to run under its forward pass.
 enum class CarryUpdate { automatic, always, never };
 
+// How many ranks an axis has.
+struct AxisDegree {
+  ops::AxisRow row;
+  std::int64_t degree = 1;
+
+  bool operator==(const AxisDegree&) const = default;
+};
+
 struct Strategy {
   // where
   std::int64_t data = 1;
@@ -65,7 +74,8 @@ struct Strategy {
   bool scatter_boundaries = true;  // a tensor rank sends its rows of what all of them have to the next stage, where they are gathered
   Reduce reduce = Reduce::ring;
   StagePartition partition = StagePartition::equal;
-  std::vector<Stage> stages;  // only with StagePartition::listed
+  std::vector<Stage> stages;       // only with StagePartition::listed
+  std::vector<AxisDegree> more{};  // axes beside these three, each behind the one that it is inside of
 
   // how long
   Recompute recompute = Recompute::none;
@@ -90,9 +100,18 @@ struct Strategy {
   // Some stage has other degrees than data x tensor.
   bool own_degrees() const;
   std::int64_t ranks() const;
+  // Every axis of its own, outermost first.
+  std::vector<AxisDegree> degrees() const;
+  // Ranks of the axes in `more`: of all together, or of those that share this out.
+  std::int64_t more_ranks() const;
+  std::int64_t more_ranks(ops::Shares shares) const;
+  // Ranks that are inside one place of the axis; stages have no degrees of their own.
+  std::int64_t stride(const ops::Axis& axis) const;
+  // Ranks that each take a share of the batch.
+  std::int64_t batch_ranks() const { return data * more_ranks(ops::Shares::batch); }
   // Pipelines beside each other, each with its share of the batch. Stages with degrees of their own are one pipeline: a stage's data
   // ranks take its micro-batches in turn.
-  std::int64_t pipelines() const { return own_degrees() ? 1 : data; }
+  std::int64_t pipelines() const { return own_degrees() ? 1 : batch_ranks(); }
   // So many micro-batches give every rank of a stage equally many.
   std::int64_t turn() const;
   std::int64_t widest_tensor() const;

@@ -34,10 +34,11 @@ observe::Evaluation Evaluator::run(Session& session, const observe::Clock& clock
   // Batches are dealt to the data ranks in turn; the sum that evaluate() gives is over all of them. Where stages have degrees of their
   // own, the program runs a round of batches, of which every rank keeps what its program reads.
   const plan::Mesh& mesh = session.plan().mesh;
-  const std::int64_t place = mesh.even() ? mesh.place(ops::Axis::data, session.rank()) : 0;
+  const std::int64_t ranks = mesh.even() ? mesh.extent(ops::Shares::batch, session.rank()) : 1;
+  const std::int64_t place = mesh.even() ? mesh.place(ops::Shares::batch, session.rank()) : 0;
   const std::int64_t in_program = run_.strategy.turn();
   double loss_sum = 0.0;
-  for (std::int64_t first = 0; first < batches; first += mesh.data * in_program) {
+  for (std::int64_t first = 0; first < batches; first += ranks * in_program) {
     for (std::int64_t micro_batch = 0; micro_batch < in_program; ++micro_batch) {
       const std::int64_t batch = first + place + micro_batch;
       const data::BatchView view = batch_view(session, "evaluate", static_cast<std::int32_t>(micro_batch), run_);

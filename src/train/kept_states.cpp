@@ -36,7 +36,7 @@ class Merging {
       : file_system_(file_system), checkpoint_(checkpoint), session_(session) {}
 
   void merge(const KeptState& state, std::int64_t writers) {
-    const std::int64_t place = session_.plan().mesh.place(ops::Axis::data, session_.rank());
+    const std::int64_t place = session_.plan().mesh.place(ops::Shares::batch, session_.rank());
     const std::vector<std::int64_t> sources = sources_for(state.state.merge, writers, place, state.ranks);
     const Buffers& buffers = session_.buffers();
     for (const std::string& buffer : buffers.holding(state.name)) {
@@ -99,7 +99,7 @@ std::vector<KeptState> kept_states(const plan::Plan& plan) {
       found.try_emplace(name, KeptState{.name = name,
                                         .state = buffer.state,
                                         .whole = {buffer.type.dtype, whole},
-                                        .ranks = plan.mesh.extent(ops::Axis::data, rank_class.ranks.front())});
+                                        .ranks = plan.mesh.extent(ops::Shares::batch, rank_class.ranks.front())});
     }
   }
   std::vector<KeptState> states;

@@ -16,7 +16,7 @@ struct KeptState {
   std::string name;  // of the whole tensor
   ops::State state;
   base::TensorType whole;
-  std::int64_t ranks = 1;  // of the data axis, where the state is
+  std::int64_t ranks = 1;  // that share out the batch, where the state is
 };
 
 // Of all ranks, each once.

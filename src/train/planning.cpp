@@ -41,8 +41,10 @@ std::vector<std::string> precisions_of(const config::Run& run, const cluster::Cl
 
 // What the search leaves as it is. Listed stages that have the degrees of all get them from the search where these are open.
 strategy::Strategy rest_of(const config::Run& run) {
-  if (run.strategy_auto) return {};
-  strategy::Strategy rest = run.strategy;
+  strategy::Strategy rest;
+  rest.more = run.strategy.more;
+  if (run.strategy_auto) return rest;
+  rest = run.strategy;
   if (rest.own_degrees()) return rest;
   for (strategy::Stage& stage : rest.stages) stage.data = stage.tensor = 0;
   return rest;
@@ -120,8 +122,11 @@ planner::Problem planning_problem(const config::Run& run, const cluster::Cluster
                     cluster.devices_per_node == 1 ? "" : "s", cluster.devices());
   }
   const std::int64_t per_node = std::min(ranks, cluster.devices_per_node);
-  auto inputs =
-      std::make_shared<PriceInputs>(PriceInputs{.model = run.model, .training = run.training(), .cluster = cluster, .ranks = ranks});
+  auto inputs = std::make_shared<PriceInputs>(PriceInputs{.model = run.model,
+                                                          .training = run.training(),
+                                                          .cluster = cluster,
+                                                          .ranks = ranks,
+                                                          .tensor_stride = rest_of(run).stride(ops::Axis::tensor)});
   inputs->training.micro_batch.sequence = run.batch.sequence;
   inputs->tokens = run.batch.global * run.batch.sequence;
   base::Bytes device = cluster.device.memory - cluster.device.reserve;
@@ -184,7 +189,7 @@ planner::Pins pins_of(const config::Run& run) {
 
 planner::Space planning_space(const config::Run& run, const planner::Problem& problem) {
   const planner::Pins pins = pins_of(run);
-  const std::vector<std::string> against = planner::contradictions(problem, pins);
+  const std::vector<std::string> against = planner::contradictions(problem, pins, rest_of(run).more_ranks());
   if (!against.empty()) base::not_legal("{}: what the run decides cannot go together: {}", run.name, fmt::join(against, "; "));
   return planner::whole_space(problem, pins, rest_of(run));
 }

@@ -138,7 +138,7 @@ class Pricing {
     for (const base::TensorType& type : collective.kind == ops::CollectiveKind::all_gather ? outputs : inputs)
       bytes += static_cast<double>(type.bytes());
     return cost::slowest_collective(inputs_.cluster, collective.kind, bytes,
-                                    cost::groups_of(inputs_.cluster, collective.members, 1, inputs_.ranks))
+                                    cost::groups_of(inputs_.cluster, collective.members, inputs_.tensor_stride, inputs_.ranks))
         .seconds;
   }
 

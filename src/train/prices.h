@@ -13,8 +13,9 @@ struct PriceInputs {
   model::Model model;
   model::Training training;  // its micro-batch holds the sequence; the samples come with the key
   cluster::Cluster cluster;
-  std::int64_t ranks = 1;   // that compute and talk at the same time
-  std::int64_t tokens = 0;  // of a step, all ranks together; zero: not known, and no table can be on disk
+  std::int64_t ranks = 1;          // that compute and talk at the same time
+  std::int64_t tensor_stride = 1;  // how far tensor ranks are apart
+  std::int64_t tokens = 0;         // of a step, all ranks together; zero: not known, and no table can be on disk
 };
 
 // Whether the model looks its tokens up in a table that nobody else needs, so that it can be on disk.

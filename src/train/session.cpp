@@ -180,14 +180,14 @@ struct Session::State {
                                                           .shared = options.shared})),
         buffers(*executor) {
     if (plan.mesh.ranks() > 1) world = options.transport->make_world("world");
-    const auto group = [&](ops::Axis axis, std::string_view name) {
-      return plan.mesh.extent(axis, rank) == 1
-                 ? nullptr
-                 : options.transport->make_group(plan.mesh.group(axis, rank), fmt::format("{}, between steps", name));
+    const auto group = [&](const std::vector<std::int32_t>& ranks, std::string_view name) {
+      return ranks.size() == 1 ? nullptr : options.transport->make_group(ranks, fmt::format("{}, between steps", name));
     };
-    tensor_group = group(ops::Axis::tensor, "tensor");
-    data_group = group(ops::Axis::data, "data");
-    if (plan.mesh.data_inner > 0) shard_group = group(ops::Axis::data_inner, "shards");
+    tensor_group = group(plan.mesh.group(ops::Axis::tensor, rank), "tensor");
+    data_group = group(plan.mesh.sharing(ops::Shares::batch, rank), "data");
+    const std::vector<std::int32_t> shards = plan.mesh.group(plan.mesh.shard_axis(), rank);
+    shares_alone = data_group != nullptr && std::ssize(shards) != data_group->size();
+    if (shares_alone) shard_group = group(shards, "shards");
     for (auto source = sources.rbegin(); source != sources.rend(); ++source) {
       const bool draws = options.draw_parameters && &*source == &sources.front();
       initialise(source->graph, *executor, {.seed = options.seed, .parameters = draws});
@@ -266,7 +266,8 @@ struct Session::State {
   std::int32_t rank;
   std::unique_ptr<collectives::Group> world;
   std::unique_ptr<collectives::Group> data_group;
-  std::unique_ptr<collectives::Group> shard_group;  // where those are not all data ranks
+  std::unique_ptr<collectives::Group> shard_group;  // where those are not all that share out the batch
+  bool shares_alone = false;
   std::unique_ptr<collectives::Group> tensor_group;
   std::unique_ptr<executor::Executor> executor;
   Buffers buffers;
@@ -299,7 +300,7 @@ std::uint64_t Session::seed() const { return state_->options.seed; }
 std::int32_t Session::rank() const { return state_->rank; }
 collectives::Group* Session::world() { return state_->world.get(); }
 collectives::Group* Session::data_group() { return state_->data_group.get(); }
-collectives::Group* Session::shard_group() { return state_->plan.mesh.data_inner > 0 ? state_->shard_group.get() : data_group(); }
+collectives::Group* Session::shard_group() { return state_->shares_alone ? state_->shard_group.get() : data_group(); }
 collectives::Group* Session::tensor_group() { return state_->tensor_group.get(); }
 void Session::refresh_weights() { refresh_copies(graph(), executor(), shard_group()); }
 executor::Executor& Session::executor() { return *state_->executor; }

@@ -116,8 +116,8 @@ class Session {
   ops::StepScalars& scalars(std::size_t step = 0);
   const ops::StepScalars& scalars_now(std::size_t step = 0) const;
 
-  // All ranks, and those of an axis, for what is done between programs; null when there is one. Those of shard_group share tensors
-  // out in shards.
+  // All ranks, and some of them, for what is done between programs; null when there is one. Those of data_group share out the batch, those
+  // of shard_group tensors in shards.
   collectives::Group* world();
   collectives::Group* data_group();
   collectives::Group* shard_group();

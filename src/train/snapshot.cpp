@@ -23,7 +23,7 @@ struct Stored {
   std::string name;    // in the checkpoint
   std::string buffer;  // in the session
   base::TensorType whole;
-  std::int64_t place = -1;  // on the data axis, of the rank whose own it is; -1: data ranks have the same
+  std::int64_t place = -1;  // among those that share out the batch, of the rank whose own it is; -1: all have the same
 };
 
 // Parameters and their optimizers' state as the graph has them, and what says itself how it is kept as the plan does, wherever it was born.
@@ -33,7 +33,8 @@ std::vector<Stored> stored_buffers(const Session& session) {
   std::set<std::string_view> of_parameters;
   for (const graph::Parameter& parameter : graph.parameters) {
     const graph::Value& master = graph.values[parameter.master];
-    stored.push_back({parameter.stored ? master.name : parameter.name, master.name, master.type});  // the name of a form says which
+    if (!master.state.declared())
+      stored.push_back({parameter.stored ? master.name : parameter.name, master.name, master.type});  // the name of a form says which
     for (graph::ValueId state : parameter.states) {
       if (graph.values[state].state.declared()) continue;
       stored.push_back({graph.values[state].name, graph.values[state].name, graph.values[state].type});
@@ -92,11 +93,12 @@ void order_by_first_write(Session& session, std::vector<HeldPiece>& pieces) {
   std::stable_sort(pieces.begin(), pieces.end(), [&](const HeldPiece& a, const HeldPiece& b) { return moment(a) < moment(b); });
 }
 
-// Ranks at one place of the pipe axis that hold the same of a tensor write a share of it each. Of places that hold the same, the first
-// writes it.
+// Ranks at one place of the pipe axis that hold the same of a tensor write a share of it each, but for axes of which the first rank writes
+// all. Of places that hold the same, the first writes it.
 struct Copies {
   std::int64_t members = 1;
   std::int64_t place = 0;
+  bool writes = true;
 };
 
 bool holds(const plan::RankClass& rank_class, const std::string& buffer) {
@@ -113,9 +115,9 @@ Copies copies_of(const Session& session, const HeldPiece& piece) {
     copies.place = copies.place * members + place;
     copies.members *= members;
   };
-  const auto over_axis = [&](ops::Axis axis) { spread_over(mesh.extent(axis, session.rank()), mesh.place(axis, session.rank())); };
+  const auto over_axis = [&](const ops::Axis& axis) { spread_over(mesh.extent(axis, session.rank()), mesh.place(axis, session.rank())); };
   // A tensor rank that neither computes with a weight nor trains it does not hold it.
-  const auto over_holders = [&](ops::Axis axis) {
+  const auto over_holders = [&](const ops::Axis& axis) {
     std::int64_t members = 0;
     std::int64_t place = 0;
     for (const std::int32_t rank : mesh.group(axis, session.rank())) {
@@ -124,12 +126,19 @@ Copies copies_of(const Session& session, const HeldPiece& piece) {
     }
     spread_over(members, place);
   };
-  if (!session.buffers().buffer(piece.buffer).state.is_private()) over_axis(part.shard == 0 ? ops::Axis::data : ops::Axis::data_outer);
-  if (part.dim < 0) {
-    over_holders(ops::Axis::tensor);
-  } else if (ops::is_tail(part, piece.begin / base::size_of(piece.whole.dtype))) {
-    over_holders(ops::Axis::tensor_inner);
+  const bool own = session.buffers().buffer(piece.buffer).state.is_private();
+  for (const plan::MeshAxis& entry : mesh.table()) {
+    const ops::Axis& axis = entry.row.axis;
+    if (entry.row.part_of.valid() || entry.row.shares == ops::Shares::blocks) continue;
+    if (entry.row.one_writes) {
+      copies.writes = copies.writes && mesh.place(axis, session.rank()) == 0;
+    } else if (entry.row.shares == ops::Shares::tensors) {
+      if (part.dim < 0) over_holders(axis);
+    } else if (entry.row.shares == ops::Shares::nothing || !own) {
+      over_axis(axis == ops::Axis::data && part.shard > 0 ? ops::Axis::data_outer : axis);
+    }
   }
+  if (part.dim >= 0 && ops::is_tail(part, piece.begin / base::size_of(piece.whole.dtype))) over_holders(ops::Axis::tensor_inner);
   return copies;
 }
 
@@ -150,7 +159,7 @@ std::vector<HeldPiece> held_pieces(Session& session, plan::Access access) {
   for (const Stored& stored : stored_buffers(session)) {
     const std::size_t before = pieces.size();
     base::TensorType whole = stored.whole;
-    const bool mine = stored.place < 0 || stored.place == session.plan().mesh.place(ops::Axis::data, session.rank());
+    const bool mine = stored.place < 0 || stored.place == session.plan().mesh.place(ops::Shares::batch, session.rank());
     for (const std::string& buffer : mine ? buffers.holding(stored.buffer) : std::vector<std::string>{}) {
       const ops::Part part = buffers.part(buffer);
       whole = {buffers.buffer(buffer).type.dtype, part.whole};
@@ -183,6 +192,10 @@ std::vector<HeldPiece> own_pieces(Session& session) {
   std::erase_if(pieces, [&](const HeldPiece& piece) { return piece.bytes == 0 || elsewhere(piece); });
   for (HeldPiece& piece : pieces) {
     const Copies alike = copies_of(session, piece);
+    if (!alike.writes) {
+      piece.bytes = 0;
+      continue;
+    }
     const std::int64_t size = base::size_of(piece.whole.dtype);
     const collectives::Share share =
         collectives::share_of(piece.bytes / size, static_cast<int>(alike.members), static_cast<int>(alike.place));

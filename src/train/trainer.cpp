@@ -168,8 +168,8 @@ std::vector<observe::StepDone> Trainer::round(executor::Timeline* timeline) {
   // Where stages have degrees of their own, all ranks go through all micro-batches, and each keeps what its program reads.
   data::BatchShare share{.global = run.batch.global, .micro = run.batch.micro};
   if (mesh.even()) {
-    share.ranks = mesh.data;
-    share.rank = mesh.place(ops::Axis::data, state.session.rank());
+    share.ranks = mesh.extent(ops::Shares::batch, state.session.rank());
+    share.rank = mesh.place(ops::Shares::batch, state.session.rank());
   }
   std::vector<StepInputs> inputs;
   for (std::int64_t step = 0; step < run.strategy.flush_every; ++step) {

@@ -185,7 +185,7 @@ std::vector<float> read_parameter(Session& session, const std::string& name) {
     if (const std::optional<graph::LowHalves> halves = graph::low_halves(graph, parameter))
       join_low_halves(values, read_held(session, graph.values[halves->low].name), read_held(session, graph.values[halves->v].name));
   }
-  if (session.plan().mesh.pipe > 1) {
+  if (session.plan().mesh.extent(ops::Axis::pipe) > 1) {
     values.resize(static_cast<std::size_t>(master.type.shape.elements()));
     session.world()->broadcast(std::as_writable_bytes(std::span(values)), DType::f32, first_holder(session, master.name));
   }

@@ -9,8 +9,7 @@ namespace plimsoll::executor {
 Peers::Peers(const plan::Plan& plan, std::int32_t rank, collectives::Transport* transport) : mesh_(plan.mesh), rank_(rank) {
   PLIMSOLL_CHECK(mesh_.ranks() == (transport == nullptr ? 1 : transport->size()), "a plan for {} ranks on a transport of {}", mesh_.ranks(),
                  transport == nullptr ? 1 : transport->size());
-  for (ops::Axis axis : mesh_.axes(rank))
-    groups_[static_cast<std::size_t>(axis)] = transport->make_group(mesh_.group(axis, rank), std::string(ops::name_of(axis)));
+  for (const ops::Axis& axis : mesh_.axes(rank)) groups_[axis] = transport->make_group(mesh_.group(axis, rank), std::string(axis.name()));
   // Both ends make their groups in the order of (from, to), so neither waits for the other in vain.
   for (const auto& [from, to] : plan::links_of(plan, rank)) {
     auto& links = from == rank ? sending_ : receiving_;
@@ -22,7 +21,7 @@ Peers::Peers(const plan::Plan& plan, std::int32_t rank, collectives::Transport* 
 
 void Peers::run(const ops::Collective& op, const Tensor& from, const Tensor& to) {
   using collectives::Reduction;
-  collectives::Group& group = *groups_[static_cast<std::size_t>(op.axis)];
+  collectives::Group& group = *groups_.at(op.axis);
   const std::vector<std::int64_t> counts = plan::part_counts(op, from.type, to.type);
   const auto left_alone = static_cast<std::size_t>(op.first * base::size_of(from.type.dtype));
   switch (op.kind) {
@@ -42,7 +41,7 @@ void Peers::run(const ops::Collective& op, const Tensor& from, const Tensor& to)
 // Of a link's two members the first sends.
 void Peers::run(const ops::Message& op, std::int32_t micro_batch, std::span<std::byte> data) {
   const int tag = plan::tag_of(op, micro_batch);
-  const std::int32_t other = mesh_.other_end(rank_, op, micro_batch);
+  const std::int32_t other = plan::other_end(mesh_, rank_, op, micro_batch);
   if (op.receive) {
     receiving_.at(other)->receive(data, 0, tag);
   } else {

@@ -2,7 +2,6 @@
 // places of the pipe axis, on memory that the transport sees.
 #pragma once
 
-#include <array>
 #include <cstddef>
 #include <map>
 #include <memory>
@@ -31,12 +30,15 @@ class Peers {
   void run(const ops::Message& op, std::int32_t micro_batch, std::span<std::byte> data);
 
   // Of an axis on which this rank has others; null else.
-  collectives::Group* group(ops::Axis axis) const { return groups_[static_cast<std::size_t>(axis)].get(); }
+  collectives::Group* group(const ops::Axis& axis) const {
+    const auto found = groups_.find(axis);
+    return found == groups_.end() ? nullptr : found->second.get();
+  }
 
  private:
   const plan::Mesh mesh_;
   const std::int32_t rank_;
-  std::array<std::unique_ptr<collectives::Group>, ops::kAxes> groups_;   // by axis
+  std::map<ops::Axis, std::unique_ptr<collectives::Group>> groups_;
   std::map<std::int32_t, std::unique_ptr<collectives::Group>> sending_;  // by the rank at the other end
   std::map<std::int32_t, std::unique_ptr<collectives::Group>> receiving_;
 };

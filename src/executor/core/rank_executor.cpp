@@ -58,7 +58,7 @@ InstructionView::InstructionView(const plan::Instruction& instruction) {
 RankExecutor::RankExecutor(const plan::Plan& plan, const ExecutorOptions& options)
     : plan_(plan),
       class_(plan::class_of(plan, options.rank)),
-      shard_place_(plan.mesh.place(ops::Axis::data_inner, options.rank)),
+      shard_place_(plan.mesh.place(plan.mesh.shard_axis(), options.rank)),
       disk_(plan_, class_, options),
       transport_(options.transport) {}
 

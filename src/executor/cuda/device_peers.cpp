@@ -35,9 +35,8 @@ DevicePeers::DevicePeers(const plan::Plan& plan, std::int32_t rank, int device, 
       on_device_(transport != nullptr && transport->takes_device_memory()),
       largest_(on_device_ ? 0 : largest_operand(plan)) {
   if (on_device_) return;
-  for (ops::Axis axis : plan.mesh.axes(rank)) {
-    if (collectives::Group* group = peers_.group(axis); group != nullptr)
-      direct_[static_cast<std::size_t>(axis)] = DirectExchange::make(*group, device);
+  for (const ops::Axis& axis : plan.mesh.axes(rank)) {
+    if (collectives::Group* group = peers_.group(axis); group != nullptr) direct_[axis] = DirectExchange::make(*group, device);
   }
 }
 
@@ -45,8 +44,9 @@ DevicePeers::Staging DevicePeers::make_staging() const { return {std::vector<std
 
 void DevicePeers::run(const ops::Collective& op, const kernels::cuda::Tensor& from, const kernels::cuda::Tensor& to, Staging& staging,
                       cudaStream_t stream) {
-  const std::unique_ptr<DirectExchange>& direct = direct_[static_cast<std::size_t>(op.axis)];
-  if (direct != nullptr && DirectExchange::takes(op, from.type.dtype)) return direct->run(op, from, to, stream);
+  const auto direct = direct_.find(op.axis);
+  if (direct != direct_.end() && direct->second != nullptr && DirectExchange::takes(op, from.type.dtype))
+    return direct->second->run(op, from, to, stream);
   if (on_device_) {
     check(cudaStreamSynchronize(stream), "waiting for a collective's operand");
     return peers_.run(op, {from.as<std::byte>(), from.type}, {to.as<std::byte>(), to.type});

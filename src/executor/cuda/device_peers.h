@@ -8,7 +8,7 @@
 
 #include <cuda_runtime.h>
 
-#include <array>
+#include <map>
 #include <memory>
 #include <vector>
 
@@ -38,7 +38,7 @@ class DevicePeers {
 
  private:
   Peers peers_;
-  std::array<std::unique_ptr<DirectExchange>, ops::kAxes> direct_;  // by axis; null where memory is out of reach
+  std::map<ops::Axis, std::unique_ptr<DirectExchange>> direct_;  // null where memory is out of reach
   bool on_device_ = false;
   std::size_t largest_ = 0;  // bytes of an operand
 };

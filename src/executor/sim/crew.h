@@ -23,11 +23,11 @@ struct LaneState {
   std::uint64_t end = 0;
 };
 
-// Ranks that behave alike: a class, and some of its data places.
+// Ranks that behave alike: a class, and some of its places on the axes whose ranks run one program.
 struct Actor {
   const Part* part = nullptr;
   std::size_t part_index = 0;
-  std::int32_t data_part = 0;
+  std::vector<std::int32_t> places{};  // by axis, as in the mesh's table: its place, or which of the parts that its places are in
   std::int64_t ranks = 1;
   std::int32_t first_rank = 0;
   double slowness = 1.0;
@@ -35,9 +35,9 @@ struct Actor {
   std::vector<std::uint8_t> given{};     // tokens
   std::vector<std::uint16_t> awaited{};  // by token: lanes that wait for it
   std::array<Flows::ResourceId, kWires> wires{};
-  std::array<std::uint32_t, ops::kAxes> groups{};  // whom it meets on each axis
-  std::vector<std::int64_t> nodes{};               // that it is on, where the ranks of a node share its cores
-  std::int64_t on_a_node = 1;                      // of its ranks, on the node that has most of them
+  std::vector<std::uint32_t> groups{};  // whom it meets on each axis, by its place in the mesh's table
+  std::vector<std::int64_t> nodes{};    // that it is on, where the ranks of a node share its cores
+  std::int64_t on_a_node = 1;           // of its ranks, on the node that has most of them
   // What it does now, and since when.
   int computing = 0;
   int moving = 0;

@@ -19,7 +19,7 @@ std::vector<std::int32_t> Meetings::ranks_of(const plan::RankClass& rank_class) 
   if (!folded_) return rank_class.ranks;
   std::vector<std::int32_t> ranks;
   for (const std::int32_t first : rank_class.ranks) {
-    for (std::int32_t tensor = 0; tensor < plan_.mesh.tensor; ++tensor) ranks.push_back(first + tensor);
+    for (const std::int32_t rank : plan_.mesh.sharing(ops::Shares::tensors, first)) ranks.push_back(rank);
   }
   return ranks;
 }
@@ -33,7 +33,7 @@ void Meetings::count_users(std::string_view program_name) {
     plan::match_all(
         plan_, *program,
         [&](const plan::Call& call, const plan::Message& message) {
-          if (!message.op.receive) offsets.insert(plan_.mesh.other_end(first, message.op, call.micro_batch) - first);
+          if (!message.op.receive) offsets.insert(other_end(plan_.mesh, first, message.op, call.micro_batch) - first);
         },
         plan::kIgnoreOthers);
     for (const std::int32_t rank : ranks_of(rank_class)) {
@@ -43,24 +43,24 @@ void Meetings::count_users(std::string_view program_name) {
   }
 }
 
-const Meetings::Axis& Meetings::axis(ops::Axis wanted) const {
-  std::optional<Axis>& known = axes_[static_cast<std::size_t>(wanted)];
-  if (known) return *known;
+const Meetings::Axis& Meetings::axis(const ops::Axis& wanted) const {
+  const auto [found, fresh] = axes_.try_emplace(wanted);
+  Axis& known = found->second;
+  if (!fresh) return known;
   const plan::Mesh& mesh = plan_.mesh;
   std::vector<std::vector<std::int32_t>> groups;
-  known.emplace();
-  known->group_of.assign(static_cast<std::size_t>(mesh.ranks()), -1);
+  known.group_of.assign(static_cast<std::size_t>(mesh.ranks()), -1);
   for (std::int32_t rank = 0; rank < mesh.ranks(); ++rank) {
-    if (!mesh.sits_on(wanted, rank) || known->group_of[static_cast<std::size_t>(rank)] >= 0) continue;
+    if (!mesh.sits_on(wanted, rank) || known.group_of[static_cast<std::size_t>(rank)] >= 0) continue;
     for (const std::int32_t member : mesh.group(wanted, rank))
-      known->group_of[static_cast<std::size_t>(member)] = static_cast<std::int32_t>(groups.size());
+      known.group_of[static_cast<std::size_t>(member)] = static_cast<std::int32_t>(groups.size());
     groups.push_back(mesh.group(wanted, rank));
   }
-  known->groups = cost::groups_of(cluster_, mesh.ranks(), groups);
-  return *known;
+  known.groups = cost::groups_of(cluster_, mesh.ranks(), groups);
+  return known;
 }
 
-const std::vector<Meetings::Alike>& Meetings::alike(const plan::RankClass& rank_class, ops::Axis wanted) const {
+const std::vector<Meetings::Alike>& Meetings::alike(const plan::RankClass& rank_class, const ops::Axis& wanted) const {
   const auto [found, fresh] = alike_.try_emplace({&rank_class, wanted});
   std::vector<Alike>& all = found->second;
   if (!fresh) return all;
@@ -111,7 +111,7 @@ const Meetings::Leaving& Meetings::leaving(const plan::RankClass& rank_class, st
 
 cost::Transfer Meetings::message(const plan::RankClass& rank_class, const ops::Message& op, std::int32_t micro_batch, double bytes) const {
   const std::int32_t first = rank_class.ranks.front();
-  const Leaving& far = leaving(rank_class, plan_.mesh.other_end(first, op, micro_batch) - first, op.receive);
+  const Leaving& far = leaving(rank_class, other_end(plan_.mesh, first, op, micro_batch) - first, op.receive);
   const std::int64_t all = std::min<std::int64_t>(cluster_.devices_per_node, plan_.mesh.ranks());
   cost::Transfer transfer = cost::message(cluster_, bytes, far.ranks > 0, far.ranks > 0 ? far.users : all);
   transfer.across = bytes * static_cast<double>(far.ranks) / static_cast<double>(far.of);

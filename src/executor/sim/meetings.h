@@ -4,10 +4,8 @@
 // are counted rank by rank.
 #pragma once
 
-#include <array>
 #include <cstdint>
 #include <map>
-#include <optional>
 #include <string_view>
 #include <tuple>
 #include <utility>
@@ -28,7 +26,7 @@ class Meetings {
   cost::Transfer collective(const plan::RankClass& rank_class, const ops::Collective& op, double bytes) const;
   cost::Transfer message(const plan::RankClass& rank_class, const ops::Message& op, std::int32_t micro_batch, double bytes) const;
 
-  // All ranks that the class stands for: an outline has one class for all tensor places of a pipe place.
+  // All ranks that the class stands for: an outline has one class for all ranks of a pipe place that share out tensors.
   std::vector<std::int32_t> ranks_of(const plan::RankClass& rank_class) const;
 
  private:
@@ -47,8 +45,8 @@ class Meetings {
     std::int64_t of = 0;
     std::int64_t users = 0;
   };
-  const Axis& axis(ops::Axis axis) const;
-  const std::vector<Alike>& alike(const plan::RankClass& rank_class, ops::Axis axis) const;
+  const Axis& axis(const ops::Axis& axis) const;
+  const std::vector<Alike>& alike(const plan::RankClass& rank_class, const ops::Axis& axis) const;
   const Leaving& leaving(const plan::RankClass& rank_class, std::int32_t offset, bool receive) const;
   void count_users(std::string_view program);
 
@@ -57,7 +55,7 @@ class Meetings {
   bool folded_ = false;
   std::map<std::int64_t, std::int64_t> leaving_;  // by node: ranks that send messages to other nodes
   // What was asked for before: instructions are many, classes and axes few.
-  mutable std::array<std::optional<Axis>, ops::kAxes> axes_{};
+  mutable std::map<ops::Axis, Axis> axes_;
   mutable std::map<std::pair<const plan::RankClass*, ops::Axis>, std::vector<Alike>> alike_;
   mutable std::map<std::tuple<const plan::RankClass*, std::int32_t, bool>, Leaving> leaving_of_;
 };

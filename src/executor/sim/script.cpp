@@ -108,7 +108,7 @@ class Pricing {
     cost::Transfer transfer = meetings_.collective(class_, collective.op, bytes);
     if (cluster_.device.cores > 0) transfer.seconds += transfer.latency * static_cast<double>(collective.inputs.size() - 1);
     Step step = moved(Step::Kind::meet, transfer);
-    step.axis = collective.op.axis;
+    step.axis = plan_.mesh.index(collective.op.axis);
     return step;
   }
 
@@ -185,12 +185,7 @@ Script priced(const plan::Plan& plan, std::string_view program_name, const clust
     const Pricing pricing(plan, rank_class, cluster, meetings);
     // Where places of the pipe axis have degrees of their own, where a message goes depends on its micro-batch.
     std::map<std::pair<std::uint32_t, std::int32_t>, std::uint32_t> routine_of;
-    Part part{.rank_class = &rank_class,
-              .pipe = plan.mesh.place(ops::Axis::pipe, rank_class.ranks.front()),
-              .tensor = plan.mesh.place(ops::Axis::tensor, rank_class.ranks.front()),
-              .lanes = {},
-              .waits = {},
-              .tokens = program->tokens};
+    Part part{.rank_class = &rank_class, .lanes = {}, .waits = {}, .tokens = program->tokens};
     Counting counting;
     for (const plan::Stream& stream : program->streams) {
       Lane& lane = part.lanes.emplace_back(Lane{.kind = stream.kind, .turns = {}});

@@ -29,8 +29,8 @@ struct Step {
   enum class Kind : std::uint8_t { work, meet, send, receive, copy } kind = Kind::work;
   bool on_host = false;  // work: of the host beside a device
   Wire wire = Wire::none;
-  ops::Axis axis = ops::Axis::data;  // meet: the others of this axis
-  ops::Message message{};            // send, receive
+  std::uint32_t axis = 0;  // meet: the others of this axis, by its place in the mesh's table
+  ops::Message message{};  // send, receive
   double seconds = 0.0;
   LinkBytes bytes{};  // sent by one rank
 };
@@ -60,8 +60,6 @@ struct Lane {
 
 struct Part {
   const plan::RankClass* rank_class = nullptr;
-  std::int32_t pipe = 0;
-  std::int32_t tensor = 0;
   std::vector<Lane> lanes;
   std::vector<std::uint32_t> waits;
   std::uint32_t tokens = 0;

@@ -329,7 +329,7 @@ class Clock {
   }
 
   bool arrive(const Place& place, const Actor& actor, const Step& step) {
-    Group& group = crew_.groups[actor.groups[static_cast<std::size_t>(step.axis)]];
+    Group& group = crew_.groups[actor.groups[step.axis]];
     group.arrived.push_back(place);
     if (group.arrived.size() == group.members.size()) begin_transfer(std::exchange(group.arrived, {}), step, kNoMessage);
     return false;

@@ -3,8 +3,8 @@
 // Streams, tokens, messages and collectives are those of the plan. Links, disks and a processor's cores are shared: transfers that
 // are under way at the same time slow each other down, and so do ranks with fewer cores than threads.
 //
-// Ranks that behave alike are simulated once: those of a class differ in their place on the data axis, where all do the same. A rank
-// that is slower than others, or jitter, makes data places differ; then each such place is simulated for itself.
+// Ranks that behave alike are simulated once: those of a class differ in their places on axes where all do the same, such as data. A rank
+// that is slower than others, or jitter, makes such places differ; then each of these is simulated for itself.
 #pragma once
 
 #include <cstdint>

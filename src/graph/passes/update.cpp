@@ -48,6 +48,7 @@ ops::Op update_op(const model::Optimizer& optimizer, bool decays, bool copy, boo
   return ops::SgdUpdate{.momentum = momentum, .weight_decay = decay, .copy = copy};
 }
 
+// What each data rank has its own of, its update has too. A weight in the compute type follows from its master.
 void add_roots(Graph& graph, Parameter& parameter, const model::Training& training) {
   const Value weight = graph.values[parameter.weight];
   const auto add = [&](std::string_view name, DType dtype, Role role, const Init& init) {
@@ -67,6 +68,13 @@ void add_roots(Graph& graph, Parameter& parameter, const model::Training& traini
     parameter.states.push_back(add(state, moments, Role::state, {.kind = Init::Kind::zeros}));
   // Filled with the weight.
   if (is_split(training, weight.type.dtype)) parameter.states.push_back(add("low", DType::u16, Role::state, {}));
+  if (!weight.state.declared()) return;
+  graph.values[parameter.weight].state = {};
+  graph.values[parameter.master].state = weight.state;
+  for (ValueId id : parameter.states) {
+    graph.values[id].state = weight.state;
+    graph.values[id].init = {};
+  }
 }
 
 // The parameters in the order the next forward needs them: by block, then as declared.

@@ -175,12 +175,17 @@ plan::StreamKind stream_of(const ops::Move& move) {
 }
 
 // What a computation waits for at once is done where it waits.
-plan::StreamKind stream_of(const Graph& graph, const Node& node, bool host_beside) {
+plan::StreamKind stream_of(const ops::Collective& collective, const plan::Mesh& mesh) {
+  const plan::MeshAxis* axis = mesh.find(collective.axis);
+  return axis != nullptr && axis->row.at_once ? plan::StreamKind::compute : plan::StreamKind::communication;
+}
+
+plan::StreamKind stream_of(const Graph& graph, const Node& node, const plan::Mesh& mesh, bool host_beside) {
   switch (ops::definition_of(node.op).runs) {
     case ops::Runs::message: return std::get<ops::Message>(node.op).receive ? plan::StreamKind::receive : plan::StreamKind::send;
     case ops::Runs::copy: return stream_of(std::get<ops::Move>(node.op));
     case ops::Runs::row_copy: return std::get<ops::MoveRows>(node.op).back ? plan::StreamKind::disk_out : plan::StreamKind::disk_in;
-    case ops::Runs::collective: return ops::meets_tensor_ranks(node.op) ? plan::StreamKind::compute : plan::StreamKind::communication;
+    case ops::Runs::collective: return stream_of(std::get<ops::Collective>(node.op), mesh);
     default: break;
   }
   return host_beside && tier_of(graph, node) == plan::Tier::host ? plan::StreamKind::host_compute : plan::StreamKind::compute;
@@ -188,12 +193,12 @@ plan::StreamKind stream_of(const Graph& graph, const Node& node, bool host_besid
 
 }  // namespace
 
-std::vector<Piece> pieces_of(const Graph& graph, bool host_beside) {
+std::vector<Piece> pieces_of(const Graph& graph, const plan::Mesh& mesh, bool host_beside) {
   std::vector<Piece> pieces;
   for (std::uint32_t index = 0; index < graph.nodes.size(); ++index) {
     const Node& node = graph.nodes[NodeId{index}];
     if (ops::is_view(node.op)) continue;
-    const plan::StreamKind stream = stream_of(graph, node, host_beside);
+    const plan::StreamKind stream = stream_of(graph, node, mesh, host_beside);
     const bool goes_on = !pieces.empty() && pieces.back().block == node.block && pieces.back().phase == node.phase &&
                          pieces.back().turn == node.turn && pieces.back().stream == stream && pieces.back().tier == tier_of(graph, node);
     if (!goes_on) {

@@ -27,7 +27,7 @@ struct Piece {
 };
 
 // `host_beside`: the host is another processor than the device, and what it computes is on a stream of its own.
-std::vector<Piece> pieces_of(const graph::Graph& graph, bool host_beside);
+std::vector<Piece> pieces_of(const graph::Graph& graph, const plan::Mesh& mesh, bool host_beside);
 
 // A procedure for a piece, and the storage that each of its slots stands for.
 struct BoundProcedure {

@@ -17,7 +17,7 @@ using graph::ValueId;
 bool notes(const Node& node) { return std::holds_alternative<ops::NoteAmax>(node.op); }
 
 // Everybody's, instead of this rank's: what the nodes [begin, end) note, in one message for each axis.
-std::vector<ValueId> gathered(graph::Rewrite& to, const std::vector<Node>& nodes, ops::Axis axis, std::int64_t members) {
+std::vector<ValueId> gathered(graph::Rewrite& to, const std::vector<Node>& nodes, const ops::Axis& axis, std::int64_t members) {
   std::vector<ValueId> amaxes;
   for (const Node& node : nodes) amaxes.push_back(node.inputs[1]);
   const ops::Collective gather{
@@ -27,13 +27,10 @@ std::vector<ValueId> gathered(graph::Rewrite& to, const std::vector<Node>& nodes
 
 void append_run(graph::Rewrite& to, std::vector<Node>& run, const AmaxRanks& ranks) {
   if (run.empty()) return;
-  const auto share = [&](ops::Axis axis, std::int64_t members) {
-    if (members == 1) return;
+  for (const auto& [axis, members] : ranks.axes) {
     const std::vector<ValueId> all = gathered(to, run, axis, members);
     for (std::size_t index = 0; index < run.size(); ++index) run[index].inputs[1] = all[index];
-  };
-  share(ops::Axis::tensor, ranks.tensor);
-  share(ops::Axis::data, ranks.data);
+  }
   for (const Node& node : run) to.keep(node);
   run.clear();
 }
@@ -52,7 +49,7 @@ Graph share_amaxes(const Graph& graph, const AmaxRanks& ranks) {
       shared.keep(node);
       continue;
     }
-    if (ranks.in_turn && ranks.data > 1) {
+    if (ranks.in_turn) {
       base::not_legal(
           "\"fp8.history\" is not 0, but the data ranks of each stage take micro-batches in turn and have no history in common; use "
           "\"fp8.history\": 0, or the same degrees for all stages");

@@ -3,14 +3,16 @@
 // layout that reads it.
 #pragma once
 
+#include <utility>
+#include <vector>
+
 #include "graph/graph.h"
 
 namespace plimsoll::lowering {
 
 struct AmaxRanks {
-  std::int64_t data = 1;
-  std::int64_t tensor = 1;
-  bool in_turn = false;  // data ranks take micro-batches in turn, and do not meet in each
+  std::vector<std::pair<ops::Axis, std::int64_t>> axes;  // with several members each, in the order in which they tell each other
+  bool in_turn = false;                                  // data ranks take micro-batches in turn, and do not meet in each
 };
 
 bool notes_amaxes(const graph::Graph& graph);

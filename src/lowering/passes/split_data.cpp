@@ -9,6 +9,8 @@
 #include "base/error.h"
 #include "graph/rewrite.h"
 #include "graph/scalar_chains.h"
+#include "lowering/passes/data_axes.h"
+#include "lowering/passes/weight_stretches.h"
 #include "ops/step_scalars.h"
 
 namespace plimsoll::lowering {
@@ -47,22 +49,15 @@ struct Bucket {
   std::vector<ValueId> shards{};
 };
 
-// A stretch of old nodes of one block and phase.
-struct Stretch {
-  std::uint32_t begin = 0;
-  std::uint32_t end = 0;
-  BlockId block;
-  Phase phase = Phase::forward;
-  std::vector<std::size_t> needs{};  // split weights that must be gathered for it (stage 3)
-  std::size_t gathers = 0;           // the stretch for which its weights are gathered: itself, or the recompute right before it
-};
+using Stretch = WeightStretch;
 
 class DataSplit {
  public:
   DataSplit(const Graph& old, const strategy::Strategy& strategy, std::int32_t micro_batches)
       : old_(old),
         strategy_(strategy),
-        members_(strategy.shards()),
+        axes_(old, strategy),
+        members_(axes_.members()),
         micro_batches_(micro_batches),
         chains_(old),
         rewrite_(old, graph::Values::fresh),
@@ -97,39 +92,25 @@ class DataSplit {
     Split split{.elements = old_.values[parameter.weight].type.shape.elements()};
     const std::int64_t unit = members_ * ops::kSumBlock;
     // Rows of a table on disk come and go whole.
-    const bool worth = strategy_.zero >= (parameter.frozen ? 3 : 1) && split.elements >= unit && !parameter.rows_of_table;
+    const bool same = !parameter.rows_of_table && !axes_.own(parameter);
+    const bool worth = zero() >= (parameter.frozen ? 3 : 1) && split.elements >= unit && same;
     split.split = worth;
     split.padded = (split.elements + unit - 1) / unit * unit;
     return split;
   }
 
+  // One data rank has nobody to share anything with.
+  std::int64_t zero() const { return axes_.several() ? strategy_.zero : 0; }
   // Gradients are reduced in every micro-batch and only shards are kept, instead of whole ones until the last.
-  bool reduces_each() const { return strategy_.zero >= 2 && (micro_batches_ == 1 || !strategy_.keep_grads); }
+  bool reduces_each() const { return zero() >= 2 && (micro_batches_ == 1 || !strategy_.keep_grads); }
   bool accumulates_shards() const { return reduces_each() && micro_batches_ > 1; }
-  bool gathers_weights() const { return strategy_.zero >= 3; }
-  bool hybrid() const { return members_ < strategy_.data; }
+  bool gathers_weights() const { return zero() >= 3; }
 
   void find_stretches() {
-    for (std::uint32_t index = 0; index < old_.nodes.size(); ++index) {
-      const Node& node = old_.nodes[NodeId{index}];
-      if (stretches_.empty() || stretches_.back().block != node.block || stretches_.back().phase != node.phase) add_stretch_at(index, node);
-      stretches_.back().end = index + 1;
-      if (!gathers_weights() || !runs_per_micro_batch(node.phase)) continue;
-      std::vector<std::size_t>& needs = stretches_[stretches_.back().gathers].needs;
-      for (ValueId id : node.inputs) {
-        const std::optional<std::size_t> parameter = weight_at(id);
-        if (parameter && splits_[*parameter].split && std::find(needs.begin(), needs.end(), *parameter) == needs.end())
-          needs.push_back(*parameter);
-      }
-    }
-  }
-
-  // A block's backward pass right behind its recompute has the weights that were gathered for that.
-  void add_stretch_at(std::uint32_t index, const Node& node) {
-    const bool follows = node.phase == Phase::backward && !stretches_.empty() && stretches_.back().block == node.block &&
-                         stretches_.back().phase == Phase::recompute;
-    stretches_.push_back(
-        {.begin = index, .end = index, .block = node.block, .phase = node.phase, .gathers = stretches_.size() - (follows ? 1 : 0)});
+    stretches_ = weight_stretches(old_, [&](ValueId id) -> std::optional<std::size_t> {
+      const std::optional<std::size_t> parameter = gathers_weights() ? weight_at(id) : std::nullopt;
+      return parameter && splits_[*parameter].split ? parameter : std::nullopt;
+    });
   }
 
   std::optional<std::size_t> weight_at(ValueId id) const {
@@ -233,8 +214,13 @@ class DataSplit {
   void reduce_ready(const Stretch& stretch) {
     std::vector<std::size_t> whole;
     std::vector<std::size_t> split;
-    for (std::size_t parameter : ready_) (splits_[parameter].split ? split : whole).push_back(parameter);
-    if (!whole.empty()) sum_whole(whole, stretch);
+    std::vector<std::size_t> own;
+    for (std::size_t parameter : ready_) {
+      const bool alone = !axes_.several() || axes_.own(old_.parameters[parameter]);
+      (splits_[parameter].split ? split : alone ? own : whole).push_back(parameter);
+    }
+    if (!own.empty()) sum_whole(own, false, stretch);
+    if (!whole.empty()) sum_whole(whole, true, stretch);
     if (!split.empty()) sum_to_shards(split, stretch);
     ready_.clear();
     ready_bytes_ = 0;
@@ -250,35 +236,15 @@ class DataSplit {
 
   ValueId new_gradient(std::size_t parameter) const { return rewrite_.now(old_.parameters[parameter].gradient); }
 
-  // Between all data ranks.
-  ops::Collective over_all(CollectiveKind kind, std::size_t tensors) const {
-    return {.kind = kind, .axis = ops::Axis::data, .members = strategy_.data, .tensors = static_cast<std::int64_t>(tensors)};
-  }
-
-  // Between those that share tensors out.
-  ops::Collective over_shards(CollectiveKind kind, std::size_t tensors, bool in_place) const {
-    return {.kind = kind,
-            .axis = hybrid() ? ops::Axis::data_inner : ops::Axis::data,
-            .members = members_,
-            .tensors = static_cast<std::int64_t>(tensors),
-            .in_place = in_place};
-  }
-
-  // Between those that hold the same shards.
-  ops::Collective over_groups(CollectiveKind kind, std::size_t tensors) const {
-    return {
-        .kind = kind, .axis = ops::Axis::data_outer, .members = strategy_.data / members_, .tensors = static_cast<std::int64_t>(tensors)};
-  }
-
-  void sum_whole(const std::vector<std::size_t>& parameters, const Stretch& stretch) {
+  void sum_whole(const std::vector<std::size_t>& parameters, bool over_data, const Stretch& stretch) {
     std::vector<ValueId> values;
     for (std::size_t parameter : parameters) values.push_back(new_gradient(parameter));
     const Turn turn = reduces_each() ? Turn::each : Turn::last;
-    if (strategy_.reduce == strategy::Reduce::main) {
-      values = add(over_all(CollectiveKind::reduce, values.size()), values, stretch.block, stretch.phase, turn, "grad.main");
-      values = add(over_all(CollectiveKind::broadcast, values.size()), values, stretch.block, stretch.phase, turn, "grad.all");
-    } else {
-      values = add(over_all(CollectiveKind::all_reduce, values.size()), values, stretch.block, stretch.phase, turn, "grad.sum");
+    if (over_data && strategy_.reduce == strategy::Reduce::main) {
+      values = add(axes_.over_all(CollectiveKind::reduce, values.size()), values, stretch.block, stretch.phase, turn, "grad.main");
+      values = add(axes_.over_all(CollectiveKind::broadcast, values.size()), values, stretch.block, stretch.phase, turn, "grad.all");
+    } else if (over_data) {
+      values = add(axes_.over_all(CollectiveKind::all_reduce, values.size()), values, stretch.block, stretch.phase, turn, "grad.sum");
     }
     keep_gradients(parameters, summed(parameters, values, stretch));
   }
@@ -295,8 +261,8 @@ class DataSplit {
         value = add(ops::Pad{.valid = split.elements}, {value}, stretch.block, stretch.phase, turn, name)[0];
       flat.push_back(value);
     }
-    const std::vector<ValueId> shards =
-        add(over_shards(CollectiveKind::reduce_scatter, flat.size(), in_place), flat, stretch.block, stretch.phase, turn, "grad.shard");
+    const std::vector<ValueId> shards = add(axes_.over_shards(CollectiveKind::reduce_scatter, flat.size(), in_place), flat, stretch.block,
+                                            stretch.phase, turn, "grad.shard");
     for (std::size_t index = 0; index < shards.size(); ++index)
       new_.values[shards[index]].name = "grad." + old_.parameters[parameters[index]].name + ".shard";
     under_way_.push_back({parameters, shards});
@@ -308,8 +274,9 @@ class DataSplit {
     const auto [parameters, shards] = std::move(under_way_.front());
     under_way_.pop_front();
     std::vector<ValueId> values = summed(parameters, shards, stretch);
-    if (hybrid()) {
-      values = add(over_groups(CollectiveKind::all_reduce, values.size()), values, stretch.block, stretch.phase, Turn::last, "grad.groups");
+    if (axes_.hybrid()) {
+      values = add(axes_.over_groups(CollectiveKind::all_reduce, values.size()), values, stretch.block, stretch.phase, Turn::last,
+                   "grad.groups");
       for (std::size_t index = 0; index < values.size(); ++index)
         new_.values[values[index]].name = "grad." + old_.parameters[parameters[index]].name + ".all";
     }
@@ -319,12 +286,31 @@ class DataSplit {
   // Where every micro-batch reduces, sums over micro-batches are made of what was reduced; else whole gradients add up in
   // place before they are.
   std::vector<ValueId> summed(const std::vector<std::size_t>& parameters, std::vector<ValueId> reduced, const Stretch& stretch) {
-    if (!accumulates_shards()) return reduced;
-    for (std::size_t index = 0; index < parameters.size(); ++index) {
+    for (std::size_t index = 0; index < parameters.size() && accumulates_shards(); ++index) {
       const std::string name = "grad." + old_.parameters[parameters[index]].name + ".sum";
       reduced[index] = add(ops::Accumulate{}, {reduced[index]}, stretch.block, stretch.phase, Turn::each, name)[0];
     }
+    for (const strategy::AxisDegree& axis : axes_.further()) sum_over(axis, parameters, reduced, stretch);
     return reduced;
+  }
+
+  // What is complete over the data axis, or belongs to one data rank, once a step over another axis: in place.
+  void sum_over(const strategy::AxisDegree& axis, const std::vector<std::size_t>& parameters, std::vector<ValueId>& values,
+                const Stretch& stretch) {
+    std::vector<std::size_t> which;
+    std::vector<ValueId> given;
+    for (std::size_t index = 0; index < parameters.size(); ++index) {
+      if (!old_.parameters[parameters[index]].sums(axis.row)) continue;
+      which.push_back(index);
+      given.push_back(values[index]);
+    }
+    if (given.empty()) return;
+    const ops::Collective sum = DataAxes::over(axis, CollectiveKind::all_reduce, given.size());
+    const std::vector<ValueId> made = add(sum, given, stretch.block, stretch.phase, Turn::last, "grad.over");
+    for (std::size_t index = 0; index < made.size(); ++index) {
+      new_.values[made[index]].name = fmt::format("grad.{}.{}", old_.parameters[parameters[which[index]]].name, axis.row.axis.name());
+      values[which[index]] = made[index];
+    }
   }
 
   void keep_gradients(const std::vector<std::size_t>& parameters, const std::vector<ValueId>& values) {
@@ -336,18 +322,19 @@ class DataSplit {
 
   // ---- norm and update
 
-  // Shards are squared by their owners and the sums exchanged; what is whole everywhere is squared by everybody after
-  // that, so that nothing counts twice. There may be a second block of sums, for what tensor ranks share out; what is done
+  // Shards, and what each rank has its own of, are squared by their owners and the sums exchanged; what is whole everywhere is squared by
+  // everybody after that, so that nothing counts twice. There may be a second block of sums, for what tensor ranks share out; what is done
   // with it after the squares follows here.
   void add_norm(ValueId verdict_reads) {
     ValueId main = newest_scalars();
     ValueId side;
-    const auto square = [&](bool split) {
+    const auto square = [&](bool apart) {
       bool any = false;
       for (const Node& node : norm_) {
         if (!ops::sums_squares(node.op)) continue;
         const std::size_t parameter = gradient_of_.at(node.inputs[1].index);
-        if (splits_[parameter].split != split) continue;
+        const bool split = splits_[parameter].split;
+        if ((split || axes_.own(old_.parameters[parameter])) != apart) continue;
         ValueId& scalars = on_side(node.inputs[0]) ? side : main;
         auto op = std::get<ops::SquaredNorm>(node.op);
         if (split && op.counted >= 0) op.shard = splits_[parameter].padded / members_;
@@ -361,7 +348,7 @@ class DataSplit {
     }
     const bool any = square(true);
     main = merged(main, any);
-    if (side.valid() && any) side = merge(side, over_shards(CollectiveKind::all_gather, 1, false), true, Phase::norm);
+    if (side.valid() && any) side = merge(side, axes_.over_shards(CollectiveKind::all_gather, 1, false), true, Phase::norm);
     square(false);
     for (const Node& node : norm_) {
       // The first of them reads what came before, whatever it does: it may be that nothing is squared but what tensor ranks share.
@@ -388,12 +375,21 @@ class DataSplit {
     return graph::ScalarChains(new_).newest(new_.scalars);
   }
 
-  // The sums of all data ranks. Groups of a hybrid have the same squares, but each its own losses.
+  // The sums of all ranks that share out the batch. Groups of a hybrid have the same squares, but each its own losses; so have the places
+  // of an axis beside data.
   ValueId merged(ValueId scalars, bool norm, Phase phase = Phase::norm) {
     merged_ = true;
-    if (!norm || !hybrid()) return merge(scalars, over_all(CollectiveKind::all_gather, 1), norm, phase);
-    const ValueId group = merge(scalars, over_shards(CollectiveKind::all_gather, 1, false), true, phase);
-    return merge(group, over_groups(CollectiveKind::all_gather, 1), false, phase);
+    if (norm && axes_.hybrid()) {
+      scalars = merge(scalars, axes_.over_shards(CollectiveKind::all_gather, 1, false), true, phase);
+      scalars = merge(scalars, axes_.over_groups(CollectiveKind::all_gather, 1), false, phase);
+    } else if (axes_.several()) {
+      scalars = merge(scalars, axes_.over_all(CollectiveKind::all_gather, 1), norm, phase);
+    }
+    for (const strategy::AxisDegree& axis : axes_.further()) {
+      if (axis.row.shares == ops::Shares::batch)
+        scalars = merge(scalars, DataAxes::over(axis, CollectiveKind::all_gather, 1), false, phase);
+    }
+    return scalars;
   }
 
   ValueId merge(ValueId scalars, const ops::Collective& gather, bool norm, Phase phase) {
@@ -423,7 +419,8 @@ class DataSplit {
 
   void gather_updated(const Stretch& stretch) {
     if (updated_.empty()) return;
-    add(over_shards(CollectiveKind::all_gather, updated_.size(), true), updated_, stretch.block, stretch.phase, Turn::each, "weights");
+    add(axes_.over_shards(CollectiveKind::all_gather, updated_.size(), true), updated_, stretch.block, stretch.phase, Turn::each,
+        "weights");
   }
 
   // ---- weights in shards
@@ -455,7 +452,7 @@ class DataSplit {
     if (parameters.empty()) return;
     const Turn turn = strategy_.keep_params ? Turn::first : Turn::each;
     const std::vector<ValueId> flat =
-        add(over_shards(CollectiveKind::all_gather, shards.size(), false), shards, stretch.block, issued_in.phase, turn, "gathered");
+        add(axes_.over_shards(CollectiveKind::all_gather, shards.size(), false), shards, stretch.block, issued_in.phase, turn, "gathered");
     for (std::size_t index = 0; index < parameters.size(); ++index) {
       const std::string& name = old_.parameters[parameters[index]].name;
       Value& whole = new_.values[flat[index]];
@@ -470,6 +467,7 @@ class DataSplit {
 
   const Graph& old_;
   const strategy::Strategy& strategy_;
+  DataAxes axes_;
   std::int64_t members_;
   std::int32_t micro_batches_;
   graph::ScalarChains chains_;  // of the old graph
@@ -492,6 +490,8 @@ class DataSplit {
 };
 
 }  // namespace
+
+bool sums_over_ranks(const Graph& graph, const strategy::Strategy& strategy) { return DataAxes(graph, strategy).any(); }
 
 Graph split_over_data(const Graph& graph, const strategy::Strategy& strategy, std::int32_t micro_batches) {
   return DataSplit(graph, strategy, micro_batches).run();

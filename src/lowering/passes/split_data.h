@@ -11,6 +11,10 @@
 // In a hybrid (strategy.zero_group) only neighbours share tensors out, and groups of them hold the same: shards are reduced
 // inside a group first and then, as small as they are, over the groups, once per step.
 //
+// A parameter says over which axes its gradient is summed (graph::Parameter::sums_over): one that leaves the data axis out stays whole,
+// each rank's own. Axes beside data that share out the batch, or that a gradient is summed over, add up what is complete over the data
+// axis, once per step.
+//
 // A tensor is split flat, padded so that shards are equal and multiples of ops::kSumBlock. One that would give some rank
 // less than a block of its own stays whole, as in stage 0.
 #pragma once
@@ -19,6 +23,9 @@
 #include "strategy/strategy.h"
 
 namespace plimsoll::lowering {
+
+// Whether there is anything to do.
+bool sums_over_ranks(const graph::Graph& graph, const strategy::Strategy& strategy);
 
 // `micro_batches` are those of one rank in a step.
 graph::Graph split_over_data(const graph::Graph& graph, const strategy::Strategy& strategy, std::int32_t micro_batches);

@@ -170,11 +170,11 @@ class PipeSplit {
     if (!corner_ || corner_->first) add_up_scalars(norm, phase);
     if (!corner_) return;
     // Ranks that are first on one axis alone pass on what is overwritten again.
-    tell_scalars(ops::Axis::data, corner_->degrees.data, phase);
-    tell_scalars(ops::Axis::tensor, corner_->degrees.tensor, phase);
+    tell_scalars(ops::Axis::data, corner_->data, phase);
+    tell_scalars(ops::Axis::tensor, corner_->tensor, phase);
   }
 
-  void tell_scalars(ops::Axis axis, std::int32_t members, Phase phase) {
+  void tell_scalars(const ops::Axis& axis, std::int64_t members, Phase phase) {
     if (members == 1) return;
     const ops::Collective tell{.kind = ops::CollectiveKind::broadcast, .axis = axis, .members = members, .tensors = 1};
     newest_scalars_ = rewrite_.make_one(tell, {newest_scalars_}, {BlockId{0}, phase}, "scalars.told");
@@ -308,7 +308,7 @@ Graph route_messages(const Graph& graph, const plan::Mesh& mesh, const ops::Seat
       continue;
     }
     const auto& message = std::get<ops::Message>(node.op);
-    const std::int64_t there = mesh.degrees(static_cast<std::int32_t>(message.peer)).tensor;
+    const std::int64_t there = mesh.extent_at(ops::Axis::tensor, static_cast<std::int32_t>(message.peer));
     // The rank at place t has what it receives from place t modulo the sender's width.
     const std::int64_t first = message.receive ? seat.place % there : seat.place;
     const std::int64_t step = message.receive ? there : seat.members;

@@ -27,7 +27,8 @@ struct Pipe {
 
 // A rank where places have degrees of their own. The first rank of each place meets those of the others and tells the ranks beside it.
 struct Corner {
-  plan::Degrees degrees;
+  std::int64_t data = 1;  // ranks of its place
+  std::int64_t tensor = 1;
   bool first = true;
 };
 

@@ -71,7 +71,7 @@ class Store {
     const Node& maker = old_.nodes[old_.values[gradient].producer];
     if (maker.turn == Turn::last && options_.micro_batches > 1) {
       // Small ones that tensor ranks have whole: they stay.
-      if (!ops::is_collective(maker.op) || ops::meets_tensor_ranks(maker.op)) return;
+      if (!ops::is_collective(maker.op) || ops::is_of(std::get<ops::Collective>(maker.op).axis, ops::Axis::tensor)) return;
       base::not_legal(
           "\"offload.gradients\" moves gradients out after every micro-batch, but the data ranks keep them whole until the last of {}; "
           "use \"zero\": 2 or 3 with \"keep_grads\": false, or one micro-batch",

@@ -26,10 +26,10 @@ std::vector<bool> same_on_tensor_ranks(const Graph& graph) {
     same[index] = value.role != Role::computed && value.part.dim < 0;
   }
   for (const Node& node : graph.nodes) {
-    const bool made_same = ops::meets_tensor_ranks(node.op)
-                               ? makes_same(std::get<ops::Collective>(node.op))
-                               : !ops::definition_of(node.op).differs_by_rank &&
-                                     std::all_of(node.inputs.begin(), node.inputs.end(), [&](ValueId id) { return same[id.index]; });
+    const bool meets = ops::is_collective(node.op) && ops::is_of(std::get<ops::Collective>(node.op).axis, ops::Axis::tensor);
+    const bool made_same = meets ? makes_same(std::get<ops::Collective>(node.op))
+                                 : !ops::definition_of(node.op).differs_by_rank &&
+                                       std::all_of(node.inputs.begin(), node.inputs.end(), [&](ValueId id) { return same[id.index]; });
     for (ValueId id : node.outputs) same[id.index] = made_same;
   }
   return same;
