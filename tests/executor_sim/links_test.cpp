@@ -76,7 +76,7 @@ Counted count(const plan::Plan& plan, const Cluster& cluster) {
         for (const plan::Instruction& instruction : plan.procedures[program.procedure_of(call)].instructions) {
           if (const auto* message = std::get_if<plan::Message>(&instruction); message != nullptr && !message->op.receive) {
             const base::TensorType type{message->op.dtype, message->op.shape};
-            counted.add(cluster, rank, plan.mesh.other_end(rank, message->op, call.micro_batch), static_cast<double>(type.bytes()));
+            counted.add(cluster, rank, plan::other_end(plan.mesh, rank, message->op, call.micro_batch), static_cast<double>(type.bytes()));
           }
           const auto* collective = std::get_if<plan::Collective>(&instruction);
           if (collective == nullptr) continue;

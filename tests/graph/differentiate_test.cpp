@@ -313,5 +313,36 @@ TEST(Differentiate, EightBitProductsAreNotDifferentiated) {
             "[scaled_linear] has no gradient: 8-bit products round their operands; differentiate before the graph is quantized");
 }
 
+// What came from another rank sends its gradient back there: the gradient of an exchange is one. Other collectives are lowering's.
+TEST(Differentiate, AnExchangeGoesBackTheWayItCame) {
+  const auto graph_of = [](ops::CollectiveKind kind) {
+    Builder build({.micro_batch = {.samples = 2, .sequence = 5}});
+    build.block("embed");
+    const ValueId x = build.embed({{build.tokens(), build.parameter("table", {kVocab, 8}, normal(0.5))}}, "embed");
+    build.all_to_all(x, ops::Axis::data, 2, "away");
+    Graph graph = std::move(build).finish();
+    auto& op = std::get<ops::Collective>(graph.nodes[NodeId{static_cast<std::uint32_t>(graph.nodes.size() - 1)}].op);
+    op.kind = kind;
+    return graph;
+  };
+  Graph graph = graph_of(ops::CollectiveKind::all_to_all);
+  const ValueId away = graph.nodes[NodeId{static_cast<std::uint32_t>(graph.nodes.size() - 1)}].outputs[0];
+  const std::vector<Objective> of{{away, add_constant(graph, "direction", away)}};
+  const std::vector<ValueId> gradients = differentiate(graph, of, weights_of(graph));
+  verify(graph, "differentiate");
+  const Node* back = nullptr;
+  for (const Node& node : graph.nodes) {
+    if (ops::is_collective(node.op) && node.outputs[0] != away) back = &node;
+  }
+  ASSERT_NE(back, nullptr);
+  EXPECT_EQ(back->op, ops::Op(ops::Collective{.kind = ops::CollectiveKind::all_to_all, .members = 2}));
+  EXPECT_EQ(graph.values[gradients[0]].type, graph.values[graph.parameters[0].weight].type);
+  Graph other = graph_of(ops::CollectiveKind::all_reduce);
+  const ValueId sum = other.nodes[NodeId{static_cast<std::uint32_t>(other.nodes.size() - 1)}].outputs[0];
+  const std::vector<Objective> of_sum{{sum, add_constant(other, "direction", sum)}};
+  const std::string refusal = tests::refusal([&] { differentiate(other, of_sum, weights_of(other)); }, base::ErrorKind::not_legal);
+  EXPECT_NE(refusal.find("[all_reduce] has no gradient"), std::string::npos) << refusal;
+}
+
 }  // namespace
 }  // namespace plimsoll::graph

@@ -154,10 +154,14 @@ class RandomFields {
   void operator()(std::string_view, DType& field) { field = static_cast<DType>(word() % 9); }
   void operator()(std::string_view, ops::ActivationKind& field) { field = static_cast<ops::ActivationKind>(word() % 5); }
   void operator()(std::string_view, ops::NormKind& field) { field = static_cast<ops::NormKind>(word() % 2); }
-  void operator()(std::string_view, ops::Axis& field) { field = static_cast<ops::Axis>(word() % 4); }
+  void operator()(std::string_view, ops::Axis& field) {
+    field = word() % 5 == 0 ? ops::Axis("other_0") : ops::kAxes[word() % ops::kAxes.size()].axis;
+  }
   void operator()(std::string_view, ops::Form& field) { field = static_cast<ops::Form>(word() % ops::forms().size()); }
   void operator()(std::string_view, ops::Tier& field) { field = static_cast<ops::Tier>(word() % 3); }
-  void operator()(std::string_view, ops::CollectiveKind& field) { field = static_cast<ops::CollectiveKind>(word() % 5); }
+  void operator()(std::string_view, ops::CollectiveKind& field) {
+    field = static_cast<ops::CollectiveKind>(word() % ops::kCollectiveKinds);
+  }
   void operator()(std::string_view, Shape& field) {
     std::vector<std::int64_t> dims(1 + word() % 4);
     for (std::int64_t& extent : dims) extent = 1 + word() % 1000;
@@ -197,10 +201,27 @@ void check_all_texts(std::index_sequence<Index...>) {
 TEST(Text, EveryOperatorIsReadBackFromItsText) { check_all_texts(std::make_index_sequence<std::variant_size_v<ops::Op>>()); }
 
 TEST(Text, AnythingElseIsRefused) {
-  for (const std::string text :
-       {"", "linea", "linear(", "linear(bias=true", "linear(bias)", "linear(bias=1)", "linear(width=3)", "linear(activation=gelu)",
-        "dropout(rate=)", "dropout(rate=0.1x)", "dropout(site=12)", "cast(dtype=f64)", "rope(heads=3:2:8)", "rope(heads=4:2)",
-        "rope(heads=0:1:8)", "linear(bias=true))", "linear()x", "embed(tables=99999999999999999999)"}) {
+  for (const std::string text : {"",
+                                 "linea",
+                                 "linear(",
+                                 "linear(bias=true",
+                                 "linear(bias)",
+                                 "linear(bias=1)",
+                                 "linear(width=3)",
+                                 "linear(activation=gelu)",
+                                 "dropout(rate=)",
+                                 "dropout(rate=0.1x)",
+                                 "dropout(site=12)",
+                                 "cast(dtype=f64)",
+                                 "rope(heads=3:2:8)",
+                                 "rope(heads=4:2)",
+                                 "rope(heads=0:1:8)",
+                                 "collective(axis=)",
+                                 "collective(axis=Data)",
+                                 "collective(axis=much_too_long_a_name)",
+                                 "linear(bias=true))",
+                                 "linear()x",
+                                 "embed(tables=99999999999999999999)"}) {
     EXPECT_THROW(ops::parse_op(text), base::Error) << text;
   }
 }

@@ -86,7 +86,7 @@ class KeptStates : public testing::Test {
 
   static double step(train::Session& session, std::uint32_t number) {
     const plan::Mesh& mesh = session.plan().mesh;
-    const std::int64_t own = kSamples / mesh.data;
+    const std::int64_t own = kSamples / mesh.extent(ops::Axis::data);
     for (std::int64_t sample = 0; sample < own; ++sample)
       fill(session, "train", static_cast<std::int32_t>(sample), mesh.place(ops::Axis::data, session.rank()) * own + sample, kVocab, number);
     return session.step({.learning_rate = 1e-2f, .step = number, .valid_targets = valid_targets(kSamples)}).loss;

@@ -1,6 +1,5 @@
 #include "ranks/layouts.h"
 
-#include <array>
 #include <mutex>
 
 #include <fmt/format.h>
@@ -15,9 +14,6 @@
 namespace plimsoll::ranks {
 
 namespace {
-
-constexpr std::array kAxes{ops::Axis::data,       ops::Axis::tensor,     ops::Axis::pipe,        ops::Axis::tied,
-                           ops::Axis::data_inner, ops::Axis::data_outer, ops::Axis::tensor_inner};
 
 // Passes everything on, and keeps the groups in sight, so that what they sent can be read.
 class Counting final : public collectives::Transport {
@@ -36,8 +32,7 @@ class Counting final : public collectives::Transport {
   std::int64_t sent() const {
     std::int64_t bytes = 0;
     for (const auto& [name, group] : groups_) {
-      const bool axis = name == "data" || name == "tensor" || name == "pipe" || name == "tied" || name == "data_inner" ||
-                        name == "data_outer" || name == "tensor_inner";
+      const bool axis = ops::Axis::named(name) && name != "world" && name != "limit";
       if (axis || (name.starts_with("pipe ") && name.find(" to ") != std::string::npos)) bytes += group->traffic().sent;
     }
     return bytes;
@@ -145,7 +140,7 @@ void run_rank(const Task& task, const Layout& layout, Counting* transport, Outco
   if (task.begin) task.begin(session);
   // Stages with degrees of their own go through all samples as one pipeline.
   const plan::Mesh& mesh = session.plan().mesh;
-  const std::int64_t data_place = mesh.even() ? mesh.place(ops::Axis::data, session.rank()) : 0;
+  const std::int64_t data_place = mesh.even() ? mesh.place(ops::Shares::batch, session.rank()) : 0;
   const std::int64_t own = layout.micro * options.micro_batches;
   const auto sent_so_far = [&] { return transport != nullptr ? transport->sent() : 0; };
   std::int64_t sent = 0;
@@ -190,8 +185,11 @@ void run_rank(const Task& task, const Layout& layout, Counting* transport, Outco
   const auto rank = static_cast<std::size_t>(session.rank());
   outcome.sent[rank] = sent;
   const plan::Program& program = *plan::find_program(session.executor().rank_class(), "train");
-  for (ops::Axis axis : kAxes)
-    outcome.predicted[rank] += plan::wire_bytes(session.plan(), program, axis, session.plan().mesh.place(axis, session.rank())).count;
+  for (const plan::MeshAxis& entry : mesh.table()) {
+    const std::int64_t sent_over =
+        plan::wire_bytes(session.plan(), program, entry.row.axis, mesh.place(entry.row.axis, session.rank())).count;
+    outcome.predicted[rank] += sent_over;
+  }
   if (outcome.losses.empty()) {
     outcome.losses = losses;
     outcome.norms = norms;

@@ -69,7 +69,7 @@ void for_each_rank(const train::SessionOptions& options, const std::function<voi
 
 double step(train::Session& session, const Task& task, const Layout& layout, std::uint32_t number) {
   const plan::Mesh& mesh = session.plan().mesh;
-  const std::int64_t own = task.samples / mesh.data;
+  const std::int64_t own = task.samples / mesh.extent(ops::Axis::data);
   const std::int64_t first = mesh.place(ops::Axis::data, session.rank()) * own;
   for (std::int64_t sample = 0; sample < own; sample += layout.micro)
     fill(session, "train", static_cast<std::int32_t>(sample / layout.micro), first + sample, task.model.vocab, number);
