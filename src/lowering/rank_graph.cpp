@@ -4,7 +4,6 @@
 
 #include "base/error.h"
 #include "lowering/layout/versions.h"
-#include "lowering/pass_table.h"
 #include "lowering/passes/block_chain.h"
 #include "lowering/passes/split_tensor.h"
 #include "strategy/schedules/table.h"
@@ -141,29 +140,32 @@ void RankGraphs::lay_pipe() {
   }
 }
 
-graph::Graph RankGraphs::graph_at(const ProgramSource& source, std::int32_t pipe_place, const ops::Seat& seat,
-                                  std::int32_t data_place) const {
-  const strategy::Strategy strategy = inputs_.strategy.at(pipe_place);
+PassInputs RankGraphs::inputs_at(const ProgramSource& source, std::int32_t pipe_place, const ops::Seat& seat,
+                                 std::int32_t data_place) const {
   const plan::Degrees degrees = mesh_.degrees(pipe_place);
   std::optional<Corner> corner;
   if (!mesh_.even()) corner = Corner{.degrees = degrees, .first = data_place == 0 && seat.place == 0};
   // An update that waits is that of the step which left it: where its gradients are depends on that step's micro-batches.
   const std::int32_t micro_batches = source.waiting_update_only ? inputs_.programs.front().micro_batches : source.micro_batches;
-  const PassInputs to{.strategy = strategy,
-                      .mesh = mesh_,
-                      .pipe = pipe_,
-                      .again = again_,
-                      .pipe_place = pipe_place,
-                      .seat = seat,
-                      .corner = corner,
-                      .micro_batches = mesh_.even() ? micro_batches : micro_batches / degrees.data,
-                      .backward = has_backward_pass(source.graph),
-                      .splits_backward = splits_backward_,
-                      .update = update_,
-                      .host_beside = inputs_.host_beside,
-                      .waiting_update_only = source.waiting_update_only};
+  return {.strategy = inputs_.strategy.at(pipe_place),
+          .mesh = mesh_,
+          .pipe = pipe_,
+          .again = again_,
+          .pipe_place = pipe_place,
+          .seat = seat,
+          .corner = corner,
+          .micro_batches = mesh_.even() ? micro_batches : micro_batches / degrees.data,
+          .backward = has_backward_pass(source.graph),
+          .splits_backward = splits_backward_,
+          .update = update_,
+          .host_beside = inputs_.host_beside,
+          .waiting_update_only = source.waiting_update_only};
+}
+
+graph::Graph RankGraphs::graph_at(const ProgramSource& source, std::int32_t pipe_place, const ops::Seat& seat,
+                                  std::int32_t data_place) const {
   const bool first = pipe_place == 0 && data_place == 0 && seat.place == 0 && &source == &inputs_.programs.front();
-  return run_passes(source.graph, to, first ? inputs_.pass_done : PassDone{});
+  return run_passes(source.graph, inputs_at(source, pipe_place, seat, data_place), first ? inputs_.pass_done : PassDone{});
 }
 
 std::vector<std::int32_t> RankGraphs::stages_at(std::int32_t pipe_place) const {

@@ -8,6 +8,7 @@
 #include "lowering/layout/procedures.h"
 #include "lowering/layout/streams.h"
 #include "lowering/lower.h"
+#include "lowering/pass_table.h"
 #include "lowering/passes/recompute.h"
 #include "lowering/passes/split_pipe.h"
 #include "lowering/tiers.h"
@@ -24,6 +25,9 @@ class RankGraphs {
 
   const plan::Mesh& mesh() const { return mesh_; }
   const Pipe& pipe() const { return pipe_; }
+
+  // What the passes over a program's graph know at one place of the pipe axis and one of the tensor axis.
+  PassInputs inputs_at(const ProgramSource& source, std::int32_t pipe_place, const ops::Seat& seat, std::int32_t data_place = 0) const;
 
   // The program's graph at one place of the pipe axis and one of the tensor axis. The data place counts where places of the pipe axis
   // have degrees of their own.
