@@ -93,7 +93,7 @@ void add_plan(CLI::App& app) {
   add_json(*command, options->run.json);
   command->add_option("--out", options->out, "store the plan in this file")->type_name("FILE");
   command->add_option("--html", options->html, "draw it on a page for a browser, one file that fetches nothing")->type_name("FILE");
-  command->add_flag("--full", options->full, "print every procedure, buffer and call");
+  command->add_flag("--full", options->full, "print every procedure, buffer and call; with --passes, the graphs too");
   command->add_flag("--passes", options->passes,
                     "print the passes that make the plan of the model's graph, in order, and which have work to do");
   CLI::Option* schedule = command

@@ -1,4 +1,4 @@
-#include <set>
+#include <map>
 
 #include <fmt/format.h>
 
@@ -7,6 +7,7 @@
 #include "cli/common.h"
 #include "cli/plan_schedule.h"
 #include "cli/plan_search.h"
+#include "graph/text.h"
 #include "io/files.h"
 #include "io/posix_file_system.h"
 #include "lowering/pass_table.h"
@@ -83,19 +84,29 @@ void write_page(io::FileSystem& file_system, const std::string& path, const plan
   io::replace_file(file_system, path, io::as_bytes(report::page_html(page)));
 }
 
-// Every pass in order, with those marked that have something to do for the first rank.
-void print_passes(const std::set<std::string, std::less<>>& ran, bool as_json) {
-  if (as_json) {
+// Passes that had something to do for the first rank, and the graphs that they left.
+using PassesDone = std::map<std::string, std::string, std::less<>>;
+
+// Every pass in order, with those marked; with `graphs` also what each of them left.
+void print_passes(const PassesDone& done, const PlanOptions& options) {
+  if (options.run.json) {
     Json::Array passes;
-    for (const lowering::Pass& pass : lowering::passes())
-      passes.push_back(
-          Json::object({{"name", std::string(pass.name)}, {"does", std::string(pass.does)}, {"ran", ran.contains(pass.name)}}));
+    for (const lowering::Pass& pass : lowering::passes()) {
+      const auto ran = done.find(pass.name);
+      Json row = Json::object({{"name", std::string(pass.name)}, {"does", std::string(pass.does)}, {"ran", ran != done.end()}});
+      if (options.full && ran != done.end()) row.set("graph", ran->second);
+      passes.push_back(std::move(row));
+    }
     fmt::print("{}\n", base::write_json(Json::object({{"passes", Json(std::move(passes))}}), base::JsonLayout::pretty));
     return;
   }
   fmt::print("Passes over the graph of a rank, in order; those marked * have something to do in this run.\n\n");
   for (const lowering::Pass& pass : lowering::passes())
-    fmt::print("{} {:<18} {}\n", ran.contains(pass.name) ? '*' : ' ', pass.name, pass.does);
+    fmt::print("{} {:<18} {}\n", done.contains(pass.name) ? '*' : ' ', pass.name, pass.does);
+  for (const lowering::Pass& pass : lowering::passes()) {
+    const auto ran = done.find(pass.name);
+    if (options.full && ran != done.end()) fmt::print("\n==== after {}\n\n{}", pass.name, ran->second);
+  }
 }
 
 }  // namespace
@@ -125,11 +136,15 @@ void plan_command(const PlanOptions& options) {
   const base::Bytes data = train::data_to_come(file_system, run);
   train::SessionOptions session = train::session_options(
       run, {.train = true, .evaluate = !run.data.valid.empty(), .schedule = train::schedule_of(file_system, run), .data_to_come = data});
-  std::set<std::string, std::less<>> ran;
-  if (options.passes) session.pass_done = [&](std::string_view pass, const graph::Graph&) { ran.emplace(pass); };
+  PassesDone done;
+  if (options.passes) {
+    session.pass_done = [&](std::string_view pass, const graph::Graph& graph) {
+      done[std::string(pass)] = options.full ? graph::to_string(graph) : "";
+    };
+  }
   const plan::Plan plan = train::plan_within(session, run);
   plan::verify(plan, "lowering");
-  if (options.passes) return print_passes(ran, options.run.json);
+  if (options.passes) return print_passes(done, options);
   const train::Capacity capacity = train::capacity_of(run, data);
   if (!options.out.empty()) {
     io::replace_file(file_system, options.out, io::as_bytes(plan::to_text(plan) + "\n"));

@@ -70,28 +70,25 @@ std::string_view name_of(Role role) {
   return "?";
 }
 
-std::string to_string(const Graph& graph) {
-  std::string text;
-  for (const Value& value : graph.values) {
-    if (value.role != Role::computed) text += fmt::format("{:9} {} {}\n", name_of(value.role), value.name, base::to_string(value.type));
+std::string_view name_of(Turn turn) {
+  switch (turn) {
+    case Turn::each: return "each";
+    case Turn::first: return "first";
+    case Turn::last: return "last";
+    case Turn::later: return "later";
   }
-  BlockId block;
-  Phase phase = Phase::begin;
-  for (const Node& node : graph.nodes) {
-    if (node.block != block || node.phase != phase) {
-      block = node.block;
-      phase = node.phase;
-      text += fmt::format("{} {}:\n", name_of(phase), graph.blocks[block].name);
-    }
-    std::string left;
-    for (ValueId id : node.outputs) {
-      left += fmt::format("{}{} {}", left.empty() ? "" : ", ", graph.values[id].name, base::to_string(graph.values[id].type));
-    }
-    std::string right;
-    for (ValueId id : node.inputs) right += fmt::format("{}{}", right.empty() ? "" : ", ", graph.values[id].name);
-    text += fmt::format("  {} = {} <- {}\n", left, ops::to_string(node.op), right);
+  return "?";
+}
+
+std::string_view name_of(Init::Kind kind) {
+  switch (kind) {
+    case Init::Kind::none: return "none";
+    case Init::Kind::zeros: return "zeros";
+    case Init::Kind::ones: return "ones";
+    case Init::Kind::normal: return "normal";
+    case Init::Kind::rope: return "rope";
   }
-  return text;
+  return "?";
 }
 
 std::vector<ValueId> states_of_values(const Graph& graph) {

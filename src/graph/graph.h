@@ -38,6 +38,7 @@ enum class Role : std::uint8_t {
 // How a root value gets its first content; elements are drawn by (seed, name, element).
 struct Init {
   enum class Kind : std::uint8_t { none, zeros, ones, normal, rope } kind = Kind::none;
+  static constexpr int kKinds = 5;
   double std = 0.0;                   // normal
   std::vector<double> frequencies{};  // rope: angle per position, one per pair of dims
   bool operator==(const Init&) const = default;
@@ -55,6 +56,8 @@ struct Live {
   ValueId count{};  // i32: how many do
   std::int64_t bound = 0;
   double expected = 1.0;  // share of the bound that prices count with
+
+  bool operator==(const Live&) const = default;
 };
 
 struct Value {
@@ -72,6 +75,8 @@ struct Value {
   bool begins_gradient = false;        // micro-batches add to it as to a parameter's gradient, whose beginning it is
   Live live{};                         // of a root with bounded rows
   ValueId in_memory_of{};              // beside what operators say, it lies where this value does
+
+  bool operator==(const Value&) const = default;
 };
 
 // For which micro-batches of a step a node of a phase that runs for each of them does: `later` are all but the first.
@@ -86,18 +91,24 @@ struct Node {
   Turn turn = Turn::each;
   // It belongs to the update that the step before left. It stands with this step's update and runs before the first use of what it makes.
   bool ahead = false;
+
+  bool operator==(const Node&) const = default;
 };
 
 // One repeated layer, or what comes before and after them. The unit of stages, recompute and prefetch.
 struct Block {
   std::string name;
   std::int32_t stage = 0;  // of the pipeline
+
+  bool operator==(const Block&) const = default;
 };
 
 // What a weight is that is stored in a form (ops/forms): its value holds records.
 struct Stored {
   ops::Form form = ops::Form::int8;
   TensorType decoded{};
+
+  bool operator==(const Stored&) const = default;
 };
 
 // A trained tensor and what belongs to it.
@@ -120,6 +131,8 @@ struct Parameter {
   }
   // Data ranks have the same of it.
   bool shared() const { return sums(*ops::known_axis(ops::Axis::data)); }
+
+  bool operator==(const Parameter&) const = default;
 };
 
 struct Graph {
@@ -137,7 +150,12 @@ struct Graph {
   // Appends a node whose results are values already.
   NodeId append(const Node& node);
   std::vector<TensorType> types(std::span<const ValueId> ids) const;
+  bool operator==(const Graph&) const = default;
 };
+
+inline constexpr int kRoles = 8;
+inline constexpr int kPhases = 10;
+inline constexpr int kTurns = 4;
 
 // Where a weight holds the upper halves of its f32 numbers (ops/forms/split.h): what has the rest of them.
 struct LowHalves {
@@ -148,6 +166,8 @@ std::optional<LowHalves> low_halves(const Graph& graph, const Parameter& paramet
 
 std::string_view name_of(Phase phase);
 std::string_view name_of(Role role);
+std::string_view name_of(Turn turn);
+std::string_view name_of(Init::Kind kind);
 
 // Every way in which the graph is not well formed; empty for a good one. Nodes that run ahead of the step are a line of their own: they
 // read and write what is there when the step begins.
@@ -155,8 +175,6 @@ std::vector<std::string> problems(const Graph& graph);
 
 // Stops with the list when there are problems; `after` names the pass that made the graph.
 void verify(const Graph& graph, std::string_view after);
-
-std::string to_string(const Graph& graph);
 
 // By value: the state that it is, or is the newest content of; invalid where it is none.
 std::vector<ValueId> states_of_values(const Graph& graph);

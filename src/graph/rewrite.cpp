@@ -4,6 +4,13 @@
 
 namespace plimsoll::graph {
 
+void renew_producers(Graph& graph) {
+  for (Value& value : graph.values) value.producer = {};
+  for (std::uint32_t index = 0; index < graph.nodes.size(); ++index) {
+    for (const ValueId output : graph.nodes[NodeId{index}].outputs) graph.values[output].producer = NodeId{index};
+  }
+}
+
 Rewrite::Rewrite(const Graph& from, Values values) : from_(from), values_(values), now_(from.values.size()) {
   if (values == Values::fresh) {
     to_.blocks = from.blocks;
@@ -46,7 +53,10 @@ std::vector<ValueId> Rewrite::make(const ops::Op& op, std::vector<ValueId> input
 }
 
 Graph Rewrite::take() {
-  if (values_ == Values::kept) return std::move(to_);
+  if (values_ == Values::kept) {
+    renew_producers(to_);
+    return std::move(to_);
+  }
   for (Parameter& parameter : to_.parameters) {
     parameter.weight = now(parameter.weight);
     parameter.master = now(parameter.master);

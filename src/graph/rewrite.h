@@ -31,6 +31,9 @@ struct Site {
 // Where a node does, for each micro-batch.
 inline Site beside(const Node& node) { return {.block = node.block, .phase = node.phase}; }
 
+// Notes anew which node makes each value: where nodes were left out, nothing is left that makes some.
+void renew_producers(Graph& graph);
+
 enum class Values : std::uint8_t { kept, fresh };
 
 class Rewrite {

@@ -17,6 +17,10 @@ class Verifier {
       written_[index] = graph_.values[ValueId{index}].role != Role::computed;
     for (const Value& value : graph_.values) check_declared(value);
     for (const bool ahead : {true, false}) check_line(ahead);
+    for (std::uint32_t index = 0; index < graph_.values.size(); ++index) {
+      const Value& value = graph_.values[ValueId{index}];
+      if (!written_[index] && value.producer.valid()) report("{} has a producer that does not make it", value.name);
+    }
     for (ValueId id : graph_.results) {
       if (!id.valid() || !written_[id.index]) report("a result is never computed");
     }

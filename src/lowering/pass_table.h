@@ -19,7 +19,7 @@ namespace plimsoll::lowering {
 
 // What passes may know beside the graph: the rank's place, and what was decided for all ranks.
 struct PassInputs {
-  const strategy::Strategy& strategy;  // of the rank's stage, with its own degrees
+  strategy::Strategy strategy;  // of the rank's stage, with its own degrees
   const plan::Mesh& mesh;
   const Pipe& pipe;
   const RecomputeOrder& again;

@@ -4,7 +4,6 @@
 
 #include "base/error.h"
 #include "lowering/layout/versions.h"
-#include "lowering/pass_table.h"
 #include "lowering/passes/block_chain.h"
 #include "lowering/passes/split_tensor.h"
 #include "strategy/schedules/table.h"
@@ -153,9 +152,8 @@ void RankGraphs::lay_pipe() {
   }
 }
 
-graph::Graph RankGraphs::graph_at(const ProgramSource& source, std::int32_t rank, const std::optional<ops::Seat>& given) const {
+PassInputs RankGraphs::inputs_at(const ProgramSource& source, std::int32_t rank, const std::optional<ops::Seat>& given) const {
   const std::int32_t pipe_place = mesh_.place(ops::Axis::pipe, rank);
-  const strategy::Strategy strategy = inputs_.strategy.at(pipe_place);
   const std::int32_t tensor = mesh_.extent(ops::Axis::tensor, rank);
   const ops::Seat seat = given.value_or(ops::Seat{.members = tensor, .place = mesh_.place(ops::Axis::tensor, rank)});
   const std::int32_t data = mesh_.extent(ops::Axis::data, rank);
@@ -163,22 +161,25 @@ graph::Graph RankGraphs::graph_at(const ProgramSource& source, std::int32_t rank
   if (!mesh_.even()) corner = Corner{.data = data, .tensor = tensor, .first = rank == mesh_.first_rank(pipe_place)};
   // An update that waits is that of the step which left it: where its gradients are depends on that step's micro-batches.
   const std::int32_t micro_batches = source.waiting_update_only ? inputs_.programs.front().micro_batches : source.micro_batches;
-  const PassInputs to{.strategy = strategy,
-                      .mesh = mesh_,
-                      .pipe = pipe_,
-                      .again = again_,
-                      .rank = rank,
-                      .pipe_place = pipe_place,
-                      .seat = seat,
-                      .corner = corner,
-                      .micro_batches = mesh_.even() ? micro_batches : micro_batches / data,
-                      .backward = has_backward_pass(source.graph),
-                      .splits_backward = splits_backward_,
-                      .update = update_,
-                      .host_beside = inputs_.host_beside,
-                      .waiting_update_only = source.waiting_update_only};
+  return {.strategy = inputs_.strategy.at(pipe_place),
+          .mesh = mesh_,
+          .pipe = pipe_,
+          .again = again_,
+          .rank = rank,
+          .pipe_place = pipe_place,
+          .seat = seat,
+          .corner = corner,
+          .micro_batches = mesh_.even() ? micro_batches : micro_batches / data,
+          .backward = has_backward_pass(source.graph),
+          .splits_backward = splits_backward_,
+          .update = update_,
+          .host_beside = inputs_.host_beside,
+          .waiting_update_only = source.waiting_update_only};
+}
+
+graph::Graph RankGraphs::graph_at(const ProgramSource& source, std::int32_t rank, const std::optional<ops::Seat>& seat) const {
   const bool first = rank == 0 && &source == &inputs_.programs.front();
-  return run_passes(source.graph, to, first ? inputs_.pass_done : PassDone{});
+  return run_passes(source.graph, inputs_at(source, rank, seat), first ? inputs_.pass_done : PassDone{});
 }
 
 std::vector<std::int32_t> RankGraphs::stages_at(std::int32_t pipe_place) const {

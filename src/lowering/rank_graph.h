@@ -8,6 +8,7 @@
 #include "lowering/layout/procedures.h"
 #include "lowering/layout/streams.h"
 #include "lowering/lower.h"
+#include "lowering/pass_table.h"
 #include "lowering/passes/recompute.h"
 #include "lowering/passes/split_pipe.h"
 #include "lowering/tiers.h"
@@ -25,7 +26,10 @@ class RankGraphs {
   const plan::Mesh& mesh() const { return mesh_; }
   const Pipe& pipe() const { return pipe_; }
 
-  // The program's graph on a rank, and on all that run the same (plan::Mesh::alike). `seat`: as if it sat there on the tensor axis.
+  // What the passes over a program's graph know on a rank. `seat`: as if it sat there on the tensor axis.
+  PassInputs inputs_at(const ProgramSource& source, std::int32_t rank, const std::optional<ops::Seat>& seat = {}) const;
+
+  // The program's graph on a rank, and on all that run the same (plan::Mesh::alike).
   graph::Graph graph_at(const ProgramSource& source, std::int32_t rank, const std::optional<ops::Seat>& seat = {}) const;
 
   // When the host updates in the train program.

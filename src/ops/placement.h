@@ -17,6 +17,8 @@ enum class Spread : std::uint8_t {
   rows,     // every rank has some of the rows (all dims but the last, together), as a matrix
   partial,  // every rank has a summand of it
 };
+inline constexpr int kSpreads = 4;
+std::string_view name_of(Spread spread);
 
 // A dim is dealt out in units that stay together (a key-value head with its queries, a pair of gate and up): the first
 // units % members ranks get one more. Where there are fewer units than ranks, units of several pieces may still be dealt out:

@@ -53,6 +53,12 @@ TEST_F(Schedule, PassesAreListedInOrderWithThoseThatHaveWork) {
   const Ended text = plan({"--passes", "--set", "model.layers=4"});
   EXPECT_NE(text.out.find("* split_pipe "), std::string::npos) << text.out;
   EXPECT_NE(text.out.find("\n  offload "), std::string::npos) << text.out;
+  EXPECT_EQ(text.out.find("==== after"), std::string::npos) << text.out;
+  const Ended full = plan({"--passes", "--full", "--set", "model.layers=4"});
+  const std::size_t after = full.out.find("\n==== after split_pipe\n\n");
+  ASSERT_NE(after, std::string::npos) << full.out;
+  EXPECT_NE(full.out.find("\nforward embed:\n", after), std::string::npos) << full.out;
+  EXPECT_EQ(full.out.find("==== after offload"), std::string::npos) << full.out;
   expect_refusal({"--passes", "--schedule", "1f1b"}, 2, {"--passes", "leave out --cluster and --schedule"});
 }
 

@@ -23,6 +23,7 @@ expect 0 "fuzz [SECONDS]" "$root/dev" help
 expect 2 "unknown command 'tset'" "$root/dev" tset
 expect 2 "unknown preset 'fast'; expected one of: release cuda debug asan tsan" "$root/dev" build fast
 expect 2 "--inputs is 'many'; expected a number" "$root/dev" fuzz --inputs many
+expect 2 "found '--updte'; expected --update" "$root/dev" passes --updte
 expect 2 "unknown check 'spelling'; expected format, includes or tidy" "$root/dev" lint spelling
 expect 1 "usage: make_corpus.sh FOLDER" "$root/tools/make_corpus.sh"
 if command -v bible >/dev/null; then

@@ -3,6 +3,7 @@
 #include <algorithm>
 
 #include "graph/passes/passes.h"
+#include "graph/rewrite.h"
 
 namespace plimsoll::graph {
 
@@ -34,11 +35,10 @@ bool is_result(const Graph& graph, ValueId value) {
 void erase_nodes(Graph& graph, const std::vector<bool>& dead) {
   base::IdVector<NodeId, Node> kept;
   for (std::uint32_t index = 0; index < graph.nodes.size(); ++index) {
-    if (dead[index]) continue;
-    const NodeId id = kept.add(graph.nodes[NodeId{index}]);
-    for (ValueId output : kept[id].outputs) graph.values[output].producer = id;
+    if (!dead[index]) kept.add(std::move(graph.nodes[NodeId{index}]));
   }
   graph.nodes = std::move(kept);
+  renew_producers(graph);
 }
 
 void fuse_linear_activation(Graph& graph) {

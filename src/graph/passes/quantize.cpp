@@ -7,6 +7,7 @@
 #include <map>
 
 #include "graph/passes/passes.h"
+#include "graph/rewrite.h"
 
 namespace plimsoll::graph {
 
@@ -64,6 +65,7 @@ class Quantizer {
       }
     }
     note_amaxes();
+    renew_producers(graph_);
     if (!any) base::not_legal("\"precision\" is \"fp8\", but no linear layer has a width and a number of rows that {} divides", kUnit);
   }
 

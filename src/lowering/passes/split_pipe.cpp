@@ -340,6 +340,7 @@ class BackwardSplit {
         split_.keep(node);
       }
     }
+    add_later();
     return split_.take();
   }
 
