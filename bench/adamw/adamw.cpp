@@ -86,7 +86,11 @@ class Parameters {
 };
 
 void adamw_step(const Parameters& parameters, ops::StepScalars& scalars, int threads) {
-  static const ops::Op op = ops::AdamUpdate{.beta1 = 0.9, .beta2 = 0.95, .eps = 1e-8, .weight_decay = 0.1};
+  static const ops::Op op = [] {
+    ops::Update update = ops::Update::by(ops::update_rule("adamw"));
+    update.weight_decay = 0.1;
+    return update;
+  }();
   const Tensor numbers{&scalars, ops::step_scalars_type()};
   for (const Operands& each : parameters.all()) {
     const Tensor inputs[] = {numbers, each.gradient, each.weight, each.m, each.v};

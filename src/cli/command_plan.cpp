@@ -161,7 +161,7 @@ void plan_command(const PlanOptions& options) {
   }
   const observe::Terminal terminal = observe::detect_terminal(1);
   if (!run.deepspeed.equation.empty()) fmt::print("{}\n\n", run.deepspeed.equation);
-  fmt::print("{}", report::waterline_text(plan, "train",
+  fmt::print("{}", report::waterline_text(plan, train::kTrain,
                                           {.color = terminal.color,
                                            .width = 72,
                                            .capacity = capacity.device,

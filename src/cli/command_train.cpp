@@ -151,7 +151,7 @@ void train_rank(const TrainOptions& options, const Decided& decided, collectives
   if (speaks) {
     if (!run.deepspeed.equation.empty()) show("{}\n\n", run.deepspeed.equation);
     if (!decided.words.empty()) show("{}\n", decided.words);
-    show("{}\n", report::waterline_text(trainer.session().plan(), "train",
+    show("{}\n", report::waterline_text(trainer.session().plan(), train::kTrain,
                                         {.color = terminal.color,
                                          .width = 72,
                                          .capacity = capacity.device,
@@ -243,7 +243,7 @@ void train_rank(const TrainOptions& options, const Decided& decided, collectives
   trainer.run(hooks);
   metrics_file->sync();
   say_where_it_ends({.began = began, .done = trainer.progress().steps_done, .until = options.until, .stopped = stop_wanted.load()}, run);
-  const plan::Program& program = *plan::find_program(trainer.session().executor().rank_class(), "train");
+  const plan::Program& program = *plan::find_program(trainer.session().executor().rank_class(), train::kTrain);
   if (!options.trace.empty()) write_trace(file_system, options.trace, &program, timeline);
   if ((uses_tiers(program) || !timeline.around.empty()) && !timeline.events.empty())
     show("{}\n", executor::to_string(executor::bounds_of(program, timeline)));

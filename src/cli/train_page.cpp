@@ -14,6 +14,7 @@
 #include "executor/sim/simulate.h"
 #include "io/files.h"
 #include "train/forecast.h"
+#include "train/session.h"
 #include "train/this_machine.h"
 #include "train/together.h"
 
@@ -30,7 +31,7 @@ constexpr std::size_t kUncounted = 2;               // steps
 constexpr std::size_t kShownClasses = 8;
 constexpr std::size_t kShownCalls = 15;
 
-const plan::Program& train_program(const plan::RankClass& rank_class) { return *plan::find_program(rank_class, "train"); }
+const plan::Program& train_program(const plan::RankClass& rank_class) { return *plan::find_program(rank_class, train::kTrain); }
 
 ClassTimes times_of(const plan::Program& program, const executor::Timeline& timeline) {
   ClassTimes times(program.streams.size());

@@ -35,14 +35,6 @@ struct Choices<Transport> {
 };
 
 template <>
-struct Choices<model::OptimizerKind> {
-  static constexpr std::array<Choice<model::OptimizerKind>, 4> kTable{{{"sgd", model::OptimizerKind::sgd},
-                                                                       {"momentum", model::OptimizerKind::momentum},
-                                                                       {"adam", model::OptimizerKind::adam},
-                                                                       {"adamw", model::OptimizerKind::adamw}}};
-};
-
-template <>
 struct Choices<model::Master> {
   static constexpr std::array<Choice<model::Master>, 3> kTable{
       {{"f32", model::Master::f32}, {"split", model::Master::split}, {"none", model::Master::none}}};

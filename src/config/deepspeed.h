@@ -14,6 +14,7 @@
 #include "base/json.h"
 #include "config/problems.h"
 #include "config/run.h"
+#include "ops/optim/rule.h"
 
 namespace plimsoll::config {
 
@@ -60,7 +61,7 @@ class DeepSpeedTranslation {
   void split_activations(std::string_view path);
   void degrees();
   void optimizer();
-  void optimizer_params(bool adam);
+  void optimizer_params(const ops::UpdateRule& rule);
   void scheduler();
   void peak_rate(const base::Json& value, std::string_view path);  // a scheduler overrules the optimizer's rate
   void usual_decay_peak();

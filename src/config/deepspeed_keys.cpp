@@ -26,6 +26,8 @@ constexpr DeepSpeedKey kKeys[] = {
     {"optimizer.params.eps", Takes::number, "", Effect::mapped, "optimizer.eps"},
     {"optimizer.params.weight_decay", Takes::number, "", Effect::mapped, "optimizer.weight_decay"},
     {"optimizer.params.momentum", Takes::number, "", Effect::mapped, "optimizer.momentum"},
+    {"optimizer.params.alpha", Takes::number, "", Effect::mapped, "optimizer.alpha"},
+    {"optimizer.params.centered", Takes::flag, "false", Effect::refused, "leave it out"},
     {"optimizer.params.max_grad_norm", Takes::number, "", Effect::mapped, "optimizer.clip, where gradient_clipping is not given"},
     {"optimizer.params.adam_w_mode", Takes::flag, "", Effect::mapped, "optimizer.type"},
     {"optimizer.params.torch_adam", Takes::flag, "", Effect::harmless, "there is one Adam for every device"},

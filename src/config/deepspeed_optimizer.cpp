@@ -7,6 +7,7 @@
 #include "base/error.h"
 #include "config/deepspeed.h"
 #include "config/fields.h"
+#include "ops/optim/rules.h"
 
 namespace plimsoll::config {
 
@@ -23,8 +24,12 @@ std::string lower(std::string text) {
 
 bool is_one_bit(const std::string& name) { return name == "onebitadam" || name == "zerooneadam"; }
 
-bool is_adam(const std::string& name) {
-  return name == "adam" || name == "adamw" || is_one_bit(name) || name == "cpuadam" || name == "deepspeedcpuadam" || name == "fusedadam";
+// The rule that DeepSpeed calls so; nullptr: there is none here.
+const ops::UpdateRule* rule_of(const std::string& name) {
+  for (const ops::UpdateRule& rule : ops::update_rules()) {
+    if (std::find(rule.deepspeed.begin(), rule.deepspeed.end(), name) != rule.deepspeed.end()) return &rule;
+  }
+  return nullptr;
 }
 
 bool is_scheduler(const std::string& name) {
@@ -49,24 +54,28 @@ void DeepSpeedTranslation::refuse_foreign_types(const Json& document) {
     });
   };
   const Json* rule = type_in(document, "optimizer");
-  if (const std::string name = rule == nullptr ? "adam" : lower(rule->as_string()); !is_adam(name) && name != "sgd")
-    refuse("optimizer", *rule, "an update rule that does: Adam, AdamW, OneBitAdam, ZeroOneAdam or SGD");
+  if (rule != nullptr && rule_of(lower(rule->as_string())) == nullptr)
+    refuse("optimizer", *rule, "an update rule that does: Adam, AdamW, OneBitAdam, ZeroOneAdam, Lion, RMSprop or SGD");
   const Json* schedule = type_in(document, "scheduler");
   if (schedule != nullptr && !is_scheduler(lower(schedule->as_string())))
     refuse("scheduler", *schedule, "WarmupLR, WarmupDecayLR, WarmupCosineLR, OneCycle or LRRangeTest");
 }
 
-void DeepSpeedTranslation::optimizer_params(bool adam) {
+void DeepSpeedTranslation::optimizer_params(const ops::UpdateRule& rule) {
   const auto take = [&](std::string_view name, std::string_view setting, const Json& otherwise) {
     const std::string path = fmt::format("optimizer.params.{}", name);
     if (const Json* value = given(path)) return assign(setting, *value, path);
     assume(setting, otherwise, path);
   };
-  take("lr", "optimizer.lr", 1e-3);
+  take("lr", "optimizer.lr", rule.peer_lr);
   take("weight_decay", "optimizer.weight_decay", 0.0);
-  if (adam) {
-    take("betas", "optimizer.betas", Json::array({0.9, 0.999}));
-    take("eps", "optimizer.eps", 1e-8);
+  for (const ops::RuleNumber& number : rule.numbers) {
+    const std::string setting = numbers_key(number.name);
+    if (setting != "optimizer.betas") {
+      take(number.name, setting, number.peer_usual());
+    } else if (number.name == "beta2") {
+      take("betas", setting, Json::array({rule.numbers[0].peer_usual(), number.peer_usual()}));
+    }
   }
   const Json* norm = given("optimizer.params.max_grad_norm");
   if (norm != nullptr && given("gradient_clipping") == nullptr) assign("optimizer.clip", *norm, "optimizer.params.max_grad_norm");
@@ -79,19 +88,14 @@ void DeepSpeedTranslation::optimizer() {
     return;
   }
   const std::string name = lower(type->as_string());
-  if (is_adam(name)) {
-    // DeepSpeed's Adams decay weights apart from the gradient, unless adam_w_mode, which these two have not, says otherwise.
-    const bool decoupled = name == "adamw" || is_one_bit(name) || flag("optimizer.params.adam_w_mode", true);
-    assign("optimizer.type", decoupled ? "adamw" : "adam", "optimizer.type");
-    if (is_one_bit(name))
-      note("optimizer.type", "adamw: gradients are sent whole instead of as single bits, and its averages are corrected for their start",
-           true);
-    return optimizer_params(true);
-  }
-  const bool momentum = number("optimizer.params.momentum", 0.0) > 0.0;
-  assign("optimizer.type", momentum ? "momentum" : "sgd", "optimizer.type");
-  if (momentum) assign("optimizer.momentum", *given("optimizer.params.momentum"), "optimizer.params.momentum");
-  optimizer_params(false);
+  std::string_view rule = rule_of(name)->name;
+  if (rule == "adamw" && name != "adamw" && !is_one_bit(name) && !flag("optimizer.params.adam_w_mode", true)) rule = "adam";
+  if (rule == "sgd" && number("optimizer.params.momentum", 0.0) > 0.0) rule = "momentum";
+  assign("optimizer.type", std::string(rule), "optimizer.type");
+  if (is_one_bit(name))
+    note("optimizer.type", "adamw: gradients are sent whole instead of as single bits, and its averages are corrected for their start",
+         true);
+  optimizer_params(ops::update_rule(rule));
 }
 
 void DeepSpeedTranslation::peak_rate(const Json& value, std::string_view path) {

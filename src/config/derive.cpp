@@ -207,13 +207,12 @@ void check_state_forms(const Run& run) {
         "f32 numbers nor wide enough to be updated themselves; the precision \"bf16\" can do it",
         where_first(run, {"optimizer.master", "precision"}), name);
   }
-  const bool adam = run.optimizer.kind == model::OptimizerKind::adam || run.optimizer.kind == model::OptimizerKind::adamw;
-  if (master == model::Master::split && !adam) {
+  if (master == model::Master::split && !run.optimizer.rule->has_signs()) {
     base::bad_input(
-        "{}: found \"split\" for \"optimizer.master\", which keeps a bit of each number in the sign of Adam's second average, expected "
+        "{}: found \"split\" for \"optimizer.master\", which keeps a bit of each number in the sign of an average of squares, expected "
         "\"f32\" or "
         "\"none\" with the optimizer \"{}\"",
-        where_first(run, {"optimizer.master", "optimizer.type"}), choice_name(run.optimizer.kind));
+        where_first(run, {"optimizer.master", "optimizer.type"}), run.optimizer.rule->name);
   }
 }
 
@@ -231,8 +230,8 @@ void derive(Run& run) {
   const std::int64_t parts = run.strategy_auto ? 1 : run.strategy.pipelines() * run.strategy.turn();
   const std::int64_t share = std::max<std::int64_t>(1, run.batch.global / parts);
   derive_value(run, "batch.micro", run.batch.micro, share, run.strategy_auto ? "batch.global" : "batch.global / strategy.data");
-  derive_value(run, "optimizer.weight_decay", run.optimizer.weight_decay, run.optimizer.kind == model::OptimizerKind::adamw ? 0.1 : 0.0,
-               "0.1 for adamw, else 0");
+  derive_value(run, "optimizer.weight_decay", run.optimizer.weight_decay, run.optimizer.rule->usual_weight_decay,
+               fmt::format("as usual for {}", run.optimizer.rule->name));
   if (run.lr_schedule.type == LrScheduleType::wsd)
     derive_value(run, "lr_schedule.decay", run.lr_schedule.decay, run.steps / 10, "steps / 10");
   const std::string stem = run.name == kStandardInput ? "" : std::filesystem::path(run.name).stem().string();

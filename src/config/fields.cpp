@@ -90,22 +90,6 @@ std::vector<Field> data_fields() {
   };
 }
 
-Field betas_field() {
-  Field field{
-      .key = "optimizer.betas", .about = "Decay rates of Adam's two averages.", .expects = "two numbers >= 0 and < 1, such as [0.9, 0.95]"};
-  field.read = [](const base::Json& value, Run& run) {
-    if (!value.is_array() || value.size() != 2) return false;
-    for (const base::Json& beta : value.as_array()) {
-      if (!beta.is_number() || !rate().contains(beta.as_double())) return false;
-    }
-    run.optimizer.beta1 = value.at(std::size_t{0}).as_double();
-    run.optimizer.beta2 = value.at(std::size_t{1}).as_double();
-    return true;
-  };
-  field.write = [](const Run& run) { return base::Json::array({run.optimizer.beta1, run.optimizer.beta2}); };
-  return field;
-}
-
 bool read_point(const base::Json& value, LrPoint& point) {
   if (!value.is_array() || value.size() != 2) return false;
   const base::Json& step = value.at(std::size_t{0});
@@ -138,23 +122,8 @@ Field points_field() {
   return field;
 }
 
-std::vector<Field> optimizer_fields() {
+std::vector<Field> schedule_fields() {
   return {
-      choice_field("optimizer.type", PLIMSOLL_AT(optimizer.kind), "The update rule."),
-      number_field("optimizer.lr", PLIMSOLL_AT(lr), f32_from(0.0), "Peak learning rate."),
-      betas_field(),
-      number_field("optimizer.eps", PLIMSOLL_AT(optimizer.eps), f32_from(1e-37), "Added to Adam's denominator."),
-      number_field("optimizer.weight_decay", PLIMSOLL_AT(optimizer.weight_decay), f32_from(0.0),
-                   "Decay of parameters of two or more dimensions: decoupled for adamw, added to the gradient for the others.")
-          .derived_from("0.1 for adamw, else 0"),
-      number_field("optimizer.momentum", PLIMSOLL_AT(optimizer.momentum), rate(), "Decay rate of momentum's average."),
-      number_field("optimizer.clip", PLIMSOLL_AT(optimizer.clip), f32_from(0.0),
-                   "Largest global norm of the gradient; 0 turns clipping off."),
-      choice_field("optimizer.master", PLIMSOLL_AT(optimizer.master),
-                   "What updates of bf16 weights work on: f32 copies; `split`, the same bits with the upper halves in the weights "
-                   "themselves (Adam, 2 bytes less); `none`, the weights, rounded at random (4 bytes less)."),
-      choice_field("optimizer.moments", PLIMSOLL_AT(optimizer.moments),
-                   "Type of the optimizer's averages; bf16 ones are rounded at random and take half the bytes."),
       choice_field(
           "lr_schedule.type", PLIMSOLL_AT(lr_schedule.type),
           "How the learning rate goes on after the warmup; `wsd` is stable, then a linear fall; `points` follows `lr_schedule.points`."),
@@ -265,6 +234,7 @@ std::vector<Field> make_table() {
   append(model_fields());
   append(data_fields());
   append(optimizer_fields());
+  append(schedule_fields());
   append(strategy_fields());
   append(run_fields());
   return table;

@@ -18,8 +18,12 @@ bool is_group(std::string_view path);
 // The keys and groups directly below a group ("" = the top), by their last word.
 std::vector<std::string> keys_below(std::string_view group);
 
+// Where the run file has a setting of an update rule: beta1 is one of "optimizer.betas".
+std::string numbers_key(std::string_view number);
+
 // Parts of the table, one function per file.
 std::vector<Field> model_fields();
+std::vector<Field> optimizer_fields();
 std::vector<Field> strategy_fields();
 
 }  // namespace plimsoll::config

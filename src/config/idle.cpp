@@ -1,5 +1,6 @@
 // Settings that a run gives but has no use for: accepted, since run files are varied by hand and by scripts, but not in silence.
 #include <algorithm>
+#include <optional>
 #include <vector>
 
 #include <fmt/format.h>
@@ -7,6 +8,7 @@
 
 #include "config/config.h"
 #include "config/fields.h"
+#include "ops/optim/rules.h"
 
 namespace plimsoll::config {
 
@@ -19,9 +21,6 @@ struct Use {
 };
 
 bool falls(const Run& run) { return run.lr_schedule.type != LrScheduleType::constant && run.lr_schedule.type != LrScheduleType::points; }
-bool is_adam(const Run& run) {
-  return run.optimizer.kind == model::OptimizerKind::adam || run.optimizer.kind == model::OptimizerKind::adamw;
-}
 // A strategy that is still open may become anything.
 bool is_open(const Run& run) { return run.strategy_auto; }
 bool has_copies(const Run& run) { return is_open(run) || run.strategy.pipelines() * run.strategy.turn() > 1; }
@@ -35,12 +34,8 @@ const std::vector<Use>& uses() {
       {"lr_schedule.decay", "\"lr_schedule.type\": \"wsd\"", [](const Run& run) { return run.lr_schedule.type == LrScheduleType::wsd; }},
       {"lr_schedule.warmup_shape", "\"lr_schedule.warmup\"", [](const Run& run) { return run.lr_schedule.warmup > 0; }},
       {"lr_schedule.warmup_from", "\"lr_schedule.warmup\"", [](const Run& run) { return run.lr_schedule.warmup > 0; }},
-      {"optimizer.betas", "Adam", is_adam},
-      {"optimizer.eps", "Adam", is_adam},
-      {"optimizer.momentum", "\"optimizer.type\": \"momentum\"",
-       [](const Run& run) { return run.optimizer.kind == model::OptimizerKind::momentum; }},
       {"optimizer.moments", "averages (\"optimizer.type\" other than \"sgd\")",
-       [](const Run& run) { return run.optimizer.kind != model::OptimizerKind::sgd; }},
+       [](const Run& run) { return !run.optimizer.rule->states.empty(); }},
       {"optimizer.master", "weights in bf16 (\"precision\" \"bf16\" or \"fp8\")",
        [](const Run& run) { return run.precision_auto || run.precision != model::Precision::f32; }},
       {"fp8.history", "\"precision\": \"fp8\"",
@@ -65,6 +60,19 @@ bool concerns(const Use& use, std::string_view key) {
   return key == use.key || (key.size() > use.key.size() && key.starts_with(use.key) && key[use.key.size()] == '.');
 }
 
+// "an \"optimizer.type\" that has it (adam, adamw)" where the key is a setting of other update rules than the run's.
+std::optional<std::string> lacking_rule(const Run& run, std::string_view key) {
+  std::vector<std::string_view> having;
+  for (const ops::UpdateRule& rule : ops::update_rules()) {
+    const bool has = std::any_of(rule.numbers.begin(), rule.numbers.end(),
+                                 [&](const ops::RuleNumber& number) { return numbers_key(number.name) == key; });
+    if (has && &rule == run.optimizer.rule) return std::nullopt;
+    if (has) having.push_back(rule.name);
+  }
+  if (having.empty()) return std::nullopt;
+  return fmt::format("an \"optimizer.type\" that has it ({})", fmt::join(having, ", "));
+}
+
 }  // namespace
 
 std::string idle_settings(const Run& run) {
@@ -72,11 +80,14 @@ std::string idle_settings(const Run& run) {
   std::vector<std::string> parts;
   for (const Field& field : fields()) {
     if (!run.given(field.key) || field.write(run) == field.write(plain)) continue;
+    const auto note = [&](std::string_view needs) {
+      parts.push_back(
+          fmt::format("{} = {} ({}) has no use without {}", field.key, base::write_json(field.write(run)), run.where(field.key), needs));
+    };
     for (const Use& use : uses()) {
-      if (!concerns(use, field.key) || use.met(run)) continue;
-      parts.push_back(fmt::format("{} = {} ({}) has no use without {}", field.key, base::write_json(field.write(run)), run.where(field.key),
-                                  use.needs));
+      if (concerns(use, field.key) && !use.met(run)) note(use.needs);
     }
+    if (const std::optional<std::string> needs = lacking_rule(run, field.key)) note(*needs);
   }
   return parts.empty() ? "" : fmt::format("note: {}\n", fmt::join(parts, "; "));
 }

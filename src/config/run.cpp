@@ -41,7 +41,6 @@ model::Precision precision_named(std::string_view name) {
 
 std::string_view name_of(Device device) { return choice_name(device); }
 std::string_view name_of(Transport transport) { return choice_name(transport); }
-std::string_view name_of(model::OptimizerKind kind) { return choice_name(kind); }
 std::string_view name_of(LrScheduleType type) { return choice_name(type); }
 
 }  // namespace plimsoll::config

@@ -173,7 +173,6 @@ struct Run : Settings {
 
 std::string_view name_of(model::Precision precision);
 model::Precision precision_named(std::string_view name);  // one of those names
-std::string_view name_of(model::OptimizerKind kind);
 std::string_view name_of(Device device);
 std::string_view name_of(Transport transport);
 std::string_view name_of(LrScheduleType type);

@@ -48,10 +48,9 @@ std::string_view name_of(Phase phase) {
 }
 
 std::optional<LowHalves> low_halves(const Graph& graph, const Parameter& parameter) {
-  constexpr std::size_t kSecond = 1;  // of Adam's averages
-  for (std::size_t state = kSecond + 1; state < parameter.states.size(); ++state) {
+  for (std::size_t state = ops::kSignState + 1; state < parameter.states.size(); ++state) {
     const ValueId id = parameter.states[state];
-    if (graph.values[id].type.dtype == base::DType::u16) return LowHalves{.low = id, .v = parameter.states[kSecond]};
+    if (graph.values[id].type.dtype == base::DType::u16) return LowHalves{.low = id, .v = parameter.states[ops::kSignState]};
   }
   return std::nullopt;
 }

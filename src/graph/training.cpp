@@ -4,6 +4,7 @@
 
 #include "graph/live_rows.h"
 #include "graph/models/models.h"
+#include "graph/name_pattern.h"
 #include "graph/passes/differentiate.h"
 #include "graph/passes/passes.h"
 #include "graph/scalar_chains.h"
@@ -12,23 +13,11 @@ namespace plimsoll::graph {
 
 namespace {
 
-// '*' stands for any run of characters.
-bool matches(std::string_view pattern, std::string_view name) {
-  if (pattern.empty()) return name.empty();
-  if (pattern.front() == '*') {
-    for (std::size_t skip = 0; skip <= name.size(); ++skip) {
-      if (matches(pattern.substr(1), name.substr(skip))) return true;
-    }
-    return false;
-  }
-  return !name.empty() && pattern.front() == name.front() && matches(pattern.substr(1), name.substr(1));
-}
-
 void freeze(Graph& graph, const std::vector<std::string>& patterns) {
   for (const std::string& pattern : patterns) {
     bool any = false;
     for (Parameter& parameter : graph.parameters) {
-      if (!matches(pattern, parameter.name)) continue;
+      if (!matches_name(pattern, parameter.name)) continue;
       parameter.frozen = true;
       any = true;
     }

@@ -2,12 +2,14 @@
 #pragma once
 
 #include <cstdint>
+#include <functional>
+#include <map>
 #include <string>
 #include <vector>
 
-namespace plimsoll::model {
+#include "ops/optim/rules.h"
 
-enum class OptimizerKind { sgd, momentum, adam, adamw };
+namespace plimsoll::model {
 
 // What an update of a bf16 weight works on: a copy in f32, the same numbers with their upper halves in the weight itself, or the weight.
 enum class Master { f32, split, none };
@@ -18,18 +20,30 @@ enum class Moments { f32, bf16 };
 // How weights that are not trained are stored: as they are computed with, or in a form of fewer bytes (ops/forms).
 enum class FrozenForm { none, int8, fp8, int4 };
 
+// Parameters that are updated otherwise than the rest: by their names, or patterns with *.
+struct ParameterGroup {
+  std::vector<std::string> match;
+  double lr = 1.0;            // times the learning rate
+  double weight_decay = 1.0;  // times the weight decay; where it is given, parameters of one dim decay too
+  bool decays = false;        // it is given
+
+  bool operator==(const ParameterGroup&) const = default;
+};
+
 struct Optimizer {
-  OptimizerKind kind = OptimizerKind::adamw;
-  double beta1 = 0.9;
-  double beta2 = 0.95;
-  double eps = 1e-8;
-  double momentum = 0.9;
-  double weight_decay = 0.1;  // applied to parameters of two or more dims
-  double clip = 1.0;          // global norm; 0 = off
+  const ops::UpdateRule* rule = &ops::update_rule("adamw");
+  std::map<std::string, double, std::less<>> numbers;  // of the rule's settings, those that are not as usual
+  double weight_decay = 0.1;                           // applied to parameters of two or more dims
+  double clip = 1.0;                                   // global norm; 0 = off
   Master master = Master::f32;
   Moments moments = Moments::f32;
+  std::vector<ParameterGroup> groups;  // the last that matches a parameter counts
 
-  bool operator==(const Optimizer&) const = default;
+  // A setting of the rule, or what another rule's would be.
+  double number(std::string_view name) const;
+  ops::RuleNumbers all_numbers() const;
+  // It makes no difference whether a setting is given as usual or left out.
+  bool operator==(const Optimizer& other) const;
 };
 
 enum class Precision { f32, bf16, fp16, fp8 };

@@ -8,6 +8,7 @@
 #include "base/error.h"
 #include "ops/families.h"
 #include "ops/fields.h"
+#include "ops/optim/rules.h"
 
 namespace plimsoll::ops {
 
@@ -16,13 +17,28 @@ namespace {
 // The fields of a struct of attributes.
 constexpr auto kFields = [](auto& attributes, auto&& visit) { std::decay_t<decltype(attributes)>::fields(attributes, visit); };
 
+// Operators that name a row of a table have its name and its defaults.
+template <typename Attributes>
+Attributes plain_of(const Attributes&) {
+  return {};
+}
+Update plain_of(const Update& update) { return update.plain(); }
+template <typename Attributes>
+std::string printed_name_of(const Attributes&) {
+  return std::string(Attributes::kName);
+}
+std::string printed_name_of(const Update& update) { return update.printed_name(); }
+
 template <std::size_t... kIndex>
 Op parse_named(const NamedList& text, std::index_sequence<kIndex...>) {
+  for (const UpdateRule& rule : update_rules()) {
+    if (const Update update = Update::by(rule); text.name == update.printed_name()) return fields_from<Update>(text, kFields, update);
+  }
   std::optional<Op> parsed;
   ((std::variant_alternative_t<kIndex, Op>::kName == text.name &&
     (parsed = fields_from<std::variant_alternative_t<kIndex, Op>>(text, kFields), true)) ||
    ...);
-  if (!parsed) base::bad_input("there is no operator \"{}\"", text.name);
+  if (!parsed || text.name == Update::kName) base::bad_input("there is no operator \"{}\"", text.name);
   return *parsed;
 }
 
@@ -40,7 +56,8 @@ std::string_view name_of(const Op& op) {
 }
 
 std::string to_string(const Op& op) {
-  return std::visit([](const auto& attributes) { return with_fields(std::decay_t<decltype(attributes)>::kName, attributes, kFields); }, op);
+  return std::visit(
+      [](const auto& attributes) { return with_fields(printed_name_of(attributes), attributes, kFields, plain_of(attributes)); }, op);
 }
 
 Op parse_op(std::string_view text) { return parse_named(named_list(text), EveryOp{}); }

@@ -60,11 +60,10 @@ void parse_into(std::string_view text, State::Written& value);
 void parse_into(std::string_view text, base::Shape& value);
 void parse_into(std::string_view text, Heads& value);
 
-// "NAME(a=1, b=2)", or NAME alone. `fields(struct, visit)` calls visit(name, field) for each.
+// "NAME(a=1, b=2)", or NAME alone. `fields(struct, visit)` calls visit(name, field) for each; fields as `plain` has them are left out.
 template <typename T, typename Fields>
-std::string with_fields(std::string_view name, const T& value, const Fields& fields) {
+std::string with_fields(std::string_view name, const T& value, const Fields& fields, const T& plain = {}) {
   std::vector<std::string> defaults;
-  const T plain{};
   fields(plain, [&](std::string_view, const auto& field) { defaults.push_back(text_of(field)); });
   std::string list;
   std::size_t index = 0;
@@ -82,10 +81,9 @@ struct NamedList {
 };
 NamedList named_list(std::string_view text);
 
-// Of NAME(list), the list.
+// Of NAME(list), the list; `value` has what is left out.
 template <typename T, typename Fields>
-T fields_from(const NamedList& text, const Fields& fields) {
-  T value{};
+T fields_from(const NamedList& text, const Fields& fields, T value = {}) {
   std::string_view list = text.list;
   while (!list.empty()) {
     const std::size_t comma = list.find(',');

@@ -105,13 +105,13 @@ void fill(Session& session, const SmallModel& small, std::int32_t micro_batches)
     std::uint32_t drawn = 0;
     const auto draw = [&] { return base::philox({drawn++, static_cast<std::uint32_t>(micro_batch), 0, 0}, key)[0]; };
     for (const char* name : {"tokens", "targets"}) {
-      for (std::int32_t& id : session.input("train", name, micro_batch))
+      for (std::int32_t& id : session.input(kTrain, name, micro_batch))
         id = static_cast<std::int32_t>(draw() % static_cast<std::uint32_t>(small.vocab));
     }
-    const auto positions = session.input("train", "positions", micro_batch);
+    const auto positions = session.input(kTrain, "positions", micro_batch);
     for (std::size_t index = 0; index < positions.size(); ++index)
       positions[index] = static_cast<std::int32_t>(index % static_cast<std::size_t>(small.sequence));
-    const auto samples = session.input("train", "samples", micro_batch);
+    const auto samples = session.input(kTrain, "samples", micro_batch);
     for (std::size_t index = 0; index < samples.size(); ++index) samples[index] = static_cast<std::int32_t>(index);
   }
 }
@@ -128,7 +128,7 @@ DType type_of(ops::Types types) {
 
 // A timeline has the instructions of each stream's calls in their order, each call behind its own.
 void collect(const plan::Plan& plan, std::int32_t rank, const executor::Timeline& timeline, Times& times) {
-  const plan::Program& program = *plan::find_program(plan::class_of(plan, rank), "train");
+  const plan::Program& program = *plan::find_program(plan::class_of(plan, rank), kTrain);
   auto event = timeline.events.begin();
   for (const plan::Stream& stream : program.streams) {
     for (const plan::Call& call : stream.calls) {

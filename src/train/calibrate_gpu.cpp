@@ -72,10 +72,10 @@ std::vector<std::int32_t> draw_ids(std::int64_t count, std::int64_t vocabulary) 
 }
 
 void fill(Session& session, const std::vector<std::int32_t>& ids) {
-  for (const char* name : {"tokens", "targets"}) std::ranges::copy(ids, session.input("train", name, 0).begin());
-  const auto positions = session.input("train", "positions", 0);
+  for (const char* name : {"tokens", "targets"}) std::ranges::copy(ids, session.input(kTrain, name, 0).begin());
+  const auto positions = session.input(kTrain, "positions", 0);
   for (std::size_t index = 0; index < positions.size(); ++index) positions[index] = static_cast<std::int32_t>(index % kSequence);
-  const auto samples = session.input("train", "samples", 0);
+  const auto samples = session.input(kTrain, "samples", 0);
   for (std::size_t index = 0; index < samples.size(); ++index) samples[index] = static_cast<std::int32_t>(index);
 }
 
@@ -159,7 +159,7 @@ void run_model(const executor::Backend& gpu, const Shape& shape, model::Precisio
   options.strategy.offload = offload;
   options.backend = &gpu;
   Session session(std::move(options));
-  const plan::Program& program = *plan::find_program(session.plan().classes.at(0), "train");
+  const plan::Program& program = *plan::find_program(session.plan().classes.at(0), kTrain);
   const std::vector<std::int32_t> ids = draw_ids(shape.samples * kSequence, model.vocab);
   std::uint32_t steps = 0;
   const auto step = [&](executor::Timeline* timeline) {

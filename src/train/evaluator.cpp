@@ -41,7 +41,7 @@ observe::Evaluation Evaluator::run(Session& session, const observe::Clock& clock
   for (std::int64_t first = 0; first < batches; first += ranks * in_program) {
     for (std::int64_t micro_batch = 0; micro_batch < in_program; ++micro_batch) {
       const std::int64_t batch = first + place + micro_batch;
-      const data::BatchView view = batch_view(session, "evaluate", static_cast<std::int32_t>(micro_batch), run_);
+      const data::BatchView view = batch_view(session, kEvaluate, static_cast<std::int32_t>(micro_batch), run_);
       if (batch < batches) {
         evaluation.tokens += reader_->read({batch * rows, std::min(rows, samples - batch * rows)}, view);
       } else {

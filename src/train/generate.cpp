@@ -45,8 +45,8 @@ CachedNextToken::CachedNextToken(Session& session) : session_(session), slots_(0
 void CachedNextToken::read_prompt(std::span<const std::int32_t> window) {
   const std::int64_t wanted = std::ssize(window) - 1;
   while (filled_ < wanted) {
-    const std::span<std::int32_t> tokens = session_.input("prefill", "tokens", 0);
-    const std::span<std::int32_t> positions = session_.input("prefill", "positions", 0);
+    const std::span<std::int32_t> tokens = session_.input(kPrefill, "tokens", 0);
+    const std::span<std::int32_t> positions = session_.input(kPrefill, "positions", 0);
     const std::int64_t rows = std::min(std::ssize(tokens), wanted - filled_);
     std::fill(tokens.begin(), tokens.end(), 0);
     std::copy_n(window.begin() + filled_, rows, tokens.begin());
@@ -65,11 +65,11 @@ std::span<const float> CachedNextToken::logits(std::span<const std::int32_t> tex
   forgotten_ = forgotten;
   const std::span<const std::int32_t> window = text.subspan(static_cast<std::size_t>(forgotten));
   read_prompt(window);
-  session_.input("decode", "tokens", 0)[0] = window.back();
-  session_.input("decode", "positions", 0)[0] = static_cast<std::int32_t>(window.size() - 1);
+  session_.input(kDecode, "tokens", 0)[0] = window.back();
+  session_.input(kDecode, "positions", 0)[0] = static_cast<std::int32_t>(window.size() - 1);
   session_.decode();
   filled_ = std::ssize(window);
-  read_row(session_, "decode", 0, logits_);
+  read_row(session_, kDecode, 0, logits_);
   return logits_;
 }
 
@@ -77,9 +77,9 @@ WholeNextToken::WholeNextToken(Session& session) : session_(session) {}
 
 std::span<const float> WholeNextToken::logits(std::span<const std::int32_t> text) {
   PLIMSOLL_CHECK(!text.empty(), "nothing to continue");
-  const std::span<std::int32_t> tokens = session_.input("infer", "tokens", 0);
-  const std::span<std::int32_t> positions = session_.input("infer", "positions", 0);
-  const std::span<std::int32_t> segments = session_.input("infer", "segments", 0);
+  const std::span<std::int32_t> tokens = session_.input(kInfer, "tokens", 0);
+  const std::span<std::int32_t> positions = session_.input(kInfer, "positions", 0);
+  const std::span<std::int32_t> segments = session_.input(kInfer, "segments", 0);
   const std::span<const std::int32_t> window =
       text.subspan(static_cast<std::size_t>(forgotten_tokens(std::ssize(text), std::ssize(tokens))));
   std::fill(tokens.begin(), tokens.end(), 0);
@@ -87,7 +87,7 @@ std::span<const float> WholeNextToken::logits(std::span<const std::int32_t> text
   std::iota(positions.begin(), positions.end(), 0);
   std::fill(segments.begin(), segments.end(), 0);
   session_.infer();
-  read_row(session_, "infer", std::ssize(window) - 1, logits_);
+  read_row(session_, kInfer, std::ssize(window) - 1, logits_);
   return logits_;
 }
 

@@ -21,14 +21,6 @@ namespace plimsoll::train {
 
 namespace {
 
-// A program before it is lowered.
-struct Source {
-  std::string name;
-  graph::Graph graph;
-  std::int32_t micro_batches = 1;
-  plan::Cadence cadence = {};
-};
-
 graph::Graph training_graph(const SessionOptions& options) {
   graph::Graph graph = graph::training_graph(options.forward, options.training);
   if (!options.keep_gradients) return graph;
@@ -39,8 +31,8 @@ graph::Graph training_graph(const SessionOptions& options) {
 }
 
 // Of all ranks; training comes first.
-std::vector<Source> sources_of(const SessionOptions& options) {
-  std::vector<Source> sources;
+std::vector<ProgramSource> sources_of(const SessionOptions& options) {
+  std::vector<ProgramSource> sources;
   const auto shaped = [&](const model::MicroBatch& micro_batch) {
     model::Training shape = options.training;
     shape.micro_batch = micro_batch;
@@ -90,7 +82,7 @@ ops::ChooseKernel chooser_of(const SessionOptions& options) {
 // in memory, and what a GPU of today has over its link.
 double link_of(const executor::Backend& backend) { return backend.name() == executor::cpu_backend().name() ? 0.1 : 1e-4; }
 
-lowering::LoweringInputs lowering_inputs(const SessionOptions& options, const std::vector<Source>& sources) {
+lowering::LoweringInputs lowering_inputs(const SessionOptions& options, const std::vector<ProgramSource>& sources) {
   lowering::LoweringInputs inputs{.model = options.name,
                                   .programs = {},
                                   .strategy = options.strategy,
@@ -102,13 +94,13 @@ lowering::LoweringInputs lowering_inputs(const SessionOptions& options, const st
                                   .device_limit = options.device_limit,
                                   .host_limit = options.host_limit,
                                   .pass_done = options.pass_done};
-  for (const Source& source : sources)
+  for (const ProgramSource& source : sources)
     inputs.programs.push_back(
         {.name = source.name, .graph = source.graph, .micro_batches = source.micro_batches, .cadence = source.cadence});
   return inputs;
 }
 
-plan::Plan lower_sources(const SessionOptions& options, const std::vector<Source>& sources) {
+plan::Plan lower_sources(const SessionOptions& options, const std::vector<ProgramSource>& sources) {
   plan::Plan plan = lowering::lower(lowering_inputs(options, sources));
   // The order of a user's file is not ours: what it cannot do with this model and strategy is told, not computed wrongly.
   if (options.schedule) {
@@ -156,22 +148,20 @@ SessionOptions checked(SessionOptions options) {
 
 }  // namespace
 
-namespace {
-
-// Making a plan may take more than the plan, and what was freed of it would lie beside the arena for ever.
-plan::Plan lower_and_give_back(const SessionOptions& options, const std::vector<Source>& sources) {
-  plan::Plan plan = lower_sources(options, sources);
+PreparedSession prepare_session(SessionOptions options) {
+  PreparedSession prepared{.options = checked(std::move(options)), .programs = {}, .plan = {}};
+  prepared.programs = sources_of(prepared.options);
+  prepared.plan = lower_sources(prepared.options, prepared.programs);
+  // Making a plan may take more than the plan, and what was freed of it would lie beside the arena for ever.
   malloc_trim(0);
-  return plan;
+  return prepared;
 }
 
-}  // namespace
-
 struct Session::State {
-  explicit State(SessionOptions given)
-      : options(checked(std::move(given))),
-        sources(sources_of(options)),
-        plan(lower_and_give_back(options, sources)),
+  explicit State(PreparedSession prepared)
+      : options(std::move(prepared.options)),
+        sources(std::move(prepared.programs)),
+        plan(std::move(prepared.plan)),
         rank(options.transport == nullptr ? 0 : options.transport->rank()),
         executor(backend_of(options).make_executor(plan, {.rank = rank,
                                                           .transport = options.transport,
@@ -261,7 +251,7 @@ struct Session::State {
 
   io::PosixFileSystem files;
   SessionOptions options;
-  std::vector<Source> sources;
+  std::vector<ProgramSource> sources;
   plan::Plan plan;
   std::int32_t rank;
   std::unique_ptr<collectives::Group> world;
@@ -286,11 +276,11 @@ plan::Plan plan_session(const SessionOptions& options) {
 
 plan::Plan outline_session(const SessionOptions& options) {
   const SessionOptions settled = settle(options);
-  const std::vector<Source> sources = sources_of(settled);
+  const std::vector<ProgramSource> sources = sources_of(settled);
   return lowering::outline(lowering_inputs(settled, sources));
 }
 
-Session::Session(SessionOptions options) : state_(std::make_unique<State>(std::move(options))) {}
+Session::Session(PreparedSession prepared) : state_(std::make_unique<State>(std::move(prepared))) {}
 Session::~Session() = default;
 Session::Session(Session&&) noexcept = default;
 

@@ -76,7 +76,24 @@ struct SessionOptions {
 
 graph::WriteForward forward_of(const model::Model& model);
 
-// The plan alone, without memory: what `plimsoll plan` shows.
+// A program before it is lowered.
+struct ProgramSource {
+  std::string name;
+  graph::Graph graph;
+  std::int32_t micro_batches = 1;
+  plan::Cadence cadence = {};
+};
+
+// A session without memory: its plan can be looked at, and then run as it is.
+struct PreparedSession {
+  SessionOptions options;               // with what all ranks agreed on, and what follows from the strategy
+  std::vector<ProgramSource> programs;  // of all ranks; training comes first
+  plan::Plan plan;
+};
+// Ranks that share limits they measured by themselves meet here.
+PreparedSession prepare_session(SessionOptions options);
+
+// The plan alone, of ranks that need not be there: what `plimsoll plan` shows.
 plan::Plan plan_session(const SessionOptions& options);
 // Its outline, for a cluster on which the plan would be too large (lowering/outline.h).
 plan::Plan outline_session(const SessionOptions& options);
@@ -96,7 +113,8 @@ struct StepResult {
 
 class Session {
  public:
-  explicit Session(SessionOptions options);
+  explicit Session(SessionOptions options) : Session(prepare_session(std::move(options))) {}
+  explicit Session(PreparedSession prepared);
   ~Session();
   Session(Session&&) noexcept;
   Session& operator=(Session&&) = delete;

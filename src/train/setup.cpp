@@ -354,12 +354,16 @@ std::optional<std::string> why_too_large(const plan::Plan& plan, const Capacity&
       capacity.origin, base::to_string(capacity.device), base::to_string(needed + capacity.reserve - capacity.device), table);
 }
 
-plan::Plan plan_within(const SessionOptions& options, const config::Run& run) {
+namespace {
+
+// What `make` makes; where it finds no order within the limit, why not in full.
+template <typename Make>
+auto within(const SessionOptions& options, const config::Run& run, const Make& make) {
   const bool fitted = options.strategy.recompute == strategy::Recompute::optimal && options.device_limit.count > 0;
-  if (!fitted) return plan_session(options);
+  if (!fitted) return make();
   std::string why;
   try {
-    return plan_session(options);
+    return make();
   } catch (const base::Error& error) {
     if (error.kind() != base::ErrorKind::not_legal) throw;
     why = error.what();
@@ -376,6 +380,16 @@ plan::Plan plan_within(const SessionOptions& options, const config::Run& run) {
   }
   base::not_legal("{}\nWith everything made again the arena holds at its fullest moment:{}\n{}", why, table,
                   nearest_fit(options, capacity_of(run)));
+}
+
+}  // namespace
+
+plan::Plan plan_within(const SessionOptions& options, const config::Run& run) {
+  return within(options, run, [&] { return plan_session(options); });
+}
+
+PreparedSession prepare_within(const SessionOptions& options, const config::Run& run) {
+  return within(options, run, [&] { return prepare_session(options); });
 }
 
 void require_fit(const plan::Plan& plan, const Capacity& capacity, const SessionOptions& options) {

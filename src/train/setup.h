@@ -73,6 +73,8 @@ std::optional<std::string> why_too_large(const plan::Plan& plan, const Capacity&
 // The plan of these options. Where optimal recompute finds no order within the limit there is none: not_legal with what a plan that makes
 // everything again needs where, and the nearest strategy that fits.
 plan::Plan plan_within(const SessionOptions& options, const config::Run& run);
+// The same of a session that will run.
+PreparedSession prepare_within(const SessionOptions& options, const config::Run& run);
 
 // not_legal with that, and the nearest strategy that would, when the plan of these options does not fit.
 void require_fit(const plan::Plan& plan, const Capacity& capacity, const SessionOptions& options);

@@ -25,13 +25,14 @@ Session make_session(const config::Run& run, const TrainContext& context, const 
                                                  .transport = context.transport,
                                                  .schedule = schedule_of(context.file_system, run)});
   options.file_system = &context.file_system;
-  const plan::Plan plan = plan_within(options, run);
+  PreparedSession prepared = prepare_within(options, run);
+  const plan::Plan& plan = prepared.plan;
   require_fit(plan, capacity, options);
   // Of what all ranks will write together; each looks again for its own part when it opens its file.
   const base::Bytes disk = plan::arena_of_all(plan, plan::Tier::disk);
   if ((disk.count > 0 || uses_disk(run.strategy)) && (context.transport == nullptr || context.transport->rank() == 0))
     storage::disk::check_folder(context.file_system, run.limits.disk_path, disk);
-  return Session(std::move(options));
+  return Session(std::move(prepared));
 }
 
 std::optional<Evaluator> evaluator_of(const config::Run& run, const TrainContext& context) {
@@ -177,7 +178,7 @@ std::vector<observe::StepDone> Trainer::round(executor::Timeline* timeline) {
     for (std::int32_t micro_batch = 0; micro_batch < share.micro_batches(); ++micro_batch) {
       const data::SampleRange range = data::range_of(share, state.progress.cursor + step * run.batch.global, micro_batch);
       const auto number = static_cast<std::int32_t>(step * share.micro_batches()) + micro_batch;
-      valid_targets += state.train_reader->read(range, batch_view(state.session, "train", number, run));
+      valid_targets += state.train_reader->read(range, batch_view(state.session, kTrain, number, run));
     }
     if (mesh.even()) {
       const std::vector<std::int64_t> everybodys = tell_all(state.session.data_group(), valid_targets);

@@ -20,7 +20,7 @@ TEST(DeepSpeed, OneBitAdamsDecayApartFromTheGradient) {
   for (std::string_view type : {"OneBitAdam", "ZeroOneAdam"}) {
     const config::Run run =
         run_of(fmt::format(R"({{"optimizer": {{"type": "{}", "params": {{"weight_decay": 0.01, "freeze_step": 9}}}}}})", type));
-    EXPECT_EQ(run.optimizer.kind, model::OptimizerKind::adamw) << type;
+    EXPECT_EQ(run.optimizer.rule->name, "adamw") << type;
     EXPECT_EQ(run.optimizer.weight_decay, 0.01);
     EXPECT_TRUE(says(deepspeed_warning(run), "adamw: gradients are sent whole instead of as single bits")) << deepspeed_warning(run);
   }
@@ -54,6 +54,21 @@ TEST(DeepSpeed, ADecayingScheduleHasItsOwnPeakAndFallsToWhereItRoseFrom) {
   EXPECT_EQ(lifted.lr_schedule.warmup_from, 0.5);
   EXPECT_EQ(lifted.lr_schedule.min_ratio, 0.5);
   EXPECT_EQ(with("").lr_schedule.min_ratio, 0.0);
+}
+
+// The rule and its settings come from the table of rules; what is left out is as there.
+TEST(DeepSpeed, LionAndRmsprop) {
+  const config::Run lion = run_of(R"({"optimizer": {"type": "FusedLion", "params": {"lr": 1e-4, "betas": [0.95, 0.98]}}})");
+  EXPECT_EQ(lion.optimizer.rule->name, "lion");
+  EXPECT_EQ(lion.optimizer.number("beta1"), 0.95);
+  EXPECT_EQ(lion.optimizer.number("beta2"), 0.98);
+  EXPECT_EQ(lion.optimizer.weight_decay, 0.0);
+  const config::Run rmsprop = run_of(R"({"optimizer": {"type": "RMSprop", "params": {"alpha": 0.9, "momentum": 0.5}}})");
+  EXPECT_EQ(rmsprop.optimizer.rule->name, "rmsprop");
+  EXPECT_EQ(rmsprop.lr, 1e-2);
+  EXPECT_EQ(rmsprop.optimizer.number("alpha"), 0.9);
+  EXPECT_EQ(rmsprop.optimizer.number("momentum"), 0.5);
+  EXPECT_EQ(rmsprop.optimizer.number("eps"), 1e-8);
 }
 
 }  // namespace

@@ -43,7 +43,7 @@ TEST(ReadRun, TheFullExample) {
   EXPECT_EQ(run.data.train, std::vector<std::string>{"corpus.txt"});
   EXPECT_EQ(run.batch.micro, 4);
   EXPECT_EQ(run.batch.sequence, 256);
-  EXPECT_EQ(run.optimizer.beta2, 0.95);
+  EXPECT_EQ(run.optimizer.number("beta2"), 0.95);
   EXPECT_EQ(run.lr_schedule.type, LrScheduleType::cosine);
   EXPECT_EQ(run.strategy.pipe, 2);
   EXPECT_EQ(run.strategy.offload.gradients, (strategy::TierShare{.host = 1.0, .disk = 0.0}));
@@ -184,7 +184,8 @@ TEST(ReadRun, ValuesOfTheWrongKindOrRange) {
   EXPECT_EQ(error_of(R"({"optimizer": {"betas": [0.9]}})"),
             "run.json:1:25: found an array of 1 for \"optimizer.betas\", expected two numbers >= 0 and < 1, such as [0.9, 0.95]");
   EXPECT_EQ(error_of(R"({"optimizer": {"type": "adamW"}})"),
-            "run.json:1:24: found \"adamW\" for \"optimizer.type\", expected one of sgd, momentum, adam, adamw; did you mean \"adamw\"?");
+            "run.json:1:24: found \"adamW\" for \"optimizer.type\", expected one of sgd, momentum, adam, adamw, rmsprop, lion; did you "
+            "mean \"adamw\"?");
   EXPECT_EQ(error_of(R"({"optimizer": 3})"), "run.json:1:15: found 3 for \"optimizer\", expected an object");
   EXPECT_EQ(error_of(R"({"deterministic": "yes"})"), "run.json:1:19: found \"yes\" for \"deterministic\", expected true or false");
   EXPECT_EQ(error_of(R"({"limits": {"device": "8 gigs"}})"),

@@ -66,6 +66,8 @@ constexpr Sample kSamples[] = {
     {"optimizer.lr", "0.001"},
     {"optimizer.betas", "[0.8, 0.9]", "gpt2", "[0.8,0.9]"},
     {"optimizer.eps", "0.001"},
+    {"optimizer.alpha", "0.95"},
+    {"optimizer.groups", "[{\"match\":[\"*.bias\"],\"lr\":2.0}]"},
     {"optimizer.weight_decay", "0.01"},
     {"optimizer.momentum", "0.8"},
     {"optimizer.clip", "0", "gpt2", "0.0"},

@@ -10,6 +10,7 @@
 #include "kernels/cuda/table.h"
 #include "ops/build_cases.h"
 #include "ops/compare.h"
+#include "support/updates.h"
 
 namespace plimsoll::op_cases {
 namespace {
@@ -164,10 +165,10 @@ TEST(DeviceRows, UpdatesHaveTheProcessorsBits) {
     scalars.updates = updates;
     for (const DType gradient : kTypes) {
       for (const bool flag : {false, true}) {
-        const ops::AdamUpdate adam{.beta2 = flag ? 0.95 : 0.999, .weight_decay = 0.1, .decoupled = flag, .copy = flag};
-        const ops::SgdUpdate sgd{.momentum = flag ? 0.9 : 0.0, .weight_decay = 0.1, .copy = flag};
+        const tests::AdamUpdate adam{.beta2 = flag ? 0.95 : 0.999, .weight_decay = 0.1, .decoupled = flag, .copy = flag};
+        const tests::SgdUpdate sgd{.momentum = flag ? 0.9 : 0.0, .weight_decay = 0.1, .copy = flag};
         for (const Case& test :
-             {adam_case(adam, shape, gradient, DType::bf16, scalars), sgd_case(sgd, shape, gradient, DType::f16, scalars)}) {
+             {update_case(adam, shape, gradient, DType::bf16, scalars), update_case(sgd, shape, gradient, DType::f16, scalars)}) {
           const std::vector<Bytes> inputs = encoded(draw_inputs(test), test);
           EXPECT_EQ(run_on_device(chosen(test), test, inputs, device_memory(), {}), on_processor(test, inputs))
               << test.name() << ", update " << updates;
@@ -188,11 +189,12 @@ TEST(DeviceRows, UpdatesOfLeanStatesHaveTheProcessorsBits) {
       scalars.learning_rate = rate;
       for (const DType gradient : kTypes) {
         for (const StateForms& forms : kForms) {
-          std::vector<Case> cases{adam_case({.weight_decay = 0.1}, shape, gradient, DType::bf16, scalars, forms),
-                                  adam_case({.weight_decay = 0.1, .copy = true}, shape, gradient, DType::bf16, scalars, forms),
-                                  sgd_case({.momentum = 0.9, .copy = true}, shape, gradient, DType::bf16, scalars, forms),
-                                  sgd_case({}, shape, gradient, DType::bf16, scalars, {.weight = DType::bf16}),
-                                  adam_case({.split = true}, shape, gradient, DType::bf16, scalars, {.moments = forms.moments})};
+          std::vector<Case> cases{
+              update_case(tests::AdamUpdate{.weight_decay = 0.1}, shape, gradient, DType::bf16, scalars, forms),
+              update_case(tests::AdamUpdate{.weight_decay = 0.1, .copy = true}, shape, gradient, DType::bf16, scalars, forms),
+              update_case(tests::SgdUpdate{.momentum = 0.9, .copy = true}, shape, gradient, DType::bf16, scalars, forms),
+              update_case(tests::SgdUpdate{}, shape, gradient, DType::bf16, scalars, {.weight = DType::bf16}),
+              update_case(tests::AdamUpdate{.split = true}, shape, gradient, DType::bf16, scalars, {.moments = forms.moments})};
           for (const Case& test : cases) {
             const std::vector<Bytes> inputs = encoded(draw_inputs(test), test);
             EXPECT_EQ(run_on_device(chosen(test), test, inputs, device_memory(), {}), on_processor(test, inputs)) << test.name();
@@ -279,9 +281,10 @@ TEST(DeviceRows, ManyTensorsAtOnceAreThoseTensorsOneByOne) {
     const Shape shape{1 + n * n * 13 % 9973};
     const DType gradient = kTypes[n % 3];
     const StateForms forms{.weight = n % 5 == 0 ? DType::bf16 : DType::f32, .moments = n % 3 == 0 ? DType::bf16 : DType::f32};
-    adam.push_back(adam_case({.weight_decay = n % 2 == 0 ? 0.1 : 0.0, .copy = n % 4 == 0, .split = n % 4 == 1}, shape, gradient,
-                             DType::bf16, mid_run(), forms));
-    sgd.push_back(sgd_case({.momentum = n % 2 == 0 ? 0.9 : 0.0, .copy = n % 4 == 0}, shape, gradient, DType::f16, mid_run()));
+    adam.push_back(update_case(tests::AdamUpdate{.weight_decay = n % 2 == 0 ? 0.1 : 0.0, .copy = n % 4 == 0, .split = n % 4 == 1}, shape,
+                               gradient, DType::bf16, mid_run(), forms));
+    sgd.push_back(
+        update_case(tests::SgdUpdate{.momentum = n % 2 == 0 ? 0.9 : 0.0, .copy = n % 4 == 0}, shape, gradient, DType::f16, mid_run()));
     norms.push_back(sum_case(ops::SquaredNorm{}, shape, gradient));
   }
   for (const std::vector<Case>& cases : {adam, sgd, norms}) {

@@ -94,7 +94,7 @@ TEST_P(TiersOfAGpu, RowsOnDiskTrainAsTheWholeTable) {
   Task rows = task();
   rows.model.tied = false;
   rows.clip = 0.0;
-  rows.optimizer = model::OptimizerKind::sgd;
+  rows.optimizer = "sgd";
   Layout moved = layout({});
   const Outcome alone = train(rows, moved);
   moved.strategy.embedding_rows = strategy::EmbeddingRows::disk;

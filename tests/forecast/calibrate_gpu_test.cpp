@@ -1,6 +1,7 @@
 // Which instruction took how long, from timelines of calls that were issued one after the other.
 #include <gtest/gtest.h>
 
+#include "support/updates.h"
 #include "train/calibrate_gpu.h"
 
 namespace plimsoll::train {
@@ -23,10 +24,10 @@ TEST(InstructionTimes, FollowTheCallsOfAllStreams) {
   plan::Plan plan;
   plan::Procedure device;
   // The update of two tensors, of which one is three times as large, is one launch.
-  device.instructions = {compute(ops::Cast{}, "cast", 1000), compute(ops::AdamUpdate{}, "adam", 1000),
-                         compute(ops::AdamUpdate{}, "adam", 3000), compute(ops::Cast{}, "cast", 1000)};
+  device.instructions = {compute(ops::Cast{}, "cast", 1000), compute(tests::AdamUpdate{}, "adam", 1000),
+                         compute(tests::AdamUpdate{}, "adam", 3000), compute(ops::Cast{}, "cast", 1000)};
   plan::Procedure host;
-  host.instructions = {compute(ops::AdamUpdate{}, "adam.simd", 4000), compute(ops::Cast{}, "cast.simd", 4000)};
+  host.instructions = {compute(tests::AdamUpdate{}, "adam.simd", 4000), compute(ops::Cast{}, "cast.simd", 4000)};
   const plan::ProcedureId on_device = plan.procedures.add(device);
   const plan::ProcedureId on_host = plan.procedures.add(host);
   const auto call = [](plan::ProcedureId procedure, std::int32_t moment) {

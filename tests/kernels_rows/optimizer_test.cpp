@@ -1,6 +1,11 @@
+#include <functional>
+
+#include "base/processor.h"
 #include "kernels/cpu/update_and_cast.h"
 #include "kernels_rows/harness.h"
-#include "ops/adam_step.h"
+#include "ops/optim/adam.h"
+#include "ops/optim/rules.h"
+#include "support/updates.h"
 
 namespace plimsoll::kernels::cpu::testing {
 namespace {
@@ -46,7 +51,7 @@ TEST(AdamUpdate, MatchesDoubles) {
       for (bool decoupled : {false, true}) {
         for (std::int64_t count : kCounts) {
           const bool copy = copy_dtype != DType::f32;
-          const ops::AdamUpdate op{.beta1 = 0.9, .beta2 = 0.95, .eps = 1e-8, .weight_decay = 0.1, .decoupled = decoupled, .copy = copy};
+          const tests::AdamUpdate op{.beta1 = 0.9, .beta2 = 0.95, .eps = 1e-8, .weight_decay = 0.1, .decoupled = decoupled, .copy = copy};
           std::vector<DType> written{DType::f32, DType::f32, DType::f32};
           if (copy) written.push_back(copy_dtype);
           Update update(dtype, written, count, 6, 0.5f);
@@ -87,7 +92,7 @@ TEST(SgdUpdate, MatchesDoubles) {
     for (double momentum : {0.0, 0.9}) {
       for (bool copy : {false, true}) {
         for (std::int64_t count : kCounts) {
-          const ops::SgdUpdate op{.momentum = momentum, .weight_decay = 0.1, .copy = copy};
+          const tests::SgdUpdate op{.momentum = momentum, .weight_decay = 0.1, .copy = copy};
           std::vector<DType> written{DType::f32};
           if (momentum != 0.0) written.push_back(DType::f32);
           if (copy) written.push_back(DType::bf16);
@@ -117,8 +122,8 @@ TEST(Updates, WriteNothingWhenSkipped) {
   adam.scalars.as<ops::StepScalars>()->skip = 1;
   sgd.scalars.as<ops::StepScalars>()->skip = 1;
   const std::vector<Data> adam_before = adam.operands, sgd_before = sgd.operands;
-  adam.run(ops::AdamUpdate{.copy = true}, 2);
-  sgd.run(ops::SgdUpdate{.momentum = 0.9}, 2);
+  adam.run(tests::AdamUpdate{.copy = true}, 2);
+  sgd.run(tests::SgdUpdate{.momentum = 0.9}, 2);
   for (std::size_t index = 0; index < adam_before.size(); ++index) EXPECT_TRUE(adam.operands[index] == adam_before[index]);
   for (std::size_t index = 0; index < sgd_before.size(); ++index) EXPECT_TRUE(sgd.operands[index] == sgd_before[index]);
 }
@@ -149,22 +154,22 @@ TEST(UpdateAndCast, IsTheUpdateAndThenTheCast) {
     for (DType cast_dtype : kFloats) {
       for (std::int64_t count : {1, 1000, 33001, 100'000}) {
         for (bool skip : {false, true}) {
-          check_update_and_cast(ops::AdamUpdate{.weight_decay = 0.1}, 3, gradient, cast_dtype, count, skip);
-          check_update_and_cast(ops::SgdUpdate{.momentum = 0.9}, 2, gradient, cast_dtype, count, skip);
-          check_update_and_cast(ops::SgdUpdate{}, 1, gradient, cast_dtype, count, skip);
+          check_update_and_cast(tests::AdamUpdate{.weight_decay = 0.1}, 3, gradient, cast_dtype, count, skip);
+          check_update_and_cast(tests::SgdUpdate{.momentum = 0.9}, 2, gradient, cast_dtype, count, skip);
+          check_update_and_cast(tests::SgdUpdate{}, 1, gradient, cast_dtype, count, skip);
         }
       }
     }
   }
-  EXPECT_TRUE(updates_and_casts("adam_update.simd"));
-  EXPECT_FALSE(updates_and_casts("adam_update.reference"));
+  EXPECT_TRUE(updates_and_casts("update.simd"));
+  EXPECT_FALSE(updates_and_casts("update.reference"));
 }
 
 TEST(UpdateAndCast, ACopyThatLeavesIsTheCopy) {
   for (DType copy : kFloats) {
     for (bool skip : {false, true}) {
-      for (const ops::Op& op : {ops::Op(ops::AdamUpdate{.copy = true}), ops::Op(ops::SgdUpdate{.momentum = 0.9, .copy = true})}) {
-        const std::size_t states = std::holds_alternative<ops::AdamUpdate>(op) ? 3 : 2;
+      for (const ops::Op& op : {ops::Op(tests::AdamUpdate{.copy = true}), ops::Op(tests::SgdUpdate{.momentum = 0.9, .copy = true})}) {
+        const std::size_t states = 1 + std::get<ops::Update>(op).states();
         std::vector<DType> written(states, DType::f32);
         written.push_back(copy);
         Update expected(DType::bf16, written, 70'001, 6, 0.5f);
@@ -180,17 +185,94 @@ TEST(UpdateAndCast, ACopyThatLeavesIsTheCopy) {
   }
 }
 
+template <bool kDecayApart>
+void check_adam_step(std::int64_t t) {
+  const auto step = ops::AdamRule<kDecayApart>::template step<float>(
+      {.numbers = {0.9, 0.999, 1e-8}, .weight_decay = 0.1, .learning_rate = 3e-4f, .multiplier = 0.25f, .update = t});
+  const double lr = 3e-4f;
+  EXPECT_EQ(step.multiplier, 0.25f);
+  EXPECT_FLOAT_EQ(step.coupled_decay, kDecayApart ? 0.0f : 0.1f);
+  EXPECT_FLOAT_EQ(step.keep, kDecayApart ? static_cast<float>(1.0 - lr * 0.1) : 1.0f);
+  EXPECT_FLOAT_EQ(step.rate, static_cast<float>(lr / (1.0 - std::pow(0.9, static_cast<double>(t)))));
+  EXPECT_FLOAT_EQ(step.spread, static_cast<float>(1.0 / std::sqrt(1.0 - std::pow(0.999, static_cast<double>(t)))));
+}
+
 TEST(AdamStep, IsTheFormulaInDoubles) {
   for (std::int64_t t : {1, 2, 3, 10, 999, 1000, 65536, 1'000'001}) {
-    for (bool decoupled : {false, true}) {
-      const ops::AdamStep step =
-          ops::adam_step({.beta1 = 0.9, .beta2 = 0.999, .weight_decay = 0.1, .decoupled = decoupled}, 3e-4f, 0.25f, t);
-      const double lr = 3e-4f;
-      EXPECT_EQ(step.multiplier, 0.25f);
-      EXPECT_FLOAT_EQ(step.coupled_decay, decoupled ? 0.0f : 0.1f);
-      EXPECT_FLOAT_EQ(step.keep, decoupled ? static_cast<float>(1.0 - lr * 0.1) : 1.0f);
-      EXPECT_FLOAT_EQ(step.rate, static_cast<float>(lr / (1.0 - std::pow(0.9, static_cast<double>(t)))));
-      EXPECT_FLOAT_EQ(step.spread, static_cast<float>(1.0 / std::sqrt(1.0 - std::pow(0.999, static_cast<double>(t)))));
+    check_adam_step<false>(t);
+    check_adam_step<true>(t);
+  }
+}
+
+struct Numbers {
+  double g, w, first, second;
+};
+
+// `step` makes w and the averages of one element, in double, from g * 0.5.
+void check_rule(std::string_view name, std::size_t states, double decay, const std::function<void(Numbers&)>& step) {
+  for (DType dtype : kFloats) {
+    for (std::int64_t count : kCounts) {
+      ops::Update op = ops::Update::by(ops::update_rule(name));
+      op.weight_decay = decay;
+      Update update(dtype, std::vector<DType>(1 + states, DType::f32), count, 6, 0.5f);
+      if (states > 1) make_positive(update.operands[2]);
+      std::vector<Numbers> expected;
+      for (std::int64_t i = 0; i < count; ++i) {
+        Numbers& now = expected.emplace_back(
+            Numbers{update.gradient[i] * 0.5, update.operands[0][i], update.operands[1][i], states > 1 ? update.operands[2][i] : 0.0});
+        step(now);
+      }
+      update.run(op, 2);
+      for (std::int64_t i = 0; i < count; ++i) {
+        const Numbers& now = expected[static_cast<std::size_t>(i)];
+        ASSERT_NEAR(update.operands[0][i], now.w, 2e-6 * (1.0 + std::abs(now.w))) << name << ", element " << i;
+        ASSERT_NEAR(update.operands[1][i], now.first, 2e-6 * (1.0 + std::abs(now.first))) << name;
+        if (states > 1) ASSERT_NEAR(update.operands[2][i], now.second, 2e-6 * (1.0 + std::abs(now.second))) << name;
+      }
+    }
+  }
+}
+
+TEST(LionUpdate, MatchesDoubles) {
+  check_rule("lion", 1, 0.1, [](Numbers& now) {
+    const double along = 0.9 * now.first + 0.1 * now.g;
+    now.w -= 0.01f * ((along > 0.0 ? 1.0 : along < 0.0 ? -1.0 : 0.0) + 0.1 * now.w);
+    now.first = 0.99 * now.first + 0.01 * now.g;
+  });
+}
+
+TEST(RmspropUpdate, MatchesDoubles) {
+  check_rule("rmsprop", 2, 0.1, [](Numbers& now) {
+    const double g = now.g + 0.1 * now.w;
+    now.second = 0.99 * now.second + 0.01 * g * g;
+    now.first = g / (std::sqrt(now.second) + 1e-8);
+    now.w -= 0.01f * now.first;
+  });
+}
+
+// Every instruction set that is here gives the bits of the plain code.
+TEST(UpdateRules, AreTheSameBitsOnEveryInstructionSet) {
+  constexpr std::int64_t kCount = 1037;
+  for (const ops::UpdateRule& rule : ops::update_rules()) {
+    for (const std::int64_t update : {1, 7}) {
+      const ops::RuleStep step =
+          rule.prepare({.numbers = rule.usual(), .weight_decay = 0.1, .learning_rate = 0.01f, .multiplier = 0.7f, .update = update});
+      std::vector<std::vector<float>> found;
+      for (std::size_t code = 0; code < ops::kRuleCodes; ++code) {
+        if (code == static_cast<std::size_t>(ops::RuleCode::avx2) && base::processor().best < base::Isa::avx2) continue;
+        if (code == static_cast<std::size_t>(ops::RuleCode::avx512) && base::processor().best < base::Isa::avx512) continue;
+        std::vector<Data> tensors;
+        for (unsigned seed = 0; seed < 4; ++seed) tensors.push_back(random_data(DType::f32, Shape{kCount}, seed));
+        make_positive(tensors[3]);
+        rule.update[code](step, {.gradient = tensors[0].as<float>(),
+                                 .weight = tensors[1].as<float>(),
+                                 .state = {tensors[2].as<float>(), tensors[3].as<float>()},
+                                 .count = kCount});
+        std::vector<float>& all = found.emplace_back();
+        for (std::size_t written = 1; written < 4; ++written)
+          all.insert(all.end(), tensors[written].as<float>(), tensors[written].as<float>() + kCount);
+      }
+      for (const std::vector<float>& other : found) EXPECT_TRUE(other == found.front()) << rule.name;
     }
   }
 }

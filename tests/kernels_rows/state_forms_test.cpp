@@ -9,6 +9,7 @@
 #include "ops/forms/bf16.h"
 #include "ops/forms/random_rounding.h"
 #include "ops/forms/split.h"
+#include "support/updates.h"
 
 namespace plimsoll::kernels::cpu::testing {
 namespace {
@@ -214,8 +215,8 @@ TEST(SplitUpdate, IsTheUpdateOfAnF32Master) {
       for (std::int64_t update = 0; update < 50; ++update) {
         whole.gradient = halves.gradient = random_data(gradient, shape, static_cast<unsigned>(10 + update));
         whole.scalars = halves.scalars = step_scalars(update, update < 3 ? 0.0f : 0.01f);
-        whole.step(ops::AdamUpdate{.copy = true}, 2);
-        halves.step(ops::AdamUpdate{.split = true}, 3);
+        whole.step(tests::AdamUpdate{.copy = true}, 2);
+        halves.step(tests::AdamUpdate{.split = true}, 3);
       }
       ASSERT_TRUE(halves.written[0] == whole.written[3]) << base::name_of(moments);
       ASSERT_TRUE(halves.written[1] == whole.written[1]);
@@ -245,7 +246,7 @@ TEST(SplitUpdate, KeepsTiesThatStandStill) {
     run.written[2].set(i, number.down ? -1.0 : 1.0);
   }
   const std::vector<Data> before = run.written;
-  for (int repeat = 0; repeat < 3; ++repeat) run.step(ops::AdamUpdate{.split = true}, 2);
+  for (int repeat = 0; repeat < 3; ++repeat) run.step(tests::AdamUpdate{.split = true}, 2);
   EXPECT_TRUE(run.written[0] == before[0]);
   EXPECT_TRUE(run.written[3] == before[3]);
   for (std::int64_t i = 0; i < shape.elements(); ++i)
@@ -292,11 +293,11 @@ TEST(RoundedUpdate, IsTheUpdateInF32Rounded) {
     for (const std::int64_t count : {1, 15, 1000, 33'001}) {
       for (const DType weight : {DType::f32, DType::bf16}) {
         for (const DType moments : {DType::f32, DType::bf16}) {
-          check_rounded(ops::AdamUpdate{.weight_decay = 0.1}, gradient, {weight, moments, moments}, count);
-          check_rounded(ops::AdamUpdate{.weight_decay = 0.1, .decoupled = false}, gradient, {weight, moments, moments}, count);
-          check_rounded(ops::SgdUpdate{.momentum = 0.9}, gradient, {weight, moments}, count);
+          check_rounded(tests::AdamUpdate{.weight_decay = 0.1}, gradient, {weight, moments, moments}, count);
+          check_rounded(tests::AdamUpdate{.weight_decay = 0.1, .decoupled = false}, gradient, {weight, moments, moments}, count);
+          check_rounded(tests::SgdUpdate{.momentum = 0.9}, gradient, {weight, moments}, count);
         }
-        check_rounded(ops::SgdUpdate{.weight_decay = 0.1}, gradient, {weight}, count);
+        check_rounded(tests::SgdUpdate{.weight_decay = 0.1}, gradient, {weight}, count);
       }
     }
   }
@@ -305,7 +306,7 @@ TEST(RoundedUpdate, IsTheUpdateInF32Rounded) {
 // In pieces of any size: what is rounded does not depend on where in a tensor it lies.
 TEST(RoundedUpdate, OfPiecesIsThatOfTheWhole) {
   constexpr std::int64_t kCount = 10'000;
-  const ops::AdamUpdate op{.weight_decay = 0.1};
+  const tests::AdamUpdate op{.weight_decay = 0.1};
   const std::vector<DType> forms{DType::bf16, DType::bf16, DType::bf16};
   Trial whole{step_scalars(6), random_data(DType::bf16, Shape{kCount}, 1), {}};
   for (std::size_t i = 0; i < forms.size(); ++i)
@@ -332,7 +333,7 @@ TEST(RoundedUpdate, MovesWhatRoundingToNearestWouldNot) {
   for (int step = 0; step < kSteps; ++step) {
     run.scalars = step_scalars(step, 0x1p-11f);  // half of it, with the multiplier
     for (std::int64_t i = 0; i < kCount; ++i) run.gradient.set(i, 1.0 + static_cast<double>(i) * 0x1p-23);  // alike, but not the same
-    run.step(ops::SgdUpdate{});
+    run.step(tests::SgdUpdate{});
   }
   double mean = 0.0;
   for (std::int64_t i = 0; i < kCount; ++i) mean += run.written[0][i] / kCount;

@@ -91,7 +91,7 @@ TEST(Offload, TheHostComputesBesideTheDevice) {
       bool on_host = false;
       for (const plan::Instruction& instruction : plan.procedures[plan.classes.at(0).programs.at(0).procedure_of(call)].instructions) {
         const auto* compute = std::get_if<plan::Compute>(&instruction);
-        if (compute == nullptr || !std::holds_alternative<ops::AdamUpdate>(compute->op)) continue;
+        if (compute == nullptr || !std::holds_alternative<ops::Update>(compute->op)) continue;
         on_host = true;
         ++updates;
       }
@@ -240,7 +240,7 @@ TEST(Offload, UpdatesThatAreAStepLateRunUnderBothPasses) {
   for (const plan::Call& call : stream_of(plan, plan::StreamKind::host_compute).calls) {
     for (const plan::Instruction& instruction : plan.procedures[plan.classes.at(0).programs.at(0).procedure_of(call)].instructions) {
       const auto& compute = std::get<plan::Compute>(instruction);
-      if (!std::holds_alternative<ops::AdamUpdate>(compute.op)) continue;
+      if (!std::holds_alternative<ops::Update>(compute.op)) continue;
       EXPECT_LT(call.moment, last);
       (call.moment < head ? under_forward : under_backward) += compute.outputs[0].type.shape.elements();
     }

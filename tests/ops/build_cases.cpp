@@ -365,24 +365,13 @@ Case scalars_case(const ops::Op& op, const ops::StepScalars& scalars) { return {
 
 Case sum_case(const ops::Op& op, const Shape& x, DType dtype) { return {op, {scalars_input(mid_run()), {{dtype, x}}}}; }
 
-// Lower halves in the middle, where rounding to the upper one turns, with both signs of v.
-Case adam_case(const ops::AdamUpdate& op, const Shape& weight, DType gradient, DType copy, const ops::StepScalars& scalars,
-               const StateForms& forms) {
-  Case test{op,
-            {scalars_input(scalars),
-             {{gradient, weight}},
-             {{op.split ? DType::bf16 : forms.weight, weight}},
-             {{forms.moments, weight}},
-             {{forms.moments, weight}, Reals{.positive = !op.split}}}};
+// Lower halves in the middle, where rounding to the upper one turns, with both signs of the average of squares.
+Case update_case(const ops::Update& op, const Shape& weight, DType gradient, DType copy, const ops::StepScalars& scalars,
+                 const StateForms& forms) {
+  Case test{op, {scalars_input(scalars), {{gradient, weight}}, {{op.split ? DType::bf16 : forms.weight, weight}}}};
+  for (const ops::RuleState& state : op.rule->states)
+    test.inputs.push_back({{forms.moments, weight}, Reals{.positive = state.never_negative && !op.split}});
   if (op.split) test.inputs.push_back({{DType::u16, weight}, Integers{0x7FFE, 0x8003}});
-  if (op.copy) test.inputs.push_back({{copy, weight}});
-  return test;
-}
-
-Case sgd_case(const ops::SgdUpdate& op, const Shape& weight, DType gradient, DType copy, const ops::StepScalars& scalars,
-              const StateForms& forms) {
-  Case test{op, {scalars_input(scalars), {{gradient, weight}}, {{forms.weight, weight}}}};
-  if (op.momentum != 0.0) test.inputs.push_back({{forms.moments, weight}});
   if (op.copy) test.inputs.push_back({{copy, weight}});
   return test;
 }

@@ -3,6 +3,7 @@
 #pragma once
 
 #include "ops/cases.h"
+#include "support/updates.h"
 
 namespace plimsoll::op_cases {
 
@@ -66,9 +67,7 @@ struct StateForms {
   DType moments = DType::f32;
 };
 
-Case adam_case(const ops::AdamUpdate& op, const Shape& weight, DType gradient, DType copy, const ops::StepScalars& scalars,
-               const StateForms& forms = {});
-Case sgd_case(const ops::SgdUpdate& op, const Shape& weight, DType gradient, DType copy, const ops::StepScalars& scalars,
-              const StateForms& forms = {});
+Case update_case(const ops::Update& op, const Shape& weight, DType gradient, DType copy, const ops::StepScalars& scalars,
+                 const StateForms& forms = {});
 
 }  // namespace plimsoll::op_cases

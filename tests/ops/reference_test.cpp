@@ -9,6 +9,7 @@
 #include "base/random.h"
 #include "kernels/cpu/reference/compute.h"
 #include "kernels/cpu/reference/convert.h"
+#include "support/updates.h"
 
 namespace plimsoll::kernels::cpu::reference {
 namespace {
@@ -115,10 +116,10 @@ TEST(ByHand, AdamsFirstStepIsTheSignOfTheGradient) {
   ops::StepScalars step;
   step.learning_rate = 0.5f;
   const auto one = [](double value) { return RefTensor{base::Shape{1}, {value}}; };
-  const Results results = evaluate(ops::AdamUpdate{.eps = 0.0}, std::vector<RefValue>{step, one(-3.0), one(1.0), one(0.0), one(0.0)});
+  const Results results = evaluate(tests::AdamUpdate{.eps = 0.0}, std::vector<RefValue>{step, one(-3.0), one(1.0), one(0.0), one(0.0)});
   EXPECT_NEAR(first(results), 1.5, 1e-12);
   step.skip = 1;
-  EXPECT_EQ(first(evaluate(ops::AdamUpdate{}, std::vector<RefValue>{step, one(-3.0), one(1.0), one(0.0), one(0.0)})), 1.0);
+  EXPECT_EQ(first(evaluate(tests::AdamUpdate{}, std::vector<RefValue>{step, one(-3.0), one(1.0), one(0.0), one(0.0)})), 1.0);
 }
 
 TEST(ByHand, DropoutKeepsItsShareAndItsMean) {

@@ -75,11 +75,11 @@ void add_updates(std::vector<Case>& cases, DType dtype) {
   const bool copy = dtype != DType::f32;
   if (copy) cases.push_back(cast_case(block, DType::f32, dtype));
   cases.push_back(sum_case(ops::SquaredNorm{}, block, dtype));
-  cases.push_back(adam_case({.weight_decay = 0.1, .copy = copy}, block, dtype, dtype, mid_run()));
-  cases.push_back(sgd_case({.momentum = 0.9, .copy = copy}, block, dtype, dtype, mid_run()));
+  cases.push_back(update_case(tests::AdamUpdate{.weight_decay = 0.1, .copy = copy}, block, dtype, dtype, mid_run()));
+  cases.push_back(update_case(tests::SgdUpdate{.momentum = 0.9, .copy = copy}, block, dtype, dtype, mid_run()));
   if (dtype != DType::bf16) return;
-  cases.push_back(adam_case({.weight_decay = 0.1, .split = true}, block, dtype, dtype, mid_run()));
-  cases.push_back(adam_case({.weight_decay = 0.1}, block, dtype, dtype, mid_run(), {.weight = dtype, .moments = dtype}));
+  cases.push_back(update_case(tests::AdamUpdate{.weight_decay = 0.1, .split = true}, block, dtype, dtype, mid_run()));
+  cases.push_back(update_case(tests::AdamUpdate{.weight_decay = 0.1}, block, dtype, dtype, mid_run(), {.weight = dtype, .moments = dtype}));
 }
 
 }  // namespace

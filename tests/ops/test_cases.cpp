@@ -364,16 +364,24 @@ void add_optimizers(std::vector<Case>& cases) {
         for (const StateForms& forms : {StateForms{.weight = DType::bf16}, StateForms{.moments = DType::bf16},
                                         StateForms{.weight = DType::bf16, .moments = DType::bf16}}) {
           const bool copy = shape.rank() == 2;
-          cases.push_back(adam_case({.weight_decay = 0.1, .copy = copy}, shape, gradient, DType::bf16, scalars, forms));
-          cases.push_back(sgd_case({.momentum = 0.9, .copy = copy}, shape, gradient, DType::bf16, scalars, forms));
+          cases.push_back(update_case(tests::AdamUpdate{.weight_decay = 0.1, .copy = copy}, shape, gradient, DType::bf16, scalars, forms));
+          cases.push_back(update_case(tests::SgdUpdate{.momentum = 0.9, .copy = copy}, shape, gradient, DType::bf16, scalars, forms));
         }
         for (const bool copy : {false, true}) {
           const DType copied = gradient == DType::f32 ? DType::bf16 : gradient;
-          cases.push_back(adam_case({.weight_decay = 0.1, .copy = copy}, shape, gradient, copied, scalars));
-          cases.push_back(adam_case({.beta1 = 0.8, .beta2 = 0.95, .eps = 1e-3, .weight_decay = 0.1, .decoupled = false, .copy = copy},
-                                    shape, gradient, copied, scalars));
-          cases.push_back(sgd_case({.weight_decay = 0.1, .copy = copy}, shape, gradient, copied, scalars));
-          cases.push_back(sgd_case({.momentum = 0.9, .weight_decay = 0.1, .copy = copy}, shape, gradient, copied, scalars));
+          for (const ops::UpdateRule& rule : ops::update_rules()) {
+            ops::Update update = ops::Update::by(rule);
+            update.weight_decay = 0.1;
+            update.copy = copy;
+            cases.push_back(update_case(update, shape, gradient, copied, scalars));
+          }
+          cases.push_back(update_case(tests::AdamUpdate{.weight_decay = 0.1, .copy = copy}, shape, gradient, copied, scalars));
+          cases.push_back(update_case(
+              tests::AdamUpdate{.beta1 = 0.8, .beta2 = 0.95, .eps = 1e-3, .weight_decay = 0.1, .decoupled = false, .copy = copy}, shape,
+              gradient, copied, scalars));
+          cases.push_back(update_case(tests::SgdUpdate{.weight_decay = 0.1, .copy = copy}, shape, gradient, copied, scalars));
+          cases.push_back(
+              update_case(tests::SgdUpdate{.momentum = 0.9, .weight_decay = 0.1, .copy = copy}, shape, gradient, copied, scalars));
         }
       }
     }

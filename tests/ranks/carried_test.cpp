@@ -36,7 +36,7 @@ struct Case {
   const char* schedule = "1f1b";
   std::int64_t chunks = 1;
   strategy::Recompute recompute = strategy::Recompute::none;
-  model::OptimizerKind optimizer = model::OptimizerKind::adamw;
+  const char* optimizer = "adamw";
   std::int64_t bucket = 20'000;
   std::int64_t prefetch = 1;
   bool sequence = false;
@@ -102,7 +102,7 @@ INSTANTIATE_TEST_SUITE_P(
                     Case{.name = "in_parts", .precision = Precision::bf16, .bucket = 4}, Case{.name = "far_ahead", .prefetch = 9},
                     Case{.name = "not_ahead", .prefetch = 0}, Case{.name = "llama_disk", .family = Family::llama, .tiers = "--d"},
                     Case{.name = "bert_recompute", .family = Family::bert, .recompute = strategy::Recompute::full},
-                    Case{.name = "momentum", .optimizer = model::OptimizerKind::momentum}, Case{.name = "not_clipped", .clip = 0.0},
+                    Case{.name = "momentum", .optimizer = "momentum"}, Case{.name = "not_clipped", .clip = 0.0},
                     Case{.name = "half", .precision = Precision::bf16, .tiers = "--2"},
                     Case{.name = "gradients_host", .precision = Precision::bf16, .tiers = "-hh", .samples = 3},
                     Case{.name = "gradients_host_state_disk", .tiers = "-hd", .samples = 3},

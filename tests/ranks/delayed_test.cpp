@@ -42,7 +42,7 @@ class Optimizer {
       if (parameter.name != name) continue;
       for (const graph::Node& node : graph.nodes) {
         if (node.phase != graph::Phase::update || node.inputs[2] != parameter.master) continue;
-        op_ = std::get<ops::AdamUpdate>(node.op);
+        op_ = std::get<ops::Update>(node.op);
         type_ = graph.values[parameter.master].type;
       }
     }
@@ -62,7 +62,7 @@ class Optimizer {
   }
 
  private:
-  ops::AdamUpdate op_;
+  ops::Update op_;
   base::TensorType type_;
   std::array<std::vector<float>, 2> states_;
 };

@@ -50,8 +50,8 @@ train::SessionOptions options_for(const Task& task, const Layout& layout) {
   options.training.precision = task.precision;
   options.training.micro_batch = {.samples = layout.micro, .sequence = kSequence};
   options.training.optimizer.clip = task.clip;
-  options.training.optimizer.kind = task.optimizer;
-  options.training.optimizer.weight_decay = task.optimizer == model::OptimizerKind::adamw ? 0.1 : 0.0;
+  options.training.optimizer.rule = task.rule != nullptr ? task.rule : &ops::update_rule(task.optimizer);
+  options.training.optimizer.weight_decay = options.training.optimizer.rule->usual_weight_decay;
   options.training.optimizer.master = task.master;
   options.training.optimizer.moments = task.moments;
   options.training.freeze = task.freeze;

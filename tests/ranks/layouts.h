@@ -32,7 +32,8 @@ struct Task {
   std::int64_t samples = 8;       // in a step, over all ranks
   std::int32_t steps = 3;
   float learning_rate = 1e-2f;
-  model::OptimizerKind optimizer = model::OptimizerKind::adamw;
+  const char* optimizer = "adamw";
+  const ops::UpdateRule* rule = nullptr;  // instead of the one of that name
   model::Master master = model::Master::f32;
   model::Moments moments = model::Moments::f32;
   std::vector<std::string> freeze = {};

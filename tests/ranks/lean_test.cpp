@@ -21,7 +21,6 @@ namespace {
 using model::Family;
 using model::Master;
 using model::Moments;
-using model::OptimizerKind;
 using model::Precision;
 
 struct Mix {
@@ -125,14 +124,16 @@ TEST_F(Lean, EightBitProductsHaveSplitMasters) {
 struct Forms {
   Master master;
   Moments moments;
-  OptimizerKind optimizer = OptimizerKind::adamw;
+  const char* optimizer = "adamw";
 };
 
 constexpr Forms kRounded[] = {{Master::none, Moments::f32},
                               {Master::f32, Moments::bf16},
                               {Master::none, Moments::bf16},
-                              {Master::none, Moments::bf16, OptimizerKind::momentum},
-                              {Master::none, Moments::f32, OptimizerKind::sgd}};
+                              {Master::none, Moments::bf16, "momentum"},
+                              {Master::none, Moments::bf16, "lion"},
+                              {Master::none, Moments::bf16, "rmsprop"},
+                              {Master::none, Moments::f32, "sgd"}};
 
 Task with_forms(Task task, const Forms& forms) {
   task.master = forms.master;
@@ -172,9 +173,8 @@ TEST_F(Lean, BytesAreTheClosedForm) {
   for (const auto& [forms, bytes] :
        {Expected{{Master::f32, Moments::f32}, 12}, Expected{{Master::split, Moments::f32}, 10}, Expected{{Master::none, Moments::f32}, 8},
         Expected{{Master::f32, Moments::bf16}, 8}, Expected{{Master::split, Moments::bf16}, 6}, Expected{{Master::none, Moments::bf16}, 4},
-        Expected{{Master::f32, Moments::f32, OptimizerKind::momentum}, 8},
-        Expected{{Master::none, Moments::bf16, OptimizerKind::momentum}, 2},
-        Expected{{Master::none, Moments::f32, OptimizerKind::sgd}, 0}}) {
+        Expected{{Master::f32, Moments::f32, "momentum"}, 8}, Expected{{Master::none, Moments::bf16, "momentum"}, 2},
+        Expected{{Master::none, Moments::f32, "sgd"}, 0}}) {
     const Task task = with_forms(task_of({.name = ""}), forms);
     train::Session session(options_for(task, layout_of({.name = ""})));
     std::int64_t expected = 0;

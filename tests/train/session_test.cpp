@@ -8,6 +8,7 @@
 #include <cstring>
 
 #include "plan/verify.h"
+#include "support/refusal.h"
 #include "support/small_model.h"
 
 namespace plimsoll::train {
@@ -235,7 +236,7 @@ TEST(Session, WhatIsTrainedBesideFrozenParametersIsTrainedAsEver) {
   for (const std::string frozen : {"*norm*.bias", "*norm*.weight"}) {
     for (const std::int32_t micro_batches : {1, 3}) {
       SessionOptions options = options_for(small_model());
-      options.training.optimizer = {.kind = model::OptimizerKind::sgd, .clip = 0.0};
+      options.training.optimizer = {.rule = &ops::update_rule("sgd"), .clip = 0.0};
       options.training.accumulates = micro_batches > 1;
       options.micro_batches = micro_batches;
       Session whole(options);
@@ -265,7 +266,7 @@ TEST(Session, LookingUpThePaddingTrainsNothing) {
     model::Model model = small_model(family);
     model.tied = false;
     SessionOptions options = options_for(model);
-    options.training.optimizer = {.kind = model::OptimizerKind::sgd, .weight_decay = 0.0, .clip = 0.0};
+    options.training.optimizer = {.rule = &ops::update_rule("sgd"), .weight_decay = 0.0, .clip = 0.0};
     options.training.segmented = family == model::Family::bert;
     Session whole(options);
     model.pad_token = 8;
@@ -288,25 +289,51 @@ TEST(Session, LookingUpThePaddingTrainsNothing) {
   }
 }
 
-class EveryOptimizer : public testing::TestWithParam<model::OptimizerKind> {};
+class EveryOptimizer : public testing::TestWithParam<const char*> {};
 
 TEST_P(EveryOptimizer, Learns) {
   SessionOptions options = options_for(small_model());
-  options.training.optimizer.kind = GetParam();
+  options.training.optimizer.rule = &ops::update_rule(GetParam());
   Session session(options);
   const double first = step(session, 1, 1).loss;
   double last = first;
   for (std::uint32_t number = 2; number <= 20; ++number) {
     fill(session, "train", 1, 41, 1);
-    const float rate = GetParam() == model::OptimizerKind::sgd || GetParam() == model::OptimizerKind::momentum ? 0.2f : 1e-2f;
+    const std::string_view rule = GetParam();
+    const float rate = rule == "sgd" || rule == "momentum" ? 0.2f : 1e-2f;
     last = session.step({.learning_rate = rate, .step = number, .valid_targets = 27}).loss;
   }
   EXPECT_LT(last, 0.9 * first);
 }
 
-INSTANTIATE_TEST_SUITE_P(Optimizers, EveryOptimizer,
-                         testing::Values(model::OptimizerKind::sgd, model::OptimizerKind::momentum, model::OptimizerKind::adam,
-                                         model::OptimizerKind::adamw));
+INSTANTIATE_TEST_SUITE_P(Optimizers, EveryOptimizer, testing::Values("sgd", "momentum", "adam", "adamw", "rmsprop", "lion"));
+
+// The factors of the last group that matches, and what has none is as it was.
+TEST(ParameterGroups, HaveFactorsOfTheirOwn) {
+  SessionOptions options = options_for(small_model());
+  options.training.optimizer.weight_decay = 0.1;
+  options.training.optimizer.groups = {{.match = {"blocks.0.*"}, .lr = 0.5},
+                                       {.match = {"*.bias", "*norm*"}, .lr = 2.0, .weight_decay = 0.25, .decays = true}};
+  const graph::Graph graph = graph::training_graph(options.forward, options.training);
+  std::int64_t biases = 0;
+  std::int64_t halved = 0;
+  for (const graph::Node& node : graph.nodes) {
+    if (node.phase != graph::Phase::update) continue;
+    const auto& update = std::get<ops::Update>(node.op);
+    const graph::Value& weight = graph.values[node.inputs[2]];
+    const bool second = weight.name.ends_with(".bias") || weight.name.find("norm") != std::string::npos;
+    const bool first = weight.name.starts_with("blocks.0.");
+    EXPECT_EQ(update.rate, second ? 2.0 : first ? 0.5 : 1.0) << weight.name;
+    EXPECT_EQ(update.weight_decay, second ? 0.025 : weight.type.shape.rank() >= 2 ? 0.1 : 0.0) << weight.name;
+    biases += second ? 1 : 0;
+    halved += first && !second ? 1 : 0;
+  }
+  EXPECT_GT(biases, 0);
+  EXPECT_GT(halved, 0);
+  options.training.optimizer.groups = {{.match = {"layers.*"}}};
+  EXPECT_NE(tests::refusal([&] { graph::training_graph(options.forward, options.training); }).find("no parameter matches \"layers.*\""),
+            std::string::npos);
+}
 
 TEST(Session, PlanningIsQuickAndTheSameTwice) {
   const SessionOptions options = options_for(small_model());

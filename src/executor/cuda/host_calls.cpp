@@ -46,10 +46,7 @@ void HostKernels::add(const HostInstruction& instruction, std::vector<cpu::Tenso
       return;
     }
   }
-  const auto* adam = std::get_if<ops::AdamUpdate>(&instruction.compute->op);
-  const auto* sgd = std::get_if<ops::SgdUpdate>(&instruction.compute->op);
-  const bool copies =
-      cpu::updates_and_casts(instruction.compute->kernel) && ((adam != nullptr && adam->copy) || (sgd != nullptr && sgd->copy));
+  const bool copies = cpu::updates_and_casts(instruction.compute->kernel) && ops::has_copy(instruction.compute->op);
   steps_.push_back({&instruction, std::move(inputs), std::move(outputs), workspace, std::nullopt, copies});
 }
 

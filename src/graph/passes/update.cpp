@@ -1,7 +1,9 @@
 // The end of a step: squares of all gradients, the verdict, the update of every parameter, the closing of the step.
 #include <algorithm>
 
+#include "base/error.h"
 #include "graph/live_rows.h"
+#include "graph/name_pattern.h"
 #include "graph/passes/passes.h"
 #include "graph/scalar_chains.h"
 #include "ops/step_scalars.h"
@@ -11,16 +13,6 @@ namespace plimsoll::graph {
 namespace {
 
 using base::DType;
-
-bool is_adam(const model::Optimizer& optimizer) {
-  return optimizer.kind == model::OptimizerKind::adam || optimizer.kind == model::OptimizerKind::adamw;
-}
-
-std::vector<std::string_view> state_names(const model::Optimizer& optimizer) {
-  if (is_adam(optimizer)) return {"m", "v"};
-  if (optimizer.kind == model::OptimizerKind::momentum) return {"velocity"};
-  return {};
-}
 
 // Where the update works on the weight itself. The f32 numbers of a split one are whole again where the weight is in another tier: there
 // halves would take as much.
@@ -33,19 +25,29 @@ bool is_split(const model::Training& training, DType weight) {
   return training.optimizer.master == model::Master::split && weight == DType::bf16 && in_place(training, weight);
 }
 
-ops::Op update_op(const model::Optimizer& optimizer, bool decays, bool copy, bool split) {
-  const double decay = decays ? optimizer.weight_decay : 0.0;
-  if (is_adam(optimizer)) {
-    return ops::AdamUpdate{.beta1 = optimizer.beta1,
-                           .beta2 = optimizer.beta2,
-                           .eps = optimizer.eps,
-                           .weight_decay = decay,
-                           .decoupled = optimizer.kind == model::OptimizerKind::adamw,
-                           .copy = copy,
-                           .split = split};
+ops::Update update_of(const model::Optimizer& optimizer, const Parameter& parameter, std::int64_t rank) {
+  ops::Update update{.rule = optimizer.rule, .numbers = optimizer.all_numbers(), .weight_decay = rank >= 2 ? optimizer.weight_decay : 0.0};
+  for (const model::ParameterGroup& group : optimizer.groups) {
+    const bool matches = std::any_of(group.match.begin(), group.match.end(),
+                                     [&](const std::string& pattern) { return matches_name(pattern, parameter.name); });
+    if (!matches) continue;
+    update.rate = group.lr;
+    if (group.decays) update.weight_decay = optimizer.weight_decay * group.weight_decay;
   }
-  const double momentum = optimizer.kind == model::OptimizerKind::momentum ? optimizer.momentum : 0.0;
-  return ops::SgdUpdate{.momentum = momentum, .weight_decay = decay, .copy = copy};
+  return update;
+}
+
+// A pattern that names nothing is a mistake.
+void check_groups(const Graph& graph, const model::Optimizer& optimizer) {
+  for (const model::ParameterGroup& group : optimizer.groups) {
+    for (const std::string& pattern : group.match) {
+      const bool any = std::any_of(graph.parameters.begin(), graph.parameters.end(),
+                                   [&](const Parameter& parameter) { return matches_name(pattern, parameter.name); });
+      if (any) continue;
+      base::bad_input("\"optimizer.groups\": no parameter matches \"{}\"; the first and the last are {} and {}", pattern,
+                      graph.parameters.front().name, graph.parameters.back().name);
+    }
+  }
 }
 
 // What each data rank has its own of, its update has too. A weight in the compute type follows from its master.
@@ -64,8 +66,8 @@ void add_roots(Graph& graph, Parameter& parameter, const model::Training& traini
     parameter.master = add("master", dtype, Role::master, weight.init);
   }
   const DType moments = optimizer.moments == model::Moments::bf16 ? DType::bf16 : DType::f32;
-  for (std::string_view state : state_names(optimizer))
-    parameter.states.push_back(add(state, moments, Role::state, {.kind = Init::Kind::zeros}));
+  for (const ops::RuleState& state : optimizer.rule->states)
+    parameter.states.push_back(add(state.name, moments, Role::state, {.kind = Init::Kind::zeros}));
   // Filled with the weight.
   if (is_split(training, weight.type.dtype)) parameter.states.push_back(add("low", DType::u16, Role::state, {}));
   if (!weight.state.declared()) return;
@@ -110,6 +112,7 @@ void append_update(Graph& graph, const model::Training& training) {
   const model::Optimizer& optimizer = training.optimizer;
   const bool scales = training.precision == model::Precision::fp16;
   const BlockId step{0};
+  check_groups(graph, optimizer);
   // Losses were summed in the forward pass, behind the head: that is the newest version of the scalars.
   ValueId scalars = ScalarChains(graph).newest(graph.scalars);
   const std::vector<Parameter*> trained = in_block_order(graph);
@@ -142,7 +145,10 @@ void append_update(Graph& graph, const model::Training& training) {
     const std::string name = parameter->name + ".updated";
     const BlockId block = weight.block;
     const bool split = is_split(training, weight.type.dtype);
-    graph.add_node(update_op(optimizer, weight.type.shape.rank() >= 2, copy, split), inputs, block, Phase::update, name);
+    ops::Update update = update_of(optimizer, *parameter, weight.type.shape.rank());
+    update.copy = copy;
+    update.split = split;
+    graph.add_node(update, inputs, block, Phase::update, name);
     if (training.delayed) keep_for_next_step(graph, parameter->gradient, parameter->states.back(), block);
   }
   if (training.delayed) keep_for_next_step(graph, scalars, graph.pending, step);

@@ -1,17 +1,18 @@
-// AdamW, Adam and SGD updates of many tensors in one launch: each operand passes through memory once, and clip factor, loss scale and
+// Updates by any rule (ops/optim) of many tensors in one launch: each operand passes through memory once, and clip factor, loss scale and
 // the verdict to skip are read from the step scalars. Small tensors cost their bytes, not a launch each. State in leaner forms
 // (ops/forms) is f32 in registers.
 #include <algorithm>
+#include <array>
 
 #include "kernels/cuda/checks.h"
 #include "kernels/cuda/pieces.cuh"
 #include "kernels/cuda/refusals.h"
 #include "kernels/cuda/table.h"
-#include "ops/adam_step.h"
 #include "ops/forms/bf16.h"
 #include "ops/forms/random_rounding.h"
 #include "ops/forms/split.h"
 #include "ops/op.h"
+#include "ops/optim/all.h"
 #include "ops/step_scalars.h"
 
 namespace plimsoll::kernels::cuda {
@@ -23,57 +24,31 @@ constexpr int kPieces = 2;  // that a thread has under way
 constexpr int kBlockElements = kThreads * kPieces * kPiece;
 constexpr int kMostTensors = 24;  // of a launch: its arguments stay under 4 KB
 
-// Of a tensor to be updated. Adam: slots m and v. SGD with momentum: slot 0 is the velocity.
+// Of a tensor to be updated.
 struct Operands {
   Span gradient;
   Span weight;
-  Span slot[2];
+  Span state[ops::kMostRuleStates];
   Span low;   // of a split weight; null: it is not split
   Span copy;  // null: none
   std::int64_t elements = 0;
   bool aligned = false;
 };
 
-// ops::AdamUpdate. What is the same for all elements of a step is worked out once a block.
-struct AdamRule {
-  ops::AdamConstants constants;
-  float eps;
+// A rule's settings for one tensor. No more than it has: arguments of a launch are few.
+template <typename Rule>
+struct Settings {
+  double numbers[Rule::kNumbers.size() + 1];
+  double rate;
+  double weight_decay;
 
-  struct Step {
-    ops::AdamStep step;
-    float beta1, one_minus_beta1;
-    float beta2, one_minus_beta2;
-  };
-  __device__ Step step_of(const ops::StepScalars& scalars) const {
-    return {ops::adam_step(constants, scalars.learning_rate, scalars.gradient_multiplier, scalars.updates + 1),
-            static_cast<float>(constants.beta1), static_cast<float>(1.0 - constants.beta1), static_cast<float>(constants.beta2),
-            static_cast<float>(1.0 - constants.beta2)};
+  // What is the same for all elements of a step is worked out once a block.
+  __device__ typename Rule::template Step<float> step_of(const ops::StepScalars& scalars) const {
+    ops::RuleNumbers all{};
+    constexpr int kCount = static_cast<int>(Rule::kNumbers.size());
+    for (int index = 0; index < kCount; ++index) all[static_cast<std::size_t>(index)] = numbers[index];
+    return Rule::template step<float>(ops::rule_inputs(all, rate, weight_decay, scalars));
   }
-  // As kernels/cpu/optimizer.cpp rounds it, operation by operation.
-  __device__ void update(const Step& s, float gradient, float& weight, float& m, float& v) const {
-    const float g = fmaf(weight, s.step.coupled_decay, __fmul_rn(gradient, s.step.multiplier));
-    m = fmaf(m, s.beta1, __fmul_rn(g, s.one_minus_beta1));
-    v = fmaf(v, s.beta2, __fmul_rn(__fmul_rn(g, g), s.one_minus_beta2));
-    weight = fmaf(weight, s.step.keep, -__fdiv_rn(__fmul_rn(m, s.step.rate), fmaf(__fsqrt_rn(v), s.step.spread, eps)));
-  }
-  __device__ int slots() const { return 2; }
-};
-
-struct SgdRule {
-  float momentum;
-  float decay;
-
-  struct Step {
-    float multiplier;
-    float rate;
-  };
-  __device__ Step step_of(const ops::StepScalars& scalars) const { return {scalars.gradient_multiplier, scalars.learning_rate}; }
-  __device__ void update(const Step& step, float gradient, float& weight, float& velocity, float&) const {
-    const float direction = fmaf(weight, decay, __fmul_rn(gradient, step.multiplier));
-    velocity = fmaf(velocity, momentum, direction);
-    weight = fmaf(-velocity, step.rate, weight);
-  }
-  __device__ int slots() const { return momentum != 0.0f ? 1 : 0; }
 };
 
 template <typename Rule>
@@ -82,7 +57,7 @@ struct Batch {
   int tensors = 0;
   std::uint32_t end_block[kMostTensors];  // of each tensor
   Operands operands[kMostTensors];
-  Rule rules[kMostTensors];
+  Settings<Rule> settings[kMostTensors];
 };
 
 // The weights, and the second averages without the signs that belong to them.
@@ -140,13 +115,13 @@ __device__ void write_state(const Span& span, const Piece& piece, const float (&
 
 // What a thread has of a piece: four elements, the bits they are rounded with, and which of them are.
 struct Elements {
-  float g[kPiece], w[kPiece], s0[kPiece], s1[kPiece];
+  float g[kPiece], w[kPiece], s[ops::kMostRuleStates][kPiece];
   std::uint32_t weight_bits[kPiece], first_bits[kPiece], second_bits[kPiece];
 
   __device__ void draw(base::RandomKey key, bool average) {
 #pragma unroll
     for (int i = 0; i < kPiece; ++i) {
-      const ops::RoundingBits bits = ops::rounding_bits(key, g[i], w[i], average ? s0[i] : 0.0f);
+      const ops::RoundingBits bits = ops::rounding_bits(key, g[i], w[i], average ? s[0][i] : 0.0f);
       weight_bits[i] = bits.weight;
       first_bits[i] = bits.first;
       second_bits[i] = bits.second;
@@ -160,28 +135,29 @@ __global__ void __launch_bounds__(kThreads) update_tensors(const __grid_constant
   int tensor = 0;
   while (blockIdx.x >= batch.end_block[tensor]) ++tensor;
   const Operands& a = batch.operands[tensor];
-  const Rule& rule = batch.rules[tensor];
   const std::uint32_t first_block = tensor == 0 ? 0 : batch.end_block[tensor - 1];
   const std::int64_t base = static_cast<std::int64_t>(blockIdx.x - first_block) * kBlockElements;
-  const int slots = rule.slots();
+  constexpr int kStates = static_cast<int>(Rule::kStates.size());
   const bool split = a.low.data != nullptr;
-  const bool rounds = (a.weight.dtype != DType::f32 && !split) || a.slot[0].dtype != DType::f32 || a.slot[1].dtype != DType::f32;
+  bool rounds = a.weight.dtype != DType::f32 && !split;
+#pragma unroll
+  for (int state = 0; state < kStates; ++state) rounds = rounds || a.state[state].dtype != DType::f32;
 
   Piece pieces[kPieces];
-  Raw gradient_raw[kPieces], weight_raw[kPieces], slot0_raw[kPieces] = {}, slot1_raw[kPieces] = {}, low_raw[kPieces] = {};
+  Raw gradient_raw[kPieces], weight_raw[kPieces], state_raw[ops::kMostRuleStates][kPieces] = {}, low_raw[kPieces] = {};
 #pragma unroll
   for (int k = 0; k < kPieces; ++k) {
     pieces[k] = piece_at(base + (k * kThreads + static_cast<int>(threadIdx.x)) * kPiece, a.elements, a.aligned);
     gradient_raw[k] = fetch(a.gradient, pieces[k]);
     weight_raw[k] = fetch(a.weight, pieces[k]);
-    if (slots > 0) slot0_raw[k] = fetch(a.slot[0], pieces[k]);
-    if (slots > 1) slot1_raw[k] = fetch(a.slot[1], pieces[k]);
+#pragma unroll
+    for (int state = 0; state < kStates; ++state) state_raw[state][k] = fetch(a.state[state], pieces[k]);
     if (split) low_raw[k] = fetch(a.low, pieces[k]);
   }
-  __shared__ typename Rule::Step step;
+  __shared__ typename Rule::template Step<float> step;
   __shared__ base::RandomKey key;
   if (threadIdx.x == 0) {
-    step = rule.step_of(*batch.scalars);
+    step = batch.settings[tensor].step_of(*batch.scalars);
     if (rounds) key = ops::rounding_key(*batch.scalars);
   }
   __syncthreads();
@@ -190,58 +166,58 @@ __global__ void __launch_bounds__(kThreads) update_tensors(const __grid_constant
     if (pieces[k].count == 0) continue;
     Elements e;
     decode(gradient_raw[k], a.gradient.dtype, e.g);
-    decode(slot0_raw[k], a.slot[0].dtype, e.s0);
-    decode(slot1_raw[k], a.slot[1].dtype, e.s1);
+#pragma unroll
+    for (int state = 0; state < kStates; ++state) decode(state_raw[state][k], a.state[state].dtype, e.s[state]);
     if (split) {
-      join(weight_raw[k], low_raw[k], e.w, e.s1);
+      join(weight_raw[k], low_raw[k], e.w, e.s[ops::kSignState]);
     } else {
       decode(weight_raw[k], a.weight.dtype, e.w);
     }
-    if (rounds) e.draw(key, slots > 0);
+    if (rounds) e.draw(key, kStates > 0);
 #pragma unroll
-    for (int i = 0; i < kPiece; ++i) rule.update(step, e.g[i], e.w[i], e.s0[i], e.s1[i]);
+    for (int i = 0; i < kPiece; ++i) {
+      float states[ops::kMostRuleStates] = {e.s[0][i], e.s[1][i]};
+      Rule::element(step, e.g[i], e.w[i], states);
+      e.s[0][i] = states[0];
+      e.s[1][i] = states[1];
+    }
     if (split) {
-      write_split(a, pieces[k], e.w, e.s1);
+      write_split(a, pieces[k], e.w, e.s[ops::kSignState]);
     } else {
       write_state(a.weight, pieces[k], e.w, e.weight_bits, a.copy);
     }
-    if (slots > 0) write_state(a.slot[0], pieces[k], e.s0, e.first_bits);
-    if (slots > 1) write_state(a.slot[1], pieces[k], e.s1, e.second_bits);
+    if (kStates > 0) write_state(a.state[0], pieces[k], e.s[0], e.first_bits);
+    if (kStates > 1) write_state(a.state[1], pieces[k], e.s[1], e.second_bits);
   }
 }
 
 // ---- from calls to launches
 
-AdamRule rule_of(const ops::AdamUpdate& op) {
-  return {{.beta1 = op.beta1, .beta2 = op.beta2, .weight_decay = op.weight_decay, .decoupled = op.decoupled}, static_cast<float>(op.eps)};
-}
-
-SgdRule rule_of(const ops::SgdUpdate& op) { return {static_cast<float>(op.momentum), static_cast<float>(op.weight_decay)}; }
-
-int slots_of(const ops::AdamUpdate&) { return 2; }
-int slots_of(const ops::SgdUpdate& op) { return op.momentum != 0.0 ? 1 : 0; }
-
-Span low_of(const ops::AdamUpdate& op, const Call& call) { return op.split ? span_of(call.outputs[3]) : Span{}; }
-Span low_of(const ops::SgdUpdate&, const Call&) { return {}; }
-
-template <typename Attributes>
 Operands operands_of(const Call& call) {
-  const auto& op = std::get<Attributes>(call.op);
+  const auto& op = std::get<ops::Update>(call.op);
   Operands a;
   a.gradient = span_of(call.inputs[1]);
   a.weight = span_of(call.outputs[0]);
-  for (int slot = 0; slot < slots_of(op); ++slot) a.slot[slot] = span_of(call.outputs[static_cast<std::size_t>(slot) + 1]);
-  a.low = low_of(op, call);
+  for (std::size_t state = 0; state < op.states(); ++state) a.state[state] = span_of(call.outputs[state + 1]);
+  if (op.split) a.low = span_of(call.outputs[op.low()]);
   if (op.copy) a.copy = span_of(call.outputs.back());
   a.elements = call.inputs[1].type.shape.elements();
-  a.aligned = are_aligned(a.gradient, a.weight, a.slot[0], a.slot[1], a.low, a.copy);
+  a.aligned = are_aligned(a.gradient, a.weight, a.state[0], a.state[1], a.low, a.copy);
   return a;
 }
 
-// All calls have the same step scalars, as all updates of a program have.
-template <typename Attributes>
-void update_many(std::span<const Call> calls, cudaStream_t stream) {
-  using Rule = decltype(rule_of(std::declval<Attributes>()));
+template <typename Rule>
+Settings<Rule> settings_of(const ops::Update& op) {
+  Settings<Rule> settings{};
+  std::copy_n(op.numbers.begin(), Rule::kNumbers.size(), settings.numbers);
+  settings.rate = op.rate;
+  settings.weight_decay = op.weight_decay;
+  return settings;
+}
+
+// All calls have the same step scalars, as all updates of a program have, and the same rule.
+template <typename Rule>
+void launch_updates(std::span<const Call> calls, cudaStream_t stream) {
   while (!calls.empty()) {
     const std::span<const Call> now = calls.first(std::min<std::size_t>(calls.size(), kMostTensors));
     calls = calls.subspan(now.size());
@@ -249,8 +225,8 @@ void update_many(std::span<const Call> calls, cudaStream_t stream) {
     batch.scalars = now.front().inputs[0].template as<const ops::StepScalars>();
     std::uint32_t blocks = 0;
     for (const Call& call : now) {
-      batch.operands[batch.tensors] = operands_of<Attributes>(call);
-      batch.rules[batch.tensors] = rule_of(std::get<Attributes>(call.op));
+      batch.operands[batch.tensors] = operands_of(call);
+      batch.settings[batch.tensors] = settings_of<Rule>(std::get<ops::Update>(call.op));
       blocks += blocks_for(batch.operands[batch.tensors].elements, kBlockElements);
       batch.end_block[batch.tensors++] = blocks;
     }
@@ -259,22 +235,47 @@ void update_many(std::span<const Call> calls, cudaStream_t stream) {
   }
 }
 
-template <typename Attributes>
-void update_one(const Call& call, cudaStream_t stream) {
-  update_many<Attributes>({&call, 1}, stream);
+// The rules that there is device code of, by name: rows made elsewhere have none.
+struct RuleLaunch {
+  std::string_view name;
+  void (*launch)(std::span<const Call> calls, cudaStream_t stream);
+};
+
+template <typename... Rules>
+constexpr std::array<RuleLaunch, sizeof...(Rules)> launches_of(ops::RuleList<Rules...>) {
+  return {RuleLaunch{Rules::kName, launch_updates<Rules>}...};
 }
 
+constexpr auto kLaunches = launches_of(ops::AllRules{});
+
+const RuleLaunch* launch_of(const ops::UpdateRule& rule) {
+  const auto* found =
+      std::find_if(std::begin(kLaunches), std::end(kLaunches), [&](const RuleLaunch& row) { return row.name == rule.name; });
+  return found == kLaunches.end() ? nullptr : &*found;
+}
+
+std::optional<std::string> refuse_update(const ops::KernelQuery& query) {
+  if (std::optional<std::string> refusal = refuse_other_floats(query)) return refusal;
+  const ops::UpdateRule& rule = *std::get<ops::Update>(query.op).rule;
+  if (launch_of(rule) != nullptr) return std::nullopt;
+  return fmt::format("there is no device code for the rule {}", rule.name);
+}
+
+void update_many(std::span<const Call> calls, cudaStream_t stream) {
+  const auto rule_of = [](const Call& call) { return std::get<ops::Update>(call.op).rule; };
+  while (!calls.empty()) {
+    const ops::UpdateRule* rule = rule_of(calls.front());
+    const auto end = std::find_if(calls.begin(), calls.end(), [&](const Call& call) { return rule_of(call) != rule; });
+    const auto alike = static_cast<std::size_t>(end - calls.begin());
+    launch_of(*rule)->launch(calls.first(alike), stream);
+    calls = calls.subspan(alike);
+  }
+}
+
+void update_one(const Call& call, cudaStream_t stream) { update_many({&call, 1}, stream); }
+
 constexpr Kernel kKernels[] = {
-    {.op = "adam_update",
-     .name = "adam_update.pieces",
-     .refusal = refuse_other_floats,
-     .launch = update_one<ops::AdamUpdate>,
-     .launch_many = update_many<ops::AdamUpdate>},
-    {.op = "sgd_update",
-     .name = "sgd_update.pieces",
-     .refusal = refuse_other_floats,
-     .launch = update_one<ops::SgdUpdate>,
-     .launch_many = update_many<ops::SgdUpdate>},
+    {.op = "update", .name = "update.pieces", .refusal = refuse_update, .launch = update_one, .launch_many = update_many},
 };
 
 }  // namespace

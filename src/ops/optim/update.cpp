@@ -1,4 +1,3 @@
-// Optimizer updates: (scalars, gradient, weight, states.., [low], [copy]) -> (weight, states.., [low], [copy]), all in place.
 #include "ops/families.h"
 #include "ops/step_scalars.h"
 
@@ -6,82 +5,72 @@ namespace plimsoll::ops {
 
 namespace {
 
-constexpr int kAdamFlops = 15;
-constexpr int kSgdFlops = 4;
-constexpr int kFirstWritten = 2;  // scalars and gradient are only read
+constexpr std::size_t kFirstWritten = 2;  // scalars and gradient are only read
 
-int written_count(const Op& op) {
-  if (const auto* adam = std::get_if<AdamUpdate>(&op)) return 3 + (adam->split ? 1 : 0) + (adam->copy ? 1 : 0);
-  const auto& sgd = std::get<SgdUpdate>(op);
-  return 1 + (sgd.momentum != 0.0 ? 1 : 0) + (sgd.copy ? 1 : 0);
-}
+const Update& update_of(const Op& op) { return std::get<Update>(op); }
 
-bool makes_copy(const Op& op) {
-  if (const auto* adam = std::get_if<AdamUpdate>(&op)) return adam->copy;
-  return std::get<SgdUpdate>(op).copy;
-}
-
-bool is_split(const Op& op) {
-  const auto* adam = std::get_if<AdamUpdate>(&op);
-  return adam != nullptr && adam->split;
-}
+// The weight, its states, its lower halves, its copy.
+std::size_t written_count(const Update& op) { return 1 + op.states() + (op.split ? 1 : 0) + (op.copy ? 1 : 0); }
 
 std::vector<TensorType> infer_update(const Op& op, Types inputs) {
-  const auto written = static_cast<std::size_t>(written_count(op));
+  const Update& update = update_of(op);
+  const std::size_t written = written_count(update);
   expect(inputs.size() == kFirstWritten + written && inputs[0] == step_scalars_type(), op, inputs,
          "scalars, gradient, weight, states, [copy]");
   for (std::size_t index = 0; index < written; ++index) {
     const TensorType& operand = inputs[kFirstWritten + index];
     expect(operand.shape == inputs[1].shape, op, inputs, "operands shaped like the gradient");
-    const bool is_copy = makes_copy(op) && index + 1 == written;
-    const bool is_low = is_split(op) && operand.dtype == DType::u16 && index + (makes_copy(op) ? 2 : 1) == written;
+    const bool is_copy = update.copy && index + 1 == written;
+    const bool is_low = update.split && index == update.low() && operand.dtype == DType::u16;
     expect(is_copy || is_low || operand.dtype == DType::f32 || operand.dtype == DType::bf16, op, inputs,
            "weight and states in f32 or bf16");
   }
   const DType weight = inputs[kFirstWritten].dtype;
-  expect(!makes_copy(op) || weight == DType::f32 || inputs.back().dtype == weight, op, inputs, "a copy of a rounded weight in its type");
-  if (is_split(op)) {
-    expect(inputs[kFirstWritten].dtype == DType::bf16 && inputs[kFirstWritten + 3].dtype == DType::u16, op, inputs,
+  expect(!update.copy || weight == DType::f32 || inputs.back().dtype == weight, op, inputs, "a copy of a rounded weight in its type");
+  if (update.split) {
+    expect(update.rule->has_signs(), op, inputs, "a rule with a state that is never negative, whose signs a split weight needs");
+    expect(weight == DType::bf16 && inputs[kFirstWritten + update.low()].dtype == DType::u16, op, inputs,
            "a weight in bf16 and its lower halves in u16");
   }
   return {inputs.begin() + kFirstWritten, inputs.end()};
 }
 
+Work update_work(const Op& op, Types inputs, Types outputs) {
+  return {static_cast<double>(update_of(op).rule->flops) * static_cast<double>(outputs[0].shape.elements()), bytes_of(inputs, outputs)};
+}
+
 std::vector<Alias> overwrites_all(const Op& op) {
   std::vector<Alias> aliases;
-  for (int index = 0; index < written_count(op); ++index)
-    aliases.push_back({.output = index, .input = kFirstWritten + index, .required = true});
+  for (std::size_t index = 0; index < written_count(update_of(op)); ++index)
+    aliases.push_back({.output = static_cast<int>(index), .input = static_cast<int>(kFirstWritten + index), .required = true});
   return aliases;
 }
 
 // Everything but the scalars is placed like the weight.
 PlacedOp place_update(const PlacementQuery& query) {
-  PlacedOp placed = place_elementwise(query, static_cast<std::size_t>(written_count(query.op)));
+  PlacedOp placed = place_elementwise(query, written_count(update_of(query.op)));
   placed.inputs[0] = whole();
   return placed;
 }
 
-template <typename Update>
 std::optional<Op> leave_out_copy(const Op& op) {
-  Update update = std::get<Update>(op);
+  Update update = update_of(op);
   if (!update.copy) return std::nullopt;
   update.copy = false;
   return update;
 }
 
-template <typename Update, int kFlops>
-constexpr Definition kUpdate{.infer = infer_update,
-                             .work = elementwise_work<kFlops>,
-                             .no_adjoint = "it updates a parameter in place, after all gradients; differentiate before the update",
-                             .aliases = overwrites_all,
-                             .place = place_update,
-                             .update = true,
-                             .without_copy = leave_out_copy<Update>,
-                             .elementwise = true};
-
 }  // namespace
 
-Definition define(const AdamUpdate&) { return kUpdate<AdamUpdate, kAdamFlops>; }
-Definition define(const SgdUpdate&) { return kUpdate<SgdUpdate, kSgdFlops>; }
+Definition define(const Update&) {
+  return {.infer = infer_update,
+          .work = update_work,
+          .no_adjoint = "it updates a parameter in place, after all gradients; differentiate before the update",
+          .aliases = overwrites_all,
+          .place = place_update,
+          .update = true,
+          .without_copy = leave_out_copy,
+          .elementwise = true};
+}
 
 }  // namespace plimsoll::ops

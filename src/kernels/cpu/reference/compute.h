@@ -80,8 +80,7 @@ Results compute(const ops::MergeScalars& op, Operands operands);
 Results compute(const ops::FreshScalars& op, Operands operands);
 Results compute(const ops::CheckRows& op, Operands operands);
 // optimizer.cpp
-Results compute(const ops::AdamUpdate& op, Operands operands);
-Results compute(const ops::SgdUpdate& op, Operands operands);
+Results compute(const ops::Update& op, Operands operands);
 // kernels.cpp: these are not computed by a kernel
 Results compute(const ops::View& op, Operands operands);
 Results compute(const ops::Slice& op, Operands operands);

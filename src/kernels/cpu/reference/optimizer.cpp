@@ -1,4 +1,4 @@
-// adam_update, sgd_update. What is stored in bf16 is rounded to nearest, the mean of what rounding at random gives.
+// Updates, by the rules' own arithmetic in double. What is stored in bf16 is rounded to nearest, the mean of what rounding at random gives.
 #include <cmath>
 
 #include "base/dtype.h"
@@ -32,50 +32,20 @@ void split(RefTensor& weight, RefTensor& low, RefTensor& v) {
 
 }  // namespace
 
-Results compute(const ops::AdamUpdate& op, Operands operands) {
+Results compute(const ops::Update& op, Operands operands) {
   const ops::StepScalars& step = scalars(operands[0]);
   if (step.skip != 0) return Results(operands.begin() + 2, operands.end());
-  const RefTensor& gradient = tensor(operands[1]);
-  RefTensor weight = tensor(operands[2]);
-  RefTensor m = tensor(operands[3]);
-  RefTensor v = tensor(operands[4]);
-  RefTensor low = op.split ? tensor(operands[5]) : RefTensor();
-  if (op.split) join(weight, low, v);
-  const auto t = static_cast<double>(step.updates + 1);
-  const double correction1 = 1.0 - std::pow(op.beta1, t);
-  const double correction2 = 1.0 - std::pow(op.beta2, t);
-  for (std::int64_t e = 0; e < weight.elements(); ++e) {
-    double g = gradient[e] * static_cast<double>(step.gradient_multiplier);
-    if (!op.decoupled) g += op.weight_decay * weight[e];
-    m[e] = op.beta1 * m[e] + (1.0 - op.beta1) * g;
-    v[e] = op.beta2 * v[e] + (1.0 - op.beta2) * g * g;
-    double direction = m[e] / correction1 / (std::sqrt(v[e] / correction2) + op.eps);
-    if (op.decoupled) direction += op.weight_decay * weight[e];
-    weight[e] -= static_cast<double>(step.learning_rate) * direction;
-  }
-  if (op.split) split(weight, low, v);
-  Results results{weight, std::move(m), std::move(v)};
-  if (op.split) results.emplace_back(std::move(low));
-  if (op.copy) results.emplace_back(std::move(weight));
-  return results;
-}
-
-Results compute(const ops::SgdUpdate& op, Operands operands) {
-  const ops::StepScalars& step = scalars(operands[0]);
-  if (step.skip != 0) return Results(operands.begin() + 2, operands.end());
-  const bool with_velocity = op.momentum != 0.0;
-  const RefTensor& gradient = tensor(operands[1]);
-  RefTensor weight = tensor(operands[2]);
-  RefTensor velocity = with_velocity ? tensor(operands[3]) : RefTensor(weight.shape);
-  for (std::int64_t e = 0; e < weight.elements(); ++e) {
-    const double g = gradient[e] * static_cast<double>(step.gradient_multiplier) + op.weight_decay * weight[e];
-    velocity[e] = op.momentum * velocity[e] + g;
-    weight[e] -= static_cast<double>(step.learning_rate) * velocity[e];
-  }
-  Results results;
-  results.push_back(weight);
-  if (with_velocity) results.push_back(std::move(velocity));
-  if (op.copy) results.push_back(std::move(weight));
+  RefTensor gradient = tensor(operands[1]);
+  std::vector<RefTensor> written;  // the weight, its states, its lower halves
+  for (std::size_t index = 0; index < 1 + op.states() + (op.split ? 1 : 0); ++index) written.push_back(tensor(operands[2 + index]));
+  RefTensor& weight = written[0];
+  if (op.split) join(weight, written[op.low()], written[1 + ops::kSignState]);
+  ops::RuleSpan<double> span{.gradient = gradient.values.data(), .weight = weight.values.data(), .count = weight.elements()};
+  for (std::size_t index = 0; index < op.states(); ++index) span.state[index] = written[1 + index].values.data();
+  op.rule->reference(op.inputs(step), span);
+  if (op.split) split(weight, written[op.low()], written[1 + ops::kSignState]);
+  Results results(written.begin(), written.end());
+  if (op.copy) results.emplace_back(weight);
   return results;
 }
 
