@@ -69,10 +69,14 @@ std::string too_large(const Memory& memory, const Problem& problem, std::size_t 
     return fmt::format("needs {} on the device of pipeline rank {}, {} more than there is", base::to_string(memory.device()), rank,
                        base::to_string(memory.device() - problem.device));
   }
-  const Bytes host = memory.host * std::min(problem.ranks, problem.ranks_per_node);
+  const std::int64_t local = std::min(problem.ranks, problem.ranks_per_node);
+  const Bytes host = memory.host * local;
+  const Bytes both = memory.device() * local + host;
+  if (problem.together.count > 0 && both > problem.together)
+    return fmt::format("needs {} of a machine's memory, and there are {}", base::to_string(both), base::to_string(problem.together));
   if (host > problem.host)
     return fmt::format("needs {} of a host's memory, and there are {}", base::to_string(host), base::to_string(problem.host));
-  const Bytes disk = memory.disk * std::min(problem.ranks, problem.ranks_per_node);
+  const Bytes disk = memory.disk * local;
   if (disk > problem.disk)
     return fmt::format("needs {} of a node's disk, and there are {}", base::to_string(disk), base::to_string(problem.disk));
   return "";
@@ -122,7 +126,7 @@ Bounds Estimator::shape_bounds(const Choice& shape) {
   for (std::size_t rank = 0; rank < sheet.ranks().size(); ++rank) {
     const RankPrice& price = sheet.ranks()[rank];
     // Of what can live in a slower tier, nothing need be here.
-    const bool elsewhere = problem_.host.count > 0 || problem_.disk.count > 0;
+    const bool elsewhere = (problem_.host_is_a_tier && problem_.host.count > 0) || problem_.disk.count > 0;
     const std::int64_t weights = elsewhere ? 0 : price.weights / data;
     const std::int64_t states = elsewhere ? 0 : (price.weights + price.gradients) / data;
     const bool leaves = elsewhere && shape.strategy.pipe == 1;
