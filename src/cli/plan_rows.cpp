@@ -36,11 +36,11 @@ bool same_mesh(const planner::Choice& a, const planner::Choice& b) {
 bool is_faster(const Candidate& a, const Candidate& b) { return a.estimate.step_seconds < b.estimate.step_seconds; }
 
 // Where the bytes of a plan's fullest rank are; what is of no kind of its own counts as working memory.
-void take_memory(const plan::RankClass& rank_class, planner::Memory& memory) {
+void take_memory(const plan::RankClass& rank_class, bool outlined, planner::Memory& memory) {
   const Bytes arena = rank_class.arena[static_cast<std::size_t>(plan::Tier::device)];
   memory.host = rank_class.arena[static_cast<std::size_t>(plan::Tier::host)];
   memory.disk = rank_class.arena[static_cast<std::size_t>(plan::Tier::disk)];
-  if (rank_class.buffers.empty()) {  // an outline has the sum alone
+  if (outlined) {  // what a block's buffers are is not known, only their sum
     const double scale = static_cast<double>(arena.count) / static_cast<double>(std::max<std::int64_t>(1, memory.device().count));
     for (Bytes* part : {&memory.weights, &memory.gradients, &memory.optimizer, &memory.activations})
       *part = Bytes{static_cast<std::int64_t>(scale * static_cast<double>(part->count))};
@@ -94,7 +94,7 @@ Word simulate_one(const Outcome& outcome, Candidate& candidate, Closely closely)
   candidate.estimate.reason.clear();
   candidate.estimate.step_seconds = forecast.step_seconds;
   candidate.estimate.bubble = forecast.result.bubble_fraction();
-  take_memory(fullest, candidate.estimate.memory);
+  take_memory(fullest, forecast.outlined, candidate.estimate.memory);
   Simulated simulated{.exposed = forecast.result.exposed_fraction(), .moved = {}};
   constexpr std::array<std::string_view, executor::sim::kLinkClasses> kLinks{"inside", "across", "host", "disk"};
   for (std::size_t link = 0; link < kLinks.size(); ++link) simulated.moved.emplace_back(kLinks[link], forecast.result.bytes[link]);
@@ -399,6 +399,10 @@ std::optional<Candidate> simulate_verdicts(Outcome& outcome, const Candidate& be
   std::optional<Candidate> shown;
   std::optional<Simulated> word;
   const double seconds = outcome.rows[0].estimate.step_seconds;
+  // What is said of the bubble is said in the simulator's figures, or in their measure.
+  planner::Estimate first = best.estimate;
+  first.bubble = outcome.rows[0].estimate.bubble;
+  const double bubbles = best.estimate.bubble > 0.0 ? first.bubble / best.estimate.bubble : 1.0;
   std::vector<planner::Verdict*> order;
   for (planner::Verdict& verdict : outcome.verdicts) order.push_back(&verdict);
   std::stable_sort(order.begin(), order.end(),
@@ -413,6 +417,12 @@ std::optional<Candidate> simulate_verdicts(Outcome& outcome, const Candidate& be
     if (!candidate.estimate.fits() && !near) continue;
     const planner::Estimate estimated = candidate.estimate;
     candidate.estimate.step_seconds *= seconds / best.estimate.step_seconds;
+    candidate.estimate.bubble = std::min(1.0, bubbles * estimated.bubble);
+    if (candidate.estimate.fits()) {
+      planner::Estimate measured = estimated;
+      measured.bubble = candidate.estimate.bubble;
+      verdict->reason = planner::why_slower(measured, first);
+    }
     if (!is_quick(candidate)) continue;
     passes += passes_of(outcome, candidate.choice);
     if (passes > kVerdictPasses) continue;
@@ -430,7 +440,9 @@ std::optional<Candidate> simulate_verdicts(Outcome& outcome, const Candidate& be
     }
     candidate = simulated;
     verdict->simulated = true;
-    verdict->reason = planner::why_slower(estimated, best.estimate, simulated.estimate.step_seconds / seconds);
+    planner::Estimate measured = estimated;
+    measured.bubble = simulated.estimate.bubble;
+    verdict->reason = planner::why_slower(measured, first, simulated.estimate.step_seconds / seconds);
   }
   if (!better) return better;
   for (std::size_t index = outcome.rows.size(); index-- > 0;) {

@@ -216,6 +216,26 @@ TEST_F(PlanSearch, SaysWhyNeighboursLost) {
     EXPECT_NE(ended.out.find(part), std::string::npos) << part << "\n" << ended.out;
 }
 
+// Verdicts compare with the figure that the first row shows, which is the simulator's.
+TEST_F(PlanSearch, VerdictsSpeakOfTheBubbleThatIsShown) {
+  const Ended ended =
+      plan({"--cluster", "dgx-h100", "--ranks", "4", "--json", "--set", "model.layers=8", "--set", "model.width=256", "--set",
+            "batch.global=16", "--set", "batch.micro=1", "--set", "strategy.pipe=4", "--set", "strategy.chunks=1"});
+  ASSERT_EQ(ended.exit_code, 0) << ended.err;
+  const base::Json json = base::parse_json(ended.out, "output");
+  const std::string shown = fmt::format("instead of {:.1f}%", 100.0 * json.at("candidates").at(0).at("bubble_fraction").as_double());
+  int compared = 0;
+  for (const base::Json& verdict : json.at("rejected").as_array()) {
+    const std::string& words = verdict.at("verdict").as_string();
+    if (words.find("waits in the pipeline") == std::string::npos) continue;
+    ++compared;
+    EXPECT_NE(words.find(shown), std::string::npos) << words << ", shown " << shown;
+    EXPECT_NE(words.find(fmt::format("{:.1f}% of the passes", 100.0 * verdict.at("bubble_fraction").as_double())), std::string::npos)
+        << words;
+  }
+  EXPECT_GT(compared, 0) << ended.out;
+}
+
 TEST_F(PlanSearch, LargestModelAndSmallestCluster) {
   const Ended largest =
       plan({"--cluster", "dgx-h100", "--ranks", "2", "--largest", "--floor", "0", "--json", "--set", "limits.device=8MiB"});
