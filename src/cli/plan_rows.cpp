@@ -2,9 +2,11 @@
 
 #include <algorithm>
 #include <array>
+#include <map>
 
 #include "base/error.h"
 #include "plan/waterline.h"
+#include "planner/leanest.h"
 #include "train/planning.h"
 
 namespace plimsoll::cli {
@@ -22,6 +24,9 @@ constexpr std::size_t kNearMisses = 3;             // of a division, faster than
 constexpr std::size_t kRepairs = 4;                // of a row that does not fit
 constexpr double kFaster = 0.995;                  // of a row's time, what takes its place
 constexpr double kNearMiss = 1.25;                 // of the device's memory, what an estimate may be wrong about
+constexpr std::size_t kLeanest = 16;               // plans of what holds least
+constexpr std::int64_t kLeanestOfAKind = 3;        // of a division, with the same made again
+constexpr std::size_t kFasterThanLeanest = 6;      // plans of what holds a little more
 constexpr std::int64_t kMostBuckets = 20'000;
 
 bool same_mesh(const planner::Choice& a, const planner::Choice& b) {
@@ -31,11 +36,11 @@ bool same_mesh(const planner::Choice& a, const planner::Choice& b) {
 bool is_faster(const Candidate& a, const Candidate& b) { return a.estimate.step_seconds < b.estimate.step_seconds; }
 
 // Where the bytes of a plan's fullest rank are; what is of no kind of its own counts as working memory.
-void take_memory(const plan::RankClass& rank_class, planner::Memory& memory) {
+void take_memory(const plan::RankClass& rank_class, bool outlined, planner::Memory& memory) {
   const Bytes arena = rank_class.arena[static_cast<std::size_t>(plan::Tier::device)];
   memory.host = rank_class.arena[static_cast<std::size_t>(plan::Tier::host)];
   memory.disk = rank_class.arena[static_cast<std::size_t>(plan::Tier::disk)];
-  if (rank_class.buffers.empty()) {  // an outline has the sum alone
+  if (outlined) {  // what a block's buffers are is not known, only their sum
     const double scale = static_cast<double>(arena.count) / static_cast<double>(std::max<std::int64_t>(1, memory.device().count));
     for (Bytes* part : {&memory.weights, &memory.gradients, &memory.optimizer, &memory.activations})
       *part = Bytes{static_cast<std::int64_t>(scale * static_cast<double>(part->count))};
@@ -89,7 +94,7 @@ Word simulate_one(const Outcome& outcome, Candidate& candidate, Closely closely)
   candidate.estimate.reason.clear();
   candidate.estimate.step_seconds = forecast.step_seconds;
   candidate.estimate.bubble = forecast.result.bubble_fraction();
-  take_memory(fullest, candidate.estimate.memory);
+  take_memory(fullest, forecast.outlined, candidate.estimate.memory);
   Simulated simulated{.exposed = forecast.result.exposed_fraction(), .moved = {}};
   constexpr std::array<std::string_view, executor::sim::kLinkClasses> kLinks{"inside", "across", "host", "disk"};
   for (std::size_t link = 0; link < kLinks.size(); ++link) simulated.moved.emplace_back(kLinks[link], forecast.result.bytes[link]);
@@ -102,11 +107,15 @@ bool is_quick(const Candidate& candidate) {
   return elsewhere.count / std::max<std::int64_t>(1, candidate.choice.strategy.bucket.count) <= kMostBuckets;
 }
 
-// Of blocks, in all lowerings that simulating the choice takes. An outline has one place for all tensor ranks.
+// Of blocks, in all lowerings that simulating the choice takes. An outline has one place for all tensor ranks; of a block in tiles, some
+// are as much work as a block.
 std::int64_t passes_of(const Outcome& outcome, const planner::Choice& choice) {
   const std::int64_t lowerings = choice.strategy.recompute == strategy::Recompute::optimal ? 4 : 1;
   const bool outlined = may_be_outlined(choice) || train::is_outlined(train::decided(outcome.run, choice));
-  return lowerings * outcome.problem.layers * choice.micro_batches(outcome.problem) * (outlined ? 1 : choice.strategy.tensor);
+  constexpr std::int64_t kTilesOfAPass = 4;
+  const Bytes tile = choice.strategy.tile;
+  const std::int64_t tiles = tile.count > 0 ? std::max<std::int64_t>(1, outcome.problem.largest.count / tile.count / kTilesOfAPass) : 1;
+  return lowerings * outcome.problem.layers * tiles * choice.micro_batches(outcome.problem) * (outlined ? 1 : choice.strategy.tensor);
 }
 
 // One division of the ranks.
@@ -285,11 +294,115 @@ std::optional<Candidate> simulate_rows(Outcome& outcome, planner::Estimator& est
   return Rows(outcome, estimator, most).run();
 }
 
+namespace {
+
+// Asks for plans of what the search did not look at, or gave up by its estimates.
+class Leanest {
+ public:
+  Leanest(Outcome& outcome, planner::Estimator& estimator, const planner::Pins& pins)
+      : outcome_(outcome), estimator_(estimator), all_(planner::leanest(estimator, outcome.space, pins)) {}
+
+  std::optional<Candidate> run() {
+    find_any();
+    if (!found_) return std::nullopt;
+    find_faster();
+    outcome_.rows = {shown_};
+    outcome_.simulated = {word_};
+    outcome_.found.candidates.push_back(*found_);
+    if (first_.choice != found_->choice) outcome_.found.candidates.push_back(first_);
+    return found_;
+  }
+
+ private:
+  void find_any() {
+    std::map<std::array<std::int64_t, 4>, std::int64_t> tried;
+    bool any = false;
+    std::string elsewhere;
+    for (const planner::Lean& lean : all_) {
+      if (found_ || asked_ == kLeanest) break;
+      const strategy::Strategy& strategy = lean.choice.strategy;
+      std::int64_t& of_kind = tried[{strategy.data, strategy.tensor, strategy.pipe, static_cast<std::int64_t>(strategy.recompute)}];
+      if (of_kind == kLeanestOfAKind || !ask(lean)) continue;
+      ++of_kind;
+      if (found_) {
+        first_ = *found_;
+        measure_ = as_double(shown_.estimate.memory.device()) / as_double(lean.bounds.device);
+      } else if (excess_.count > 0) {
+        // A plan's figure takes the place of estimates.
+        const Bytes needed = outcome_.problem.device + excess_;
+        if (!any || needed < outcome_.found.least_device) {
+          outcome_.found.least_device = needed;
+          outcome_.found.least_name = planner::describe(lean.choice);
+        }
+        any = true;
+      } else if (elsewhere.empty()) {
+        elsewhere = fmt::format("{}: {}", planner::describe(lean.choice), refusal_);
+      }
+    }
+    if (!any && outcome_.found.elsewhere.empty()) outcome_.found.elsewhere = elsewhere;
+  }
+
+  void find_faster() {
+    const double room = as_double(outcome_.problem.device);
+    std::vector<planner::Lean> order = all_;
+    std::stable_sort(order.begin(), order.end(),
+                     [](const planner::Lean& a, const planner::Lean& b) { return a.bounds.step_seconds < b.bounds.step_seconds; });
+    asked_ = 0;
+    for (const planner::Lean& lean : order) {
+      if (asked_ == kFasterThanLeanest || lean.bounds.step_seconds >= shown_.estimate.step_seconds) return;
+      if (lean.choice != found_->choice && measure_ * as_double(lean.bounds.device) <= room) ask(lean);
+    }
+  }
+
+  static double as_double(Bytes bytes) { return static_cast<double>(bytes.count); }
+
+  // False where that would take too long. What has a plan and is faster than what had one before takes its place.
+  bool ask(const planner::Lean& lean) {
+    const Candidate estimated{lean.choice, estimator_.evaluate(lean.choice)};
+    if (!is_quick(estimated) || passes_ > kSimulatedPasses) return false;
+    passes_ += passes_of(outcome_, lean.choice);
+    ++asked_;
+    Candidate asked = estimated;
+    const Word word = simulate_one(outcome_, asked, Closely::plan);
+    excess_ = word.excess;
+    refusal_ = word.refusal;
+    if (word.simulated && (!found_ || is_faster(asked, shown_))) {
+      found_ = estimated;
+      shown_ = asked;
+      word_ = word.simulated;
+    }
+    return true;
+  }
+
+  Outcome& outcome_;
+  planner::Estimator& estimator_;
+  std::vector<planner::Lean> all_;
+  std::optional<Candidate> found_;  // as it was estimated
+  Candidate shown_;
+  Candidate first_;
+  std::optional<Simulated> word_;
+  double measure_ = 1.0;  // of a bound, what a plan turned out to need
+  Bytes excess_;          // of what was asked last
+  std::string refusal_;   // the same
+  std::size_t asked_ = 0;
+  std::int64_t passes_ = 0;
+};
+
+}  // namespace
+
+std::optional<Candidate> simulate_leanest(Outcome& outcome, planner::Estimator& estimator, const planner::Pins& pins) {
+  return Leanest(outcome, estimator, pins).run();
+}
+
 std::optional<Candidate> simulate_verdicts(Outcome& outcome, const Candidate& best) {
   std::optional<Candidate> better;
   std::optional<Candidate> shown;
   std::optional<Simulated> word;
   const double seconds = outcome.rows[0].estimate.step_seconds;
+  // What is said of the bubble is said in the simulator's figures, or in their measure.
+  planner::Estimate first = best.estimate;
+  first.bubble = outcome.rows[0].estimate.bubble;
+  const double bubbles = best.estimate.bubble > 0.0 ? first.bubble / best.estimate.bubble : 1.0;
   std::vector<planner::Verdict*> order;
   for (planner::Verdict& verdict : outcome.verdicts) order.push_back(&verdict);
   std::stable_sort(order.begin(), order.end(),
@@ -304,6 +417,12 @@ std::optional<Candidate> simulate_verdicts(Outcome& outcome, const Candidate& be
     if (!candidate.estimate.fits() && !near) continue;
     const planner::Estimate estimated = candidate.estimate;
     candidate.estimate.step_seconds *= seconds / best.estimate.step_seconds;
+    candidate.estimate.bubble = std::min(1.0, bubbles * estimated.bubble);
+    if (candidate.estimate.fits()) {
+      planner::Estimate measured = estimated;
+      measured.bubble = candidate.estimate.bubble;
+      verdict->reason = planner::why_slower(measured, first);
+    }
     if (!is_quick(candidate)) continue;
     passes += passes_of(outcome, candidate.choice);
     if (passes > kVerdictPasses) continue;
@@ -321,7 +440,9 @@ std::optional<Candidate> simulate_verdicts(Outcome& outcome, const Candidate& be
     }
     candidate = simulated;
     verdict->simulated = true;
-    verdict->reason = planner::why_slower(estimated, best.estimate, simulated.estimate.step_seconds / seconds);
+    planner::Estimate measured = estimated;
+    measured.bubble = simulated.estimate.bubble;
+    verdict->reason = planner::why_slower(measured, first, simulated.estimate.step_seconds / seconds);
   }
   if (!better) return better;
   for (std::size_t index = outcome.rows.size(); index-- > 0;) {

@@ -57,6 +57,7 @@ Outcome search_for(const config::Run& run, cluster::Cluster cluster, std::int64_
   outcome.found = planner::search(estimator, outcome.space, search);
   if (shows) say("\r\x1b[K");
   std::optional<Candidate> best = simulate_rows(outcome, estimator, kRows);
+  if (!best && outcome.found.complete) best = simulate_leanest(outcome, estimator, train::pins_of(run));
   if (!best) train::refuse(run, outcome.cluster, outcome.problem, outcome.found);
   for (std::size_t tried = 0; best && tried < kCloseCalls; ++tried) {
     outcome.verdicts = planner::explain(estimator, outcome.space, *best);
@@ -247,25 +248,6 @@ void say_smallest(const config::Run& run, const cluster::Cluster& cluster, bool 
 
 namespace {
 
-// A limit of a processor's memory holds for arenas and what lies beside them. Rounded, since ranks that measure it must decide alike.
-config::Run without_reserve(const config::Run& run) {
-  config::Run within = run;
-  if (run.limits.device.count == 0) return within;
-  constexpr Bytes kRounding{16ll << 20};
-  const Bytes reserve = train::capacity_of(run).reserve;
-  if (run.limits.device <= reserve) {
-    base::not_legal("{}: \"limits.device\" is {}, and the program alone takes {} beside what it trains; use a larger limit",
-                    run.where("limits.device"), base::to_string(run.limits.device), base::to_string(reserve));
-  }
-  const Bytes rounded = base::round_up(reserve, kRounding);
-  if (run.limits.device > rounded) within.limits.device = run.limits.device - rounded;
-  return within;
-}
-
-}  // namespace
-
-namespace {
-
 // One question at a time, and no file that nothing would be written to.
 void require_one_answer(const PlanOptions& options) {
   if (options.largest && options.smallest)
@@ -288,7 +270,7 @@ void write_plan(io::FileSystem& file_system, const Outcome& outcome, const std::
 void plan_search(io::FileSystem& file_system, const config::Run& given, const PlanOptions& options) {
   require_one_answer(options);
   const std::string name = options.cluster.empty() ? "this" : options.cluster;
-  const config::Run run = options.cluster.empty() ? without_reserve(given) : given;
+  const config::Run run = name == "this" ? train::without_reserve(given) : given;
   cluster::Cluster cluster = train::open_cluster(file_system, name, run, options.run.ranks);
   const std::int64_t ranks = options.run.ranks > 0 ? options.run.ranks : cluster.devices();
   cluster = cluster::placed(cluster, ranks);
@@ -333,7 +315,7 @@ Decided decide_here(io::FileSystem& file_system, const config::Run& run, std::in
   }
   ranks = std::max<std::int64_t>(1, ranks);
   const PlanOptions options;
-  const config::Run within = without_reserve(run);
+  const config::Run within = train::without_reserve(run);
   const Outcome outcome = search_for(within, train::open_cluster(file_system, "this", run, ranks), ranks, options);
   // In the order of the simulator first, then of the estimates.
   std::vector<Candidate> candidates = outcome.rows;

@@ -43,6 +43,10 @@ base::Json strategy_json(const planner::Choice& choice) {
     for (const auto& [row, degree] : strategy.more) more.set(row.axis.name(), base::Json(degree));
     json.set("axes", std::move(more));
   }
+  const strategy::Strategy usual;
+  if (strategy.bucket != usual.bucket) json.set("bucket", base::Json(strategy.bucket.count));
+  if (strategy.prefetch != usual.prefetch) json.set("prefetch", base::Json(strategy.prefetch));
+  if (strategy.split_activations) json.set("split_activations", base::Json(true));
   if (strategy.tile.count > 0) json.set("tile", base::Json(strategy.tile.count));
   if (strategy.embedding_rows == strategy::EmbeddingRows::disk) json.set("embedding_rows", base::Json("disk"));
   const strategy::Offload& offload = strategy.offload;

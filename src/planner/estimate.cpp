@@ -1,6 +1,7 @@
 #include "planner/estimate.h"
 
 #include <algorithm>
+#include <set>
 
 #include <fmt/format.h>
 #include <fmt/ranges.h>
@@ -21,28 +22,48 @@ schedules::Shape shape_of(const Problem& problem, const Choice& choice) {
   return {.ranks = choice.strategy.pipe, .micro_batches = choice.micro_batches(problem), .chunks = choice.strategy.chunks};
 }
 
-// Along a rank's order: bytes of micro-batches between their forward and the end of their backward.
-std::int64_t most_kept(const std::vector<schedules::Item>& items, const std::vector<StagePrice>& stages) {
+// Along a rank's order, where most is kept of micro-batches between their forward and the end of their backward.
+std::vector<Moment> moments_of(const std::vector<schedules::Item>& items, const Sheet& sheet, const RankPrice& rank) {
+  std::vector<Moment> moments;
+  std::set<std::int64_t> begun;
+  std::int64_t begun_bytes = 0;
   std::int64_t kept = 0;
-  std::int64_t most = 0;
+  const auto share = [&] { return as_double(begun_bytes) / std::max(1.0, as_double(rank.gradients)); };
+  const auto note = [&](const Moment& moment) {
+    const auto alike = [&](const Moment& other) {
+      return other.begun == moment.begun && other.then == moment.then && other.is_backward == moment.is_backward;
+    };
+    const auto found = std::find_if(moments.begin(), moments.end(), alike);
+    if (found == moments.end()) {
+      moments.push_back(moment);
+    } else if (found->kept < moment.kept) {
+      *found = moment;
+    }
+  };
   for (const schedules::Item& item : items) {
-    if (item.work == schedules::Work::update) continue;
-    const StagePrice& stage = stages[static_cast<std::size_t>(item.stage)];
-    if (item.work == schedules::Work::forward) kept += stage.kept;
-    most = std::max(most, kept);
-    if (item.work == schedules::Work::backward) kept -= stage.kept;
-    if (item.work == schedules::Work::backward_input) kept += stage.kept_for_weights - stage.kept;
-    if (item.work == schedules::Work::backward_weight) kept -= stage.kept_for_weights;
-    most = std::max(most, kept);
+    if (item.work == schedules::Work::update || item.work == schedules::Work::recompute) continue;
+    const StagePrice& stage = sheet.stages()[static_cast<std::size_t>(item.stage)];
+    if (item.work == schedules::Work::forward || item.work == schedules::Work::backward_input) {
+      note({.begun = share(), .then = share(), .kept = kept});
+      kept += item.work == schedules::Work::forward ? stage.kept : stage.kept_for_weights - stage.kept;
+      note({.begun = share(), .then = share(), .kept = kept});
+      continue;
+    }
+    Moment moment{.begun = share(), .kept = kept, .is_backward = true};
+    moment.leaves = item.work == schedules::Work::backward ? stage.kept : stage.kept_for_weights;
+    if (begun.insert(item.stage).second) begun_bytes += stage.gradients;
+    moment.then = share();
+    note(moment);
+    kept -= moment.leaves;
   }
-  return most;
+  return moments;
 }
 
 Passes run_passes(const Sheet& sheet, std::string_view name, const schedules::Shape& shape) {
   Passes passes;
   if (shape.ranks == 1) {
     passes.ends = {as_double(shape.micro_batches) * sheet.ranks()[0].work};
-    passes.kept = {sheet.ranks()[0].kept};
+    passes.moments = {sheet.least_moments(0)};
     passes.makespan = passes.ends[0];
     return passes;
   }
@@ -59,7 +80,8 @@ Passes run_passes(const Sheet& sheet, std::string_view name, const schedules::Sh
   const schedules::Schedule schedule = schedules::build(name, shape);
   const schedules::Timeline timeline = schedules::simulate(schedule, costs);
   for (const std::vector<schedules::Span>& spans : timeline.ranks) passes.ends.push_back(spans.back().end);
-  for (const std::vector<schedules::Item>& items : schedule.ranks) passes.kept.push_back(most_kept(items, sheet.stages()));
+  for (std::size_t rank = 0; rank < schedule.ranks.size(); ++rank)
+    passes.moments.push_back(moments_of(schedule.ranks[rank], sheet, sheet.ranks()[rank]));
   passes.makespan = timeline.makespan;
   return passes;
 }
@@ -69,10 +91,14 @@ std::string too_large(const Memory& memory, const Problem& problem, std::size_t 
     return fmt::format("needs {} on the device of pipeline rank {}, {} more than there is", base::to_string(memory.device()), rank,
                        base::to_string(memory.device() - problem.device));
   }
-  const Bytes host = memory.host * std::min(problem.ranks, problem.ranks_per_node);
+  const std::int64_t local = std::min(problem.ranks, problem.ranks_per_node);
+  const Bytes host = memory.host * local;
+  const Bytes both = memory.device() * local + host;
+  if (problem.together.count > 0 && both > problem.together)
+    return fmt::format("needs {} of a machine's memory, and there are {}", base::to_string(both), base::to_string(problem.together));
   if (host > problem.host)
     return fmt::format("needs {} of a host's memory, and there are {}", base::to_string(host), base::to_string(problem.host));
-  const Bytes disk = memory.disk * std::min(problem.ranks, problem.ranks_per_node);
+  const Bytes disk = memory.disk * local;
   if (disk > problem.disk)
     return fmt::format("needs {} of a node's disk, and there are {}", base::to_string(disk), base::to_string(problem.disk));
   return "";
@@ -97,7 +123,7 @@ std::string Estimator::reason_against(const Choice& choice) {
   }
   const std::vector<std::string> reasons = strategy::reasons_against(strategy, choice.micro_batches(problem_));
   if (!reasons.empty()) return reasons[0];
-  if (const std::string& reason = prices_.of(choice).reason; !reason.empty()) return reason;
+  if (const std::string& reason = prices_.of(problem_, choice).reason; !reason.empty()) return reason;
   if (strategy.pipe == 1) return "";
   const std::vector<std::string> of_schedule =
       schedules::reasons_against(schedules::find_kind(strategy.schedule), shape_of(problem_, choice));
@@ -108,7 +134,7 @@ Bounds Estimator::bounds(const Choice& choice) {
   const Sheet sheet(problem_, choice, prices_);
   Bounds bounds{.step_seconds = sheet.least_seconds() + sheet.most_update(), .device = {}};
   for (std::size_t rank = 0; rank < sheet.ranks().size(); ++rank)
-    bounds.device = std::max(bounds.device, sheet.memory(sheet.ranks()[rank], sheet.least_kept(rank)).device());
+    bounds.device = std::max(bounds.device, sheet.memory(sheet.ranks()[rank], sheet.least_moments(rank)).device());
   return bounds;
 }
 
@@ -122,13 +148,13 @@ Bounds Estimator::shape_bounds(const Choice& shape) {
   for (std::size_t rank = 0; rank < sheet.ranks().size(); ++rank) {
     const RankPrice& price = sheet.ranks()[rank];
     // Of what can live in a slower tier, nothing need be here.
-    const bool elsewhere = problem_.host.count > 0 || problem_.disk.count > 0;
+    const bool elsewhere = (problem_.host_is_a_tier && problem_.host.count > 0) || problem_.disk.count > 0;
     const std::int64_t weights = elsewhere ? 0 : price.weights / data;
     const std::int64_t states = elsewhere ? 0 : (price.weights + price.gradients) / data;
     const bool leaves = elsewhere && shape.strategy.pipe == 1;
     const std::int64_t kept = leaves ? 0 : sheet.least_kept(rank);
-    // Without other micro-batches, activations and gradients are never there together.
-    const std::int64_t least = sheet.alone() ? std::max(weights + kept, states) : states + kept;
+    // Where no forward pass follows a backward pass, activations and gradients need not be there together.
+    const std::int64_t least = sheet.surely_together(rank) ? states + kept : std::max(weights + kept, states);
     bounds.device = std::max(bounds.device, Bytes{least + price.temporary});
   }
   return bounds;
@@ -141,7 +167,8 @@ const Passes& Estimator::passes_of(const Sheet& sheet, const Choice& choice) {
   const bool fitted = strategy.recompute == strategy::Recompute::optimal && strategy.pipe > 1;
   const bool own = waits || fitted || strategy.partition == strategy::StagePartition::listed;
   Passes& passes =
-      own ? apart_ : known_[{key_of(choice), strategy.schedule, strategy.pipe, strategy.chunks, strategy.recompute, strategy.partition}];
+      own ? apart_
+          : known_[{key_of(problem_, choice), strategy.schedule, strategy.pipe, strategy.chunks, strategy.recompute, strategy.partition}];
   if (!own && !passes.ends.empty()) return passes;
   passes = run_passes(sheet, strategy.schedule, shape);
   pieces_ += 2 * shape.stages() * shape.micro_batches;
@@ -158,13 +185,21 @@ Estimate Estimator::evaluate(const Choice& choice) {
 
   double reduced = 0.0;
   double work = 0.0;
+  std::size_t fullest = 0;
+  std::string elsewhere;
   for (std::size_t rank = 0; rank < sheet.ranks().size(); ++rank) {
     reduced = std::max(reduced, passes.ends[rank] + sheet.exposed_reduction(sheet.ranks()[rank]));
     work += as_double(shape.micro_batches) * sheet.ranks()[rank].work;
-    const Memory memory = sheet.memory(sheet.ranks()[rank], passes.kept[rank]);
-    if (rank == 0 || memory.device() > estimate.memory.device()) estimate.memory = memory;
-    if (estimate.reason.empty()) estimate.reason = too_large(memory, problem_, rank);
+    const Memory memory = sheet.memory(sheet.ranks()[rank], passes.moments[rank]);
+    if (rank == 0 || memory.device() > estimate.memory.device()) {
+      estimate.memory = memory;
+      fullest = rank;
+    }
+    if (elsewhere.empty()) elsewhere = too_large(memory, problem_, rank);
   }
+  // The fullest rank says how much more there would have to be.
+  estimate.reason = too_large(estimate.memory, problem_, fullest);
+  if (estimate.reason.empty()) estimate.reason = elsewhere;
   const double pipe = as_double(shape.ranks);
   double tensor_seconds = 0.0;
   double again = 0.0;
@@ -189,7 +224,8 @@ Estimate Estimator::evaluate(const Choice& choice) {
 void Estimator::fit(const Sheet& sheet, const Choice& choice, Estimate& estimate) {
   Memory& memory = estimate.memory;
   const bool alone = sheet.alone();
-  const Residency& residency = residencies_.try_emplace({key_of(choice), alone}, prices_.of(choice), problem_.layers, alone).first->second;
+  const Residency& residency =
+      residencies_.try_emplace({key_of(problem_, choice), alone}, prices_.of(problem_, choice), problem_.layers, alone).first->second;
   // The chain counts what passes need beside what they keep, and where nothing else is there, gradients.
   const std::int64_t counted = memory.activations.count + memory.working.count + (alone ? memory.gradients.count : 0);
   const std::int64_t rest = memory.device().count - counted;

@@ -22,10 +22,10 @@ struct Bounds {
   Bytes device;
 };
 
-// When each rank of the pipe axis is done with its passes, and what it holds at most.
+// When each rank of the pipe axis is done with its passes, and what it holds meanwhile.
 struct Passes {
   std::vector<double> ends;
-  std::vector<std::int64_t> kept;  // bytes for backward passes
+  std::vector<std::vector<Moment>> moments;  // the fullest of them, with each share of gradients that have begun
   double makespan = 0.0;
 };
 

@@ -47,18 +47,19 @@ void add(StagePrice& stage, const BlockPrice& block, const Keeping& keeping, std
 
 }  // namespace
 
-PriceKey key_of(const Choice& choice) {
+PriceKey key_of(const Problem& problem, const Choice& choice) {
   const strategy::Offload& offload = choice.strategy.offload;
   return {.tensor = choice.strategy.tensor,
           .micro = choice.micro,
           .sequence_parallel = choice.strategy.sequence_parallel,
           .masters = offload.optimizer.anything() && offload.optimizer != offload.params,
           .rows = choice.strategy.embedding_rows == strategy::EmbeddingRows::disk,
-          .precision = choice.precision};
+          .precision = choice.precision,
+          .accumulates = choice.micro_batches(problem) > 1};
 }
 
-const Prices& PriceTable::of(const Choice& choice) {
-  const PriceKey key = key_of(choice);
+const Prices& PriceTable::of(const Problem& problem, const Choice& choice) {
+  const PriceKey key = key_of(problem, choice);
   const auto found = known_.find(key);
   return found != known_.end() ? found->second : known_.emplace(key, price_(key)).first->second;
 }
@@ -72,7 +73,7 @@ std::vector<std::int64_t> PriceTable::layers_of(const Problem& problem, const Ch
     return layers;
   }
   if (strategy.partition == StagePartition::equal || stages == 1) return strategy::equal_layers(problem.layers, stages);
-  const Prices& prices = of(choice);
+  const Prices& prices = of(problem, choice);
   const auto cost = [&](const BlockPrice& block, bool is_layer) {
     return block.forward + block.backward_input + block.backward_weight + keeping_of(block, strategy.recompute, is_layer).again;
   };
@@ -86,9 +87,9 @@ const std::vector<StagePrice>& PriceTable::stages_of(const Problem& problem, con
   const strategy::Strategy& strategy = choice.strategy;
   const bool listed = strategy.partition == StagePartition::listed;
   std::vector<StagePrice>& stages =
-      listed ? listed_ : stages_[{key_of(choice), strategy.recompute, strategy.partition, strategy.pipe * strategy.chunks}];
+      listed ? listed_ : stages_[{key_of(problem, choice), strategy.recompute, strategy.partition, strategy.pipe * strategy.chunks}];
   if (!listed && !stages.empty()) return stages;
-  const Prices& prices = of(choice);
+  const Prices& prices = of(problem, choice);
   const std::vector<std::int64_t> layers = layers_of(problem, choice);
   stages.assign(layers.size(), {});
   for (std::size_t index = 0; index < stages.size(); ++index) {

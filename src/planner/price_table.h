@@ -34,13 +34,13 @@ struct StagePrice {
   double work() const { return forward + backward(); }
 };
 
-PriceKey key_of(const Choice& choice);
+PriceKey key_of(const Problem& problem, const Choice& choice);
 
 class PriceTable {
  public:
   explicit PriceTable(PriceOf price) : price_(std::move(price)) {}
 
-  const Prices& of(const Choice& choice);
+  const Prices& of(const Problem& problem, const Choice& choice);
   // Layers of each stage: as the strategy lists them, equal, or so that the costliest stage is cheapest.
   std::vector<std::int64_t> layers_of(const Problem& problem, const Choice& choice);
   const std::vector<StagePrice>& stages_of(const Problem& problem, const Choice& choice);

@@ -20,6 +20,7 @@ struct PriceKey {
   bool masters = false;        // the optimizer lives elsewhere than the weights, and has f32 copies of them whatever their type
   bool rows = false;           // the token table is on disk, and a step's rows of it are here
   std::string precision = {};  // one of those that the problem allows; empty: the only one
+  bool accumulates = true;     // a step has several micro-batches: gradients are sums of them, in f32 whatever the weights' type
 
   auto operator<=>(const PriceKey&) const = default;
 };

@@ -25,6 +25,8 @@ struct Problem {
   Bytes device;                 // that a rank may use
   Bytes host;                   // that the ranks of a node may use together; zero: none
   Bytes disk = {};              // the same
+  bool host_is_a_tier = true;   // else only what is on its way to and from a disk is there
+  Bytes together = {};          // of devices and host of a node, where these are one memory; zero: they are not
   bool host_beside = false;     // the host computes beside the devices
   Bytes largest = {};           // block's weights, on a rank without others; zero: not known
   bool rows_may_leave = false;  // the token table can be on disk, a step's rows of it here

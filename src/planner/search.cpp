@@ -256,6 +256,9 @@ std::string describe(const Choice& choice) {
                                     {"activations", offload.activations}}) {
     if (share.anything()) text += fmt::format(", {} {}", name, share.disk > 0.0 ? "on the disk" : "in the host's memory");
   }
+  if (strategy.split_activations) text += ", activations in parts";
+  if (strategy.bucket < strategy::Strategy{}.bucket || strategy.prefetch < strategy::Strategy{}.prefetch)
+    text += fmt::format(", buckets of {}, {} blocks ahead", base::to_string(strategy.bucket), strategy.prefetch);
   if (strategy.tile.count > 0) text += fmt::format(", weights over {} in tiles", base::to_string(strategy.tile));
   if (strategy.embedding_rows == strategy::EmbeddingRows::disk) text += ", the token table's rows on the disk";
   if (!choice.precision.empty()) text += ", " + choice.precision;

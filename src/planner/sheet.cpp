@@ -6,7 +6,7 @@ Sheet::Sheet(const Problem& problem, const Choice& choice, PriceTable& prices, b
     : problem_(problem),
       strategy_(choice.strategy),
       micro_batches_(choice.micro_batches(problem)),
-      prices_(prices.of(choice)),
+      prices_(prices.of(problem, choice)),
       stages_(prices.stages_of(problem, choice)) {
   if (splits_backward()) {
     for (StagePrice& stage : stages_) {
@@ -86,7 +86,7 @@ void Sheet::keep_what_fits() {
                 : 0;
       RankPrice held = ranks_[rank];
       held.temporary = std::max(held.temporary, beside);
-      const std::int64_t left = problem_.device.count - memory(held, 0).device().count;
+      const std::int64_t left = problem_.device.count - memory(held, {{.begun = 1.0, .then = 1.0, .is_backward = true}}).device().count;
       keep_within(tried, left / live);
       if (again || tried.temporary <= held.temporary) {
         stage = tried;
@@ -153,7 +153,15 @@ void Sheet::add_ranks() {
     rank.update += stage.update;
     rank.end_weights += stage.weights - stage.layers * prices_.layer.weights;
     rank.end_gradients += stage.gradients - stage.layers * prices_.layer.gradients;
+    const auto ends = [&](std::int64_t of_stage, std::int64_t of_layer, std::int64_t of_table) {
+      const std::int64_t both = of_stage - stage.layers * of_layer;
+      return stage.first && stage.last ? std::max(of_table, both - of_table) : both;
+    };
+    rank.largest_end_weights = std::max(rank.largest_end_weights, ends(stage.weights, prices_.layer.weights, prices_.embedding.weights));
+    rank.largest_end_gradients =
+        std::max(rank.largest_end_gradients, ends(stage.gradients, prices_.layer.gradients, prices_.embedding.gradients));
     rank.has_table = rank.has_table || stage.first;
+    rank.has_head = rank.has_head || stage.last;
     rank.tied = rank.tied || (strategy_.pipe > 1 && prices_.tied_gradients > 0 && (stage.first || stage.last));
   }
 }
@@ -241,32 +249,56 @@ double Sheet::gather(const RankPrice& rank) const {
   return whole_again ? by_blocks(Wires::Kind::all_gather, rank.weights, rank.layers) : 0.0;
 }
 
-Memory Sheet::memory(const RankPrice& rank, std::int64_t activations) const {
+Sheet::Gradients Sheet::gradients(const RankPrice& rank) const {
+  const bool scattered = strategy_.zero >= 2 && !strategy_.keep_grads && strategy_.shards() > 1;
+  const bool leave = strategy_.offload.gradients.anything();
+  const std::int64_t waiting = waiting_gradients();
+  Gradients found{.stay = rank.gradients, .pass = 0, .first = rank.has_head ? prices_.head.gradients + waiting : prices_.layer.gradients};
+  if (leave || scattered) {
+    found.stay = leave ? 0 : rank.gradients / strategy_.shards();
+    found.pass = gradient_window(rank);
+    // Whole gradients wait until a bucket of them leaves.
+    if (scattered) found.pass = std::max(found.pass, std::min(rank.gradients, strategy_.bucket.count));
+  }
+  found.pass = std::min(found.pass, rank.gradients - std::min(found.stay, rank.gradients));
+  found.first = std::min(found.first, found.stay + found.pass);
+  return found;
+}
+
+Memory Sheet::memory(const RankPrice& rank, const std::vector<Moment>& moments) const {
   const std::int64_t shards = strategy_.shards();
   Memory memory;
   memory.weights = Bytes{rank.weights};
-  memory.gradients = Bytes{rank.gradients};
   memory.optimizer = Bytes{strategy_.zero >= 1 ? rank.optimizer / shards : rank.optimizer};
-  memory.activations = Bytes{activations};
   memory.working = Bytes{rank.temporary};
   if (strategy_.zero == 3 && shards > 1) {
-    const std::int64_t blocks = std::min(rank.layers, std::max<std::int64_t>(1, strategy_.prefetch));
-    memory.weights =
-        Bytes{rank.weights / shards + (strategy_.keep_params ? rank.weights : window(blocks, prices_.layer.weights, rank.end_weights))};
+    const std::int64_t blocks = std::max<std::int64_t>(1, strategy_.prefetch) + 1;
+    const std::int64_t here = window(blocks, rank.layers, prices_.layer.weights, rank.largest_end_weights, rank.end_weights);
+    memory.weights = Bytes{rank.weights / shards + (strategy_.keep_params ? rank.weights : here)};
   }
-  if (strategy_.zero >= 2 && !strategy_.keep_grads && shards > 1) {
-    // Whole gradients wait until a bucket of them leaves; while they gather, the activations of their micro-batch go.
-    const double bucket = as_double(std::min(rank.gradients, strategy_.bucket.count));
-    const double left = 1.0 - as_double(rank.kept) / std::max(1.0, as_double(rank.gradients));
-    const std::int64_t waiting = std::max(gradient_window(rank), static_cast<std::int64_t>(bucket * std::max(0.0, left)));
-    memory.gradients = Bytes{rank.gradients / shards + std::min(rank.gradients, waiting)};
+  const Gradients gradients = this->gradients(rank);
+  const std::int64_t away = sent_away(rank);
+  const auto at = [&](std::int64_t kept, double begun, std::int64_t passing) {
+    const std::int64_t held = std::max<std::int64_t>(0, kept - away);
+    const std::int64_t before = static_cast<std::int64_t>(begun * as_double(gradients.stay));
+    const std::int64_t made = std::min(before + passing, gradients.stay + gradients.pass);
+    if (held + made <= (memory.activations + memory.gradients).count) return;
+    memory.activations = Bytes{held};
+    memory.gradients = Bytes{made};
+  };
+  for (const Moment& moment : moments) {
+    if (!moment.is_backward) {
+      at(moment.kept, moment.begun, 0);
+      continue;
+    }
+    at(moment.kept, moment.begun, gradients.first);
+    // Where as much of them has come as is there at once, and at the end.
+    const double part = std::min(1.0, as_double(gradients.pass) / std::max(1.0, as_double(rank.gradients)));
+    const auto left = [&](double done) { return moment.kept - static_cast<std::int64_t>(done * as_double(moment.leaves)); };
+    at(left(part), moment.begun + part * (moment.then - moment.begun), gradients.pass);
+    at(left(1.0), moment.then, gradients.pass);
   }
   put_away(memory, rank);
-  if (alone()) {
-    const std::int64_t begun = std::min(memory.gradients.count, prices_.head.gradients + waiting_gradients());
-    const std::int64_t most = std::max(memory.activations.count + begun, memory.gradients.count);
-    memory.activations = Bytes{most - memory.gradients.count};
-  }
   return memory;
 }
 
@@ -284,12 +316,15 @@ std::int64_t Sheet::leaving_bytes() const {
   return strategy_.recompute == strategy::Recompute::selective ? layer.selective.bytes : layer.everything.bytes;
 }
 
-std::int64_t Sheet::window(std::int64_t blocks, std::int64_t of_layer, std::int64_t of_ends) const {
-  const std::int64_t whole = blocks * of_layer + of_ends;
+std::int64_t Sheet::window(std::int64_t blocks, std::int64_t layers, std::int64_t of_layer, std::int64_t of_end,
+                           std::int64_t of_ends) const {
+  const std::int64_t between = std::min(blocks, layers) * of_layer;
+  const std::int64_t at_end = std::min(blocks - 1, layers) * of_layer + of_end;
+  const std::int64_t whole = layers + 1 < blocks ? layers * of_layer + of_ends : std::max(between, at_end);
   if (strategy_.tile.count == 0) return whole;
   // A tile is so many bytes of weights; its gradient may be wider.
   const double wider = as_double(of_layer) / std::max(1.0, as_double(prices_.layer.weights));
-  return std::min(whole, static_cast<std::int64_t>(as_double((blocks + 1) * strategy_.tile.count) * wider));
+  return std::min(whole, static_cast<std::int64_t>(as_double(blocks * strategy_.tile.count) * wider));
 }
 
 // What a head that shares its weight with the embedding gives waits for what the embedding adds to it: on the device, unless gradients
@@ -298,11 +333,19 @@ std::int64_t Sheet::waiting_gradients() const {
   return strategy_.offload.gradients.anything() && strategy_.pipe == 1 ? 0 : prices_.tied_gradients;
 }
 
+// Gradients of the ends wait for the update of their blocks longer than weights are needed for.
 std::int64_t Sheet::gradient_window(const RankPrice& rank) const {
   const std::int64_t layer = prices_.layer.gradients;
   const bool away = prices_.tied_gradients > 0 && waiting_gradients() == 0;
   const std::int64_t whole = away ? std::max(2 * layer, layer + rank.end_gradients) : 2 * layer + rank.end_gradients;
-  return std::min(whole, window(2, layer, rank.end_gradients) + (strategy_.tile.count > 0 ? waiting_gradients() : 0));
+  if (strategy_.tile.count == 0) return std::min(whole, rank.gradients);
+  const std::int64_t tiles = window(3, rank.layers, layer, rank.largest_end_gradients, rank.end_gradients);
+  return std::min({whole, rank.gradients, tiles + waiting_gradients()});
+}
+
+// Of what a rank's micro-batches keep, what is elsewhere: one layer's is on its way.
+std::int64_t Sheet::sent_away(const RankPrice& rank) const {
+  return std::max<std::int64_t>(0, leaving_layers(rank.layers) - 1) * leaving_bytes();
 }
 
 // What lives in slower tiers leaves a window on the device: blocks that are computed, come or go.
@@ -314,19 +357,15 @@ void Sheet::put_away(Memory& memory, const RankPrice& rank) const {
   };
   if (offload.params.anything()) {
     keep(offload.params, strategy_.zero == 3 ? rank.weights / strategy_.shards() : rank.weights);
-    const std::int64_t here = window(std::min(rank.layers, ahead + 1), prices_.layer.weights, rank.end_weights);
+    const std::int64_t here = window(ahead + 1, rank.layers, prices_.layer.weights, rank.largest_end_weights, rank.end_weights);
     const std::int64_t shards = strategy_.zero == 3 && strategy_.shards() > 1 ? here / strategy_.shards() : 0;
     memory.weights = Bytes{std::min(memory.weights.count, here + shards)};
   }
   if (offload.gradients.anything()) {
     const bool scattered = strategy_.zero >= 2 && !strategy_.keep_grads;
     keep(offload.gradients, scattered ? rank.gradients / strategy_.shards() : rank.gradients);
-    memory.gradients = Bytes{std::min(memory.gradients.count, gradient_window(rank))};
   }
-  if (const std::int64_t layers = leaving_layers(rank.layers) - 1; layers > 0) {  // one is on its way
-    keep(offload.activations, layers * leaving_bytes());
-    memory.activations = Bytes{std::max<std::int64_t>(0, memory.activations.count - layers * leaving_bytes())};
-  }
+  keep(offload.activations, sent_away(rank));
   if (offload.optimizer.anything()) {
     const strategy::TierShare& share = offload.optimizer;
     const auto part = [&](double of) { return Bytes{static_cast<std::int64_t>(of * as_double(memory.optimizer.count))}; };
@@ -341,6 +380,27 @@ void Sheet::put_away(Memory& memory, const RankPrice& rank) const {
 }
 
 std::int64_t Sheet::least_kept(std::size_t rank) const { return ranks_[rank].kept_least * least_live(static_cast<std::int64_t>(rank)); }
+
+// Behind the warm-up, with every micro-batch that ends another begins, until all have.
+bool Sheet::surely_together(std::size_t rank) const {
+  if (strategy_.pipe == 1) return micro_batches_ > 1;
+  if (strategy_.schedule == "gpipe") return false;
+  const std::int64_t live = least_live(static_cast<std::int64_t>(rank));
+  if (strategy_.schedule == "1f1b") return micro_batches_ > live;
+  return micro_batches_ * strategy_.chunks >= 2 * live + strategy_.pipe * strategy_.chunks;
+}
+
+std::vector<Moment> Sheet::least_moments(std::size_t rank) const {
+  const std::int64_t kept = least_kept(rank);
+  if (strategy_.pipe == 1) {
+    std::vector<Moment> moments{{.begun = 0.0, .then = 1.0, .kept = kept, .leaves = kept, .is_backward = true}};
+    if (micro_batches_ > 1) moments.push_back({.begun = 1.0, .then = 1.0, .kept = kept, .leaves = kept, .is_backward = true});
+    return moments;
+  }
+  std::vector<Moment> moments{{.kept = kept}, {.begun = 1.0, .then = 1.0, .is_backward = true}};
+  if (surely_together(rank)) moments.push_back({.begun = 1.0, .then = 1.0, .kept = kept});
+  return moments;
+}
 
 // Micro-batches' worth of stages that a rank holds at least, by the closed forms of the schedules.
 std::int64_t Sheet::least_live(std::int64_t rank) const {

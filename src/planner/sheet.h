@@ -27,8 +27,21 @@ struct RankPrice {
   double update = 0.0;
   std::int64_t end_weights = 0;  // of the embedding and the head, which are gathered and reduced whole too
   std::int64_t end_gradients = 0;
+  std::int64_t largest_end_weights = 0;  // of one of them
+  std::int64_t largest_end_gradients = 0;
+  bool has_head = false;
   bool tied = false;       // has a weight that another stage has too
   bool has_table = false;  // has the embedding
+};
+
+// A moment of a rank's order: what micro-batches keep for their backward passes, and of the rank's gradients the share of stages that have
+// begun theirs. A backward pass lets go of activations while its gradients come.
+struct Moment {
+  double begun = 0.0;
+  double then = 0.0;  // behind the backward pass that begins
+  std::int64_t kept = 0;
+  std::int64_t leaves = 0;   // of `kept`, behind it
+  bool is_backward = false;  // else a forward pass has ended, or gradients of inputs alone are made
 };
 
 class Sheet {
@@ -46,13 +59,16 @@ class Sheet {
   double exposed_reduction(const RankPrice& rank) const;
   // Behind the last reduction, which all ranks wait for: the update, and where only shards of weights were updated, their gather.
   double most_update() const;
-  // Of a rank that keeps `activations` bytes for backward passes.
-  Memory memory(const RankPrice& rank, std::int64_t activations) const;
+  // Of a rank at the fullest of these moments.
+  Memory memory(const RankPrice& rank, const std::vector<Moment>& moments) const;
   // Without other micro-batches a gradient begins where activations end, so both are never there in full.
   bool alone() const { return micro_batches_ == 1 && strategy_.pipe == 1; }
+  // Both surely are: forward passes go on where all gradients have begun.
+  bool surely_together(std::size_t rank) const;
 
   // Closed forms, never above what running the schedule finds: bytes that a rank keeps; the passes; the passes and their reductions.
   std::int64_t least_kept(std::size_t rank) const;
+  std::vector<Moment> least_moments(std::size_t rank) const;
   double least_passes() const;
   double least_seconds() const;
 
@@ -68,9 +84,17 @@ class Sheet {
   // Of a stage's layers, those whose activations leave the device, and the bytes of one.
   std::int64_t leaving_layers(std::int64_t layers) const;
   std::int64_t leaving_bytes() const;
+  // What is there of a rank's gradients: between its passes, and at the most while a backward pass goes on, all the others' included.
+  struct Gradients {
+    std::int64_t stay = 0;
+    std::int64_t pass = 0;   // bytes that come and go
+    std::int64_t first = 0;  // of them, where a pass begins
+  };
+  Gradients gradients(const RankPrice& rank) const;
   void put_away(Memory& memory, const RankPrice& rank) const;
-  // On the device of what comes and goes block by block: so many of a layer's bytes with those of the ends, or as many tiles.
-  std::int64_t window(std::int64_t blocks, std::int64_t of_layer, std::int64_t of_ends) const;
+  std::int64_t sent_away(const RankPrice& rank) const;
+  // On the device of so many neighbouring blocks, the fullest of them: at an end of the model, or between. Or as many tiles.
+  std::int64_t window(std::int64_t blocks, std::int64_t layers, std::int64_t of_layer, std::int64_t of_end, std::int64_t of_ends) const;
   std::int64_t waiting_gradients() const;
   std::int64_t gradient_window(const RankPrice& rank) const;
   std::int64_t least_live(std::int64_t rank) const;

@@ -18,7 +18,7 @@ using strategy::Strategy;
 
 constexpr std::int64_t kMostChunks = 8;
 // Of a device, the part that a block of weights must exceed for tiles to be worth a look, and the part that one of them may have.
-constexpr std::int64_t kWorthTiles = 4;
+constexpr std::int64_t kWorthTiles = 8;
 constexpr std::int64_t kTilesOnDevice = 16;
 constexpr std::int64_t kLeastTile = 64 * 1024;
 
@@ -211,7 +211,7 @@ void Space::visit_tiers(const Problem& problem, const Choice& choice, const See&
 Space whole_space(const Problem& problem, const Pins& pins, const Strategy& rest) {
   std::vector<std::int64_t> pipes;
   for (const std::int64_t pipe : divisors(problem.ranks)) {
-    if (pipe <= problem.layers) pipes.push_back(pipe);
+    if (pipe <= problem.most_stages()) pipes.push_back(pipe);
   }
   std::vector<std::int64_t> tensors;
   // Tensor ranks talk in every layer: they stay inside a node where a node has several.
@@ -238,7 +238,7 @@ Space whole_space(const Problem& problem, const Pins& pins, const Strategy& rest
   if (problem.largest.count > problem.device.count / kWorthTiles && rest.tile.count == 0)
     tiles_of_weights.push_back(Bytes{std::max(kLeastTile, problem.device.count / kTilesOnDevice / kLeastTile * kLeastTile)});
   std::vector<Tier> near{Tier::device};
-  if (problem.host.count > 0) near.push_back(Tier::host);
+  if (problem.host_is_a_tier && problem.host.count > 0) near.push_back(Tier::host);
   std::vector<Tier> tiers = near;
   if (problem.disk.count > 0) tiers.push_back(Tier::disk);
   std::vector<EmbeddingRows> rows{rest.embedding_rows};
@@ -258,7 +258,7 @@ Space whole_space(const Problem& problem, const Pins& pins, const Strategy& rest
           .optimizer = pinned_or(pins.optimizer, tiers),
           .params = pinned_or(pins.params, tiers),
           .gradients = pinned_or(pins.gradients, tiers),
-          .activations = pinned_or(pins.activations, near),
+          .activations = pinned_or(pins.activations, near.size() > 1 ? near : tiers),
           .recompute = pinned_or(pins.recompute, {Recompute::none, Recompute::selective, Recompute::full, Recompute::optimal}),
           .partition = pinned_or(pins.partition, {StagePartition::equal, StagePartition::by_cost}),
           .rows = pinned_or(pins.rows, rows),

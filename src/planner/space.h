@@ -33,6 +33,7 @@ struct Pins {
   std::optional<std::string> precision = {};
   std::optional<Bytes> tile = {};
   std::optional<strategy::EmbeddingRows> rows = {};
+  bool pieces = false;  // buckets or how many blocks come ahead: what is under way at once
 };
 
 struct Space {

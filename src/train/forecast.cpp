@@ -50,30 +50,30 @@ void require_devices(const config::Run& run, const cluster::Cluster& cluster) {
 
 // A run's own limits count where they are tighter.
 void keep_limits(const strategy::Limits& limits, cluster::Cluster& cluster) {
-  if (limits.device.count > 0 && limits.device < cluster.device.memory) {
-    cluster.device.memory = limits.device;
-    cluster.device.reserve = {};
-  }
+  if (cluster.device.cores > 0 && cluster.host.memory.count == 0) cluster.host.memory = cluster.device.memory;  // they are one
   if (limits.host.count > 0) cluster.host.memory = std::min(cluster.host.memory, limits.host);
   if (limits.disk.count > 0) cluster.host.disk = std::min(cluster.host.disk, limits.disk);
+  if (limits.device.count == 0 || limits.device >= cluster.device.memory) return;
+  cluster.device.memory = limits.device;
+  cluster.device.reserve = {};
 }
 
-// Ranks of a processor share its memory; a device is a rank's own. What hosts and disks hold is for all ranks of a node.
-std::string reason_against(const plan::Plan& plan, const cluster::Cluster& cluster) {
+// What hosts and disks hold is for all ranks of a node, and a device is a rank's own. Ranks of a processor share its memory, and both tiers
+// are in it; a limit is each rank's own arena there too, as training has it (why_too_large).
+std::string reason_against(const plan::Plan& plan, const cluster::Cluster& cluster, const strategy::Limits& limits) {
   const plan::RankClass& fullest = plan::fullest_class(plan);
-  const bool shared = cluster.device.cores > 0;
+  const bool shared = cluster.device.cores > 0 && limits.device.count == 0;
   const std::int64_t local = std::min<std::int64_t>(plan.mesh.ranks(), cluster.devices_per_node);
   const auto arena = [&](plan::Tier tier) { return fullest.arena[static_cast<std::size_t>(tier)]; };
-  const Bytes device = (shared ? arena(plan::Tier::device) * local : arena(plan::Tier::device)) + cluster.device.reserve;
   const Bytes host = arena(plan::Tier::host) * local;
   const Bytes disk = arena(plan::Tier::disk) * local;
+  const Bytes device = (shared ? arena(plan::Tier::device) * local + host : arena(plan::Tier::device)) + cluster.device.reserve;
   const auto lacks = [&](Bytes needed, Bytes there, std::string_view where) {
     return fmt::format("{} needs {} of {}, and there are {}: {} too much", fullest.name, base::to_string(needed), where,
                        base::to_string(there), base::to_string(needed - there));
   };
-  if (shared && device + host > cluster.device.memory) return lacks(device + host, cluster.device.memory, "the machine's memory");
-  if (device > cluster.device.memory) return lacks(device, cluster.device.memory, "the device's memory");
-  if (!shared && host > cluster.host.memory) return lacks(host, cluster.host.memory, "the host's memory");
+  if (device > cluster.device.memory) return lacks(device, cluster.device.memory, shared ? "the machine's memory" : "the device's memory");
+  if (host > cluster.host.memory) return lacks(host, cluster.host.memory, "the host's memory");
   if (disk > cluster.host.disk) return lacks(disk, cluster.host.disk, "the disk");
   return "";
 }
@@ -149,7 +149,7 @@ Forecast forecast(const config::Run& run, const cluster::Cluster& given, const F
   forecast.around = simulated_around(forecast.plan, cluster, forecast.result.bytes);
   for (const executor::Surrounding& around : forecast.around) forecast.step_seconds += around.seconds;
   forecast.tokens_per_second = tokens / forecast.step_seconds;
-  forecast.reason = reason_against(forecast.plan, cluster);
+  forecast.reason = reason_against(forecast.plan, cluster, run.limits);
   return forecast;
 }
 

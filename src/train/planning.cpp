@@ -129,9 +129,15 @@ planner::Problem planning_problem(const config::Run& run, const cluster::Cluster
                                                           .tensor_stride = rest_of(run).stride(ops::Axis::tensor)});
   inputs->training.micro_batch.sequence = run.batch.sequence;
   inputs->tokens = run.batch.global * run.batch.sequence;
-  base::Bytes device = cluster.device.memory - cluster.device.reserve;
-  if (cluster.device.cores > 0) device = base::Bytes{device.count / per_node};  // ranks on a processor share its memory
-  if (run.limits.device.count > 0) device = run.limits.device;
+  // As a forecast and training count (forecast.cpp, setup.cpp): ranks on a processor share its memory with what they have in the host's
+  // tier; a limit is each rank's own.
+  const bool processor = cluster.device.cores > 0;
+  const bool limited = run.limits.device.count > 0;
+  const base::Bytes whole_device = cluster.device.memory - cluster.device.reserve;
+  const base::Bytes device = limited && run.limits.device < cluster.device.memory ? run.limits.device
+                             : processor && !limited                              ? base::Bytes{whole_device.count / per_node}
+                                                                                  : whole_device;
+  const base::Bytes host_memory = processor && cluster.host.memory.count == 0 ? cluster.device.memory : cluster.host.memory;
   const planner::Prices whole = prices_of(*inputs, {.tensor = 1, .micro = 1});
   planner::Problem problem{.layers = run.model.layers,
                            .global_batch = run.batch.global,
@@ -140,12 +146,12 @@ planner::Problem planning_problem(const config::Run& run, const cluster::Cluster
                            .ranks_per_node = per_node,
                            .heads = run.model.heads,
                            .device = device,
-                           .host = !uses_host(run, cluster)    ? base::Bytes{0}
-                                   : run.limits.host.count > 0 ? run.limits.host
-                                                               : cluster.host.memory,
+                           .host = run.limits.host.count > 0 ? std::min(run.limits.host, host_memory) : host_memory,
                            .disk = !uses_disk(run, cluster)    ? base::Bytes{0}
-                                   : run.limits.disk.count > 0 ? run.limits.disk
+                                   : run.limits.disk.count > 0 ? std::min(run.limits.disk, cluster.host.disk)
                                                                : cluster.host.disk,
+                           .host_is_a_tier = uses_host(run, cluster),
+                           .together = processor && !limited ? whole_device : base::Bytes{},
                            .host_beside = cluster.device.cores == 0,
                            .largest = base::Bytes{std::max({whole.embedding.weights, whole.layer.weights, whole.head.weights})},
                            .prices = [inputs](const planner::PriceKey& key) { return prices_of(*inputs, key); },
@@ -183,6 +189,7 @@ planner::Pins pins_of(const config::Run& run) {
   pin("strategy.offload.params", pins.params, planner::tier_of(strategy.offload.params));
   pin("strategy.offload.gradients", pins.gradients, planner::tier_of(strategy.offload.gradients));
   pin("strategy.offload.activations", pins.activations, planner::tier_of(strategy.offload.activations));
+  pins.pieces = run.given("strategy.bucket") || run.given("strategy.prefetch");
   if (strategy.partition == strategy::StagePartition::listed) pins.pipe = strategy.pipe;
   return pins;
 }
@@ -257,16 +264,19 @@ void refuse(const config::Run& run, const cluster::Cluster& cluster, const plann
                     found.illegal.empty() ? "the batch cannot be divided among them" : found.illegal);
   }
   const std::int64_t nodes = fewest_nodes(run, cluster, kMostNodes);
+  // What is no larger than this was estimated to do, and its plans were refused.
+  const bool more = nodes * cluster.devices_per_node > problem.ranks;
   const std::string larger =
-      nodes == 0 ? fmt::format("no number of nodes does for a batch of {}; use a smaller model or sequence, or a lower precision",
+      nodes == 0 ? fmt::format("; no number of nodes does for a batch of {}; use a smaller model or sequence, or a lower precision",
                                run.batch.global)
-                 : fmt::format("the smallest that does has {} node{}, {} device{}", nodes, nodes == 1 ? "" : "s",
-                               nodes * cluster.devices_per_node, nodes * cluster.devices_per_node == 1 ? "" : "s");
+      : more     ? fmt::format("; the smallest that does has {} node{}, {} device{}", nodes, nodes == 1 ? "" : "s",
+                               nodes * cluster.devices_per_node, nodes * cluster.devices_per_node == 1 ? "" : "s")
+                 : "; use a little more memory, or a smaller model or sequence";
   if (!found.elsewhere.empty()) {
-    base::not_legal("{}: no strategy fits {} device{} of \"{}\" with {} each and what is beside them: {}; {}", run.name, problem.ranks,
+    base::not_legal("{}: no strategy fits {} device{} of \"{}\" with {} each and what is beside them: {}{}", run.name, problem.ranks,
                     problem.ranks == 1 ? "" : "s", cluster.name, base::to_string(problem.device), found.elsewhere, larger);
   }
-  base::not_legal("{}: no strategy fits {} device{} of \"{}\" with {} each: the least is {} on a device ({}); {}", run.name, problem.ranks,
+  base::not_legal("{}: no strategy fits {} device{} of \"{}\" with {} each: the least is {} on a device ({}){}", run.name, problem.ranks,
                   problem.ranks == 1 ? "" : "s", cluster.name, base::to_string(problem.device), base::to_string(found.least_device),
                   found.least_name, larger);
 }

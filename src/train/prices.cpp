@@ -49,7 +49,7 @@ class Pricing {
     model.layers = kLayersPriced;
     model::Training training = inputs_.training;
     training.micro_batch.samples = key_.micro;
-    training.accumulates = true;
+    training.accumulates = key_.accumulates;
     training.fused_head = key_.tensor == 1;
     training.masters = key_.masters;
     if (!key_.precision.empty()) training.precision = config::precision_named(key_.precision);

@@ -150,12 +150,17 @@ TEST_F(PlanSearch, RefusalsSayWhatWasInTheWay) {
   EXPECT_NE(named.err.find("1 layers and batches of 8 samples to 8 devices"), std::string::npos) << named.err;
 }
 
-// Neither 8 samples nor 2 layers can be dealt out to 3 ranks, but heads can, if not evenly.
+// Neither 8 samples nor 2 layers with an embedding and a head can be dealt out to 5 ranks, but heads can, if not evenly. Stages of the ends
+// alone are stages.
 TEST_F(PlanSearch, HeadsThatDoNotComeOutEvenAreDealtOutWhereNothingElseIs) {
-  const Ended ended = plan({"--cluster", "dgx-a100-80g", "--ranks", "3", "--json", "--set", "model.layers=2", "--set", "model.heads=4",
-                            "--set", "model.width=32", "--set", "batch.global=8"});
+  const Ended ended = plan({"--cluster", "dgx-a100-80g", "--ranks", "5", "--json", "--set", "model.layers=2", "--set", "model.heads=6",
+                            "--set", "model.width=48", "--set", "batch.global=8"});
   ASSERT_EQ(ended.exit_code, 0) << ended.err;
-  EXPECT_EQ(base::parse_json(ended.out, "output").at("candidates").at(0).at("settings").at("tensor").as_integer(), 3);
+  EXPECT_EQ(base::parse_json(ended.out, "output").at("candidates").at(0).at("settings").at("tensor").as_integer(), 5);
+  const Ended stages = plan({"--cluster", "dgx-a100-80g", "--ranks", "4", "--json", "--set", "model.layers=2", "--set", "model.heads=1",
+                             "--set", "batch.global=1", "--set", "batch.micro=1"});
+  ASSERT_EQ(stages.exit_code, 0) << stages.err;
+  EXPECT_EQ(base::parse_json(stages.out, "output").at("candidates").at(0).at("settings").at("pipe").as_integer(), 4);
 }
 
 TEST_F(PlanSearch, BruteForceFindsTheSame) {
@@ -209,6 +214,26 @@ TEST_F(PlanSearch, SaysWhyNeighboursLost) {
   ASSERT_EQ(ended.exit_code, 0) << ended.err;
   for (const char* part : {"16 ranks of \"dgx-h100\"", "tokens/s", "beside the best:", "slower"})
     EXPECT_NE(ended.out.find(part), std::string::npos) << part << "\n" << ended.out;
+}
+
+// Verdicts compare with the figure that the first row shows, which is the simulator's.
+TEST_F(PlanSearch, VerdictsSpeakOfTheBubbleThatIsShown) {
+  const Ended ended =
+      plan({"--cluster", "dgx-h100", "--ranks", "4", "--json", "--set", "model.layers=8", "--set", "model.width=256", "--set",
+            "batch.global=16", "--set", "batch.micro=1", "--set", "strategy.pipe=4", "--set", "strategy.chunks=1"});
+  ASSERT_EQ(ended.exit_code, 0) << ended.err;
+  const base::Json json = base::parse_json(ended.out, "output");
+  const std::string shown = fmt::format("instead of {:.1f}%", 100.0 * json.at("candidates").at(0).at("bubble_fraction").as_double());
+  int compared = 0;
+  for (const base::Json& verdict : json.at("rejected").as_array()) {
+    const std::string& words = verdict.at("verdict").as_string();
+    if (words.find("waits in the pipeline") == std::string::npos) continue;
+    ++compared;
+    EXPECT_NE(words.find(shown), std::string::npos) << words << ", shown " << shown;
+    EXPECT_NE(words.find(fmt::format("{:.1f}% of the passes", 100.0 * verdict.at("bubble_fraction").as_double())), std::string::npos)
+        << words;
+  }
+  EXPECT_GT(compared, 0) << ended.out;
 }
 
 TEST_F(PlanSearch, LargestModelAndSmallestCluster) {

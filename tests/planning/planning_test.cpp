@@ -8,6 +8,8 @@
 #include "base/error.h"
 #include "cluster/presets.h"
 #include "config/config.h"
+#include "io/posix_file_system.h"
+#include "plan/waterline.h"
 #include "train/forecast.h"
 #include "train/planning.h"
 #include "train/setup.h"
@@ -239,10 +241,52 @@ TEST(Planning, TheLargestModelIsFoundWhereTheSmallestCannotBeDealtOut) {
   EXPECT_GT(model::parameter_count(*largest), model::parameter_count(run.model));
 }
 
-// Whoever never calibrated gets a page of a run that uses its disk too.
+// Whoever never calibrated gets a page of a run that uses its disk too, and a plan with what is free there.
 TEST(Planning, AGuessedMachineHasADisk) {
-  const cluster::Cluster cluster = train::machine_at_a_guess(run_with("{}", 1), 1);
+  io::PosixFileSystem files;
+  config::Run run = run_with(R"("auto")", 1);
+  run.limits.device = base::Bytes{64ll << 20};
+  run.limits.disk_path = "/";
+  const cluster::Cluster cluster = train::machine_at_a_guess(files, run, 1);
   EXPECT_NE(cluster.find(cluster::Reach::disk), nullptr);
+  EXPECT_NEAR(static_cast<double>(cluster.host.disk.count), static_cast<double>(files.free_space("/").count), 1e9);
+  EXPECT_GT(cluster.host.memory, run.limits.device) << "a limit is the run's, not the machine's";
+  const planner::Problem problem = train::planning_problem(run, cluster, 1);
+  EXPECT_EQ(problem.disk, cluster.host.disk);
+  EXPECT_FALSE(problem.host_is_a_tier) << "on a processor the host's memory is the device's";
+}
+
+// A processor's ranks share one memory where nobody limits them; a limit is each rank's own. The same in plans, forecasts and training.
+TEST(Planning, ALimitOfAProcessorIsEachRanksOwnEverywhere) {
+  io::PosixFileSystem files;
+  config::Run run = run_with(R"({"data": 2, "recompute": "full", "offload": {"optimizer": "host", "gradients": "none"}})", 1);
+  const plan::Plan plan = train::plan_session(train::session_options(run, {}));
+  const auto arena = [&](plan::Tier tier) { return plan::fullest_class(plan).arena[static_cast<std::size_t>(tier)]; };
+  const base::Bytes device = arena(plan::Tier::device);
+  const base::Bytes host = arena(plan::Tier::host) * 2;
+  ASSERT_GT(host, device * 2) << "so that their sum would not fit the device's limit";
+  cluster::Cluster cluster = train::machine_at_a_guess(files, run, 2);
+  for (const bool enough : {true, false}) {
+    run.limits.device = enough ? device : device - base::Bytes{1};
+    run.limits.host = host;
+    const train::Capacity capacity{.device = run.limits.device, .reserve = {}, .origin = "a limit", .host = run.limits.host};
+    EXPECT_EQ(!train::why_too_large(plan, capacity), enough);
+    const train::Forecast forecast = train::forecast(run, cluster);
+    EXPECT_EQ(forecast.fits(), enough) << forecast.reason;
+    EXPECT_EQ(train::planning_problem(run, cluster, 2).device, run.limits.device);
+  }
+  run.limits.device = device;
+  run.limits.host = host - base::Bytes{1};
+  EXPECT_FALSE(train::forecast(run, cluster).fits());
+  // Without limits both tiers are in the machine's memory.
+  run.limits = {};
+  cluster.device.reserve = {};
+  const base::Bytes both = device * 2 + host;
+  for (const base::Bytes memory : {both, both - base::Bytes{1}}) {
+    cluster.device.memory = cluster.host.memory = memory;
+    EXPECT_EQ(train::forecast(run, cluster).fits(), memory == both);
+    EXPECT_EQ(train::planning_problem(run, cluster, 2).together, memory);
+  }
 }
 
 // The table of a tier is that of the rank with most there, whichever is fullest on its device.
