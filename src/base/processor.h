@@ -6,7 +6,7 @@
 // and the kernel's permission are there, and when a child process has executed its instructions and lived.
 //
 //   const base::Processor& processor = base::processor();
-//   if (processor.isa >= base::Isa::avx512_bf16) ...
+//   if (processor.isa >= base::Isa::avx512_bf16) multiply_in_bf16();
 #pragma once
 
 #include <cstdint>

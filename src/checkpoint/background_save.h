@@ -6,7 +6,7 @@
 //
 //   saver.start(request, tensors);      // at a step's end
 //   saver.wait_until_read(k + 1);       // before tensors[k] is written again
-//   if (auto saved = saver.collect(BackgroundSave::Wait::no)) ...   // at a later step's end; throws what went wrong
+//   if (const auto saved = saver.collect(BackgroundSave::Wait::no)) report(*saved);  // at a later step's end; throws what went wrong
 //
 // A save that nobody needs any more, because a later state is to be saved at once, can be given up.
 #pragma once

@@ -121,6 +121,10 @@ void add_plan(CLI::App& app) {
       ->check(CLI::Range(0.0, 1.0))
       ->capture_default_str()
       ->needs(largest);
+  command->add_option("--longest-step", options->longest_step, "seconds that a step of the largest model may take; 0: any")
+      ->check(number(0.0))
+      ->capture_default_str()
+      ->needs(largest);
   command->add_flag("--smallest", options->smallest, "say how many nodes of the cluster the model needs");
   CLI::Option* tokens = command->add_option("--tokens", options->tokens, "say what a training on so many tokens takes: days, energy, money")
                             ->check(number(1.0));
@@ -135,7 +139,12 @@ void add_plan(CLI::App& app) {
   command->add_option("--restart", options->restart, "seconds from a failure to the next step; the cluster's unless given")
       ->check(number(0.0))
       ->needs(mtbf);
-  command->callback([options] { plan_command(*options); });
+  command->callback([options, command] {
+    for (const CLI::Option* option : command->get_options()) {
+      if (option->count() > 0) options->given.insert(option->get_name());
+    }
+    plan_command(*options);
+  });
 }
 
 void add_simulate(CLI::App& app) {
@@ -152,9 +161,10 @@ void add_simulate(CLI::App& app) {
       ->capture_default_str();
   command->add_option("--trace", options->trace, "write the step as a Chrome trace to this file")->type_name("FILE");
   command->add_option("--html", options->html, "write the step as one page for a browser to this file")->type_name("FILE");
-  command->add_option("--jitter", options->jitter, "standard deviation of computing times, as a share of them")->check(number(0.0, 1.0));
+  CLI::Option* jitter = command->add_option("--jitter", options->jitter, "standard deviation of computing times, as a share of them")
+                            ->check(number(0.0, 1.0));
   command->add_option("--slow", options->slow, "a rank that takes longer: 3:1.5 (repeatable)")->type_name("RANK:FACTOR");
-  command->add_option("--seed", options->seed, "of the jitter")->capture_default_str();
+  command->add_option("--seed", options->seed, "of the jitter")->capture_default_str()->needs(jitter);
   command->callback([options] { simulate_command(*options); });
 }
 

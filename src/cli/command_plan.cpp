@@ -5,6 +5,7 @@
 #include "base/json.h"
 #include "cli/commands.h"
 #include "cli/common.h"
+#include "cli/plan_questions.h"
 #include "cli/plan_schedule.h"
 #include "cli/plan_search.h"
 #include "graph/text.h"
@@ -116,23 +117,9 @@ void plan_command(const PlanOptions& options) {
   RunOptions run_options = options.run;
   if (!options.cluster.empty()) run_options.ranks = 0;  // how they are divided is what is asked
   const config::Run run = read_run(file_system, run_options);
-  if (options.passes && (!options.schedules.empty() || !options.cluster.empty() || run.strategy_auto)) {
-    base::bad_input(
-        "{}: --passes shows how one strategy becomes a plan; give the run a \"strategy\" and leave out --cluster and --schedule", run.name);
-  }
-  if (!options.schedules.empty() && !options.cluster.empty()) {
-    base::bad_input(
-        "--schedule draws schedules with costs of their own, and --cluster prices strategies by a cluster's; give one (a run's "
-        "\"strategy.schedule\" is priced by `plimsoll simulate --cluster {}`)",
-        options.cluster);
-  }
+  require_answers(options, run);
   if (!options.schedules.empty()) return plan_schedules(file_system, run, options);
   if (!options.cluster.empty() || run.strategy_auto) return plan_search(file_system, run, options);
-  if (options.largest || options.smallest || options.tokens > 0.0 || options.mtbf > 0.0 || options.planner != "plimsoll") {
-    base::bad_input(
-        "{}: --largest, --smallest, --tokens, --mtbf and --planner are questions about a cluster; give --cluster NAME (this: this machine)",
-        run.name);
-  }
   const base::Bytes data = train::data_to_come(file_system, run);
   train::SessionOptions session = train::session_options(
       run, {.train = true, .evaluate = !run.data.valid.empty(), .schedule = train::schedule_of(file_system, run), .data_to_come = data});

@@ -3,6 +3,7 @@
 
 #include <cstdint>
 #include <optional>
+#include <set>
 #include <string>
 #include <vector>
 
@@ -41,6 +42,7 @@ struct PlanOptions {
   double time_limit = 60.0;            // seconds for the search
   bool largest = false;                // say the largest model that fits instead
   double floor = 0.05;                 // share of the devices' rate that the largest model must reach
+  double longest_step = 300.0;         // seconds that a step of it may take; 0: any
   bool smallest = false;               // say the smallest cluster that holds the model instead
   double tokens = 0.0;                 // of a whole training; 0: not asked
   double price = 0.0;                  // of a device for an hour; 0: the cluster's
@@ -48,6 +50,7 @@ struct PlanOptions {
   double mtbf = 0.0;                   // hours between failures of a device
   std::string storage;                 // bytes a second that checkpoints are saved at; empty: the cluster's
   double restart = 0.0;                // seconds from a failure to the next step; 0: the cluster's
+  std::set<std::string> given = {};    // options by name, as "--out"
 };
 
 struct SimulateOptions {

@@ -45,6 +45,13 @@ Shape shape_for(const Kind& kind, Shape shape, bool side_by_side) {
   return shape;
 }
 
+// As a run has it that names the schedule.
+Shape stored_shape(const config::Run& run) {
+  Shape shape = shape_of(run);
+  if (!run.strategy_auto) shape.batches = run.strategy.flush_every;
+  return shape;
+}
+
 Gantt gantt_for(const Kind& kind, const Shape& shape, const config::Run& run) {
   Schedule schedule = schedules::build(kind.name, shape);
   const bool recomputes = run.strategy.recompute == strategy::Recompute::full && !kind.recomputes;
@@ -178,7 +185,8 @@ void plan_schedules(io::FileSystem& file_system, const config::Run& run, const P
       gantts.push_back(gantt_of_file(file_system, name, shape_of(run)));
     } else {
       const Kind& kind = schedules::find_kind(name);
-      gantts.push_back(gantt_for(kind, shape_for(kind, shape_of(run), names.size() > 1), run));
+      const Shape shape = options.out.empty() ? shape_for(kind, shape_of(run), names.size() > 1) : stored_shape(run);
+      gantts.push_back(gantt_for(kind, shape, run));
     }
   }
   for (Gantt& gantt : gantts) gantt.message = boundary_of(run).sent;

@@ -12,12 +12,14 @@
 #include "base/error.h"
 #include "base/json.h"
 #include "cli/plan_outcome.h"
+#include "cli/plan_questions.h"
 #include "cli/plan_rows.h"
 #include "cli/say.h"
 #include "cli/strategy_json.h"
 #include "io/files.h"
 #include "observe/terminal.h"
 #include "plan/file.h"
+#include "plan/print.h"
 #include "train/planning.h"
 #include "train/setup.h"
 #include "train/this_machine.h"
@@ -31,7 +33,6 @@ using base::Json;
 
 constexpr std::int64_t kRows = 8;
 constexpr std::size_t kCloseCalls = 4;  // turns in which something beside the best may take its place
-constexpr std::int64_t kMostNodes = 1 << 20;
 constexpr std::size_t kReasonsInWords = 3;
 constexpr std::size_t kMostPlans = 16;  // that are made to see whether they fit to the byte
 constexpr double kTera = 1e12;
@@ -210,75 +211,28 @@ std::string text_of(const Outcome& outcome, const PlanOptions& options) {
 
 namespace {
 
-void say_largest(const config::Run& run, const cluster::Cluster& cluster, std::int64_t ranks, double floor, bool json) {
-  const std::optional<model::Model> largest = train::largest_model(run, cluster, ranks, floor);
-  if (!largest) {
-    base::not_legal(
-        "{}: no model of these proportions can be dealt out to {} ranks of \"{}\", fits them and keeps them at {:g}% of their "
-        "rate; a lower --floor is allowed to be slower",
-        run.name, ranks, cluster.name, 100.0 * floor);
-  }
-  const std::int64_t parameters = model::parameter_count(*largest);
-  if (json) {
-    fmt::print("{}\n", base::write_json(Json::object({{"parameters", parameters},
-                                                      {"layers", largest->layers},
-                                                      {"width", largest->width},
-                                                      {"heads", largest->heads},
-                                                      {"ffn", largest->ffn}}),
-                                        base::JsonLayout::pretty));
-    return;
-  }
-  fmt::print("{} ranks of \"{}\" can train a model of these proportions with up to {} parameters: {} layers, width {}, {} heads\n", ranks,
-             cluster.name, count_text(static_cast<double>(parameters)), largest->layers, largest->width, largest->heads);
-}
-
-void say_smallest(const config::Run& run, const cluster::Cluster& cluster, bool json) {
-  const std::int64_t nodes = train::fewest_nodes(run, cluster, kMostNodes);
-  if (nodes == 0) base::not_legal("{}: no number of nodes of \"{}\" up to {} holds the model", run.name, cluster.name, kMostNodes);
-  const std::int64_t devices = nodes * cluster.devices_per_node;
-  if (json) {
-    fmt::print("{}\n", base::write_json(Json::object({{"nodes", nodes}, {"devices", devices}}), base::JsonLayout::pretty));
-    return;
-  }
-  fmt::print("the model needs {} node{} of \"{}\", {} device{}\n", nodes, nodes == 1 ? "" : "s", cluster.name, devices,
-             devices == 1 ? "" : "s");
-}
-
-}  // namespace
-
-namespace {
-
-// One question at a time, and no file that nothing would be written to.
-void require_one_answer(const PlanOptions& options) {
-  if (options.largest && options.smallest)
-    base::bad_input(
-        "--largest and --smallest are two questions: how large a model the cluster trains, how many nodes the model needs; give one");
-  const std::string_view question = options.largest ? "--largest" : "--smallest";
-  if ((options.largest || options.smallest) && (!options.out.empty() || !options.html.empty()))
-    base::bad_input("{} answers with a number; found {}, expected none", question, options.out.empty() ? "--html" : "--out");
-}
-
 // The plan of the best strategy, as training would run it.
-void write_plan(io::FileSystem& file_system, const Outcome& outcome, const std::string& path) {
-  const config::Run run = train::decided(outcome.run, outcome.rows[0].choice);
-  const train::Forecast best = train::forecast(run, outcome.cluster, {.outline = false});
-  io::replace_file(file_system, path, io::as_bytes(plan::to_text(best.plan) + "\n"));
+plan::Plan plan_of_best(const Outcome& outcome) {
+  return train::forecast(train::decided(outcome.run, outcome.rows[0].choice), outcome.cluster, {.outline = false}).plan;
 }
 
 }  // namespace
 
 void plan_search(io::FileSystem& file_system, const config::Run& given, const PlanOptions& options) {
-  require_one_answer(options);
   const std::string name = options.cluster.empty() ? "this" : options.cluster;
   const config::Run run = name == "this" ? train::without_reserve(given) : given;
   cluster::Cluster cluster = train::open_cluster(file_system, name, run, options.run.ranks);
   const std::int64_t ranks = options.run.ranks > 0 ? options.run.ranks : cluster.devices();
   cluster = cluster::placed(cluster, ranks);
-  if (options.largest) return say_largest(run, cluster, ranks, options.floor, options.run.json);
+  if (options.largest) return say_largest(run, cluster, ranks, options);
   if (options.smallest) return say_smallest(run, cluster, options.run.json);
   const Outcome outcome = search_for(run, std::move(cluster), ranks, options);
-  if (!options.out.empty()) write_plan(file_system, outcome, options.out);
   if (!options.html.empty()) write_page(file_system, outcome, options);
+  if (!options.out.empty() || options.full) {
+    const plan::Plan best = plan_of_best(outcome);
+    if (!options.out.empty()) io::replace_file(file_system, options.out, io::as_bytes(plan::to_text(best) + "\n"));
+    if (options.full) return fmt::print("{}", plan::to_string(best));
+  }
   if (options.run.json) {
     fmt::print("{}\n", base::write_json(outcome_json(outcome, options), base::JsonLayout::pretty));
   } else {

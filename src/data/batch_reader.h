@@ -1,7 +1,7 @@
 // Samples of a token source as batches: next-token prediction, or masked-token prediction for BERT.
 //
-//   BatchReader reader(source, {.sequence = 256, .vocab = 50257, .seed = 1});
-//   std::int64_t valid = reader.read({cursor, 4}, {.rows = 4, .sequence = 256, .tokens = ..., .targets = ...});
+//   const BatchReader reader(source, {.sequence = 256, .vocab = 50257, .seed = 1});
+//   const std::int64_t valid = reader.read({cursor, 4}, {.rows = 4, .sequence = 256, .tokens = tokens, .targets = targets});
 //
 // It keeps no state between calls: reading the same samples again, in other groups, on another rank or after a
 // restart gives the same bytes, and several threads may read at once.

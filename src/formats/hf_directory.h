@@ -6,7 +6,7 @@
 //   const HfDirectory folder = HfDirectory::open(file_system, "gpt2/");
 //   for (const HfTensor& tensor : folder.tensors()) folder.load(tensor.name, 0, memory_of(tensor.name));
 //
-//   export_hf(file_system, "out/", {.model = model}, [&](std::string_view name) { return memory_of(name); });
+//   export_hf(file_system, "out/", {.model = folder.model()}, [&](auto name, auto row, auto rows) { folder.load(name, row, rows); });
 #pragma once
 
 #include <cstdint>

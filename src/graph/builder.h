@@ -2,11 +2,11 @@
 //
 //   Builder build(options);
 //   build.block("embed");
-//   ValueId x = build.embed({{build.tokens(), build.parameter("embed.tokens", {vocab, width}, normal(0.02))}});
+//   const ValueId table = build.parameter("embed.tokens", {vocab, width}, normal(0.02));
+//   ValueId x = build.embed({{build.tokens(), table}}, "embed");
 //   build.block("h.0");
-//   x = build.linear(x, "h.0.up", 4 * width, {.bias = true});
-//   ...
-//   build.loss(x, head_weight);
+//   x = build.residual(x, build.linear(x, "h.0.mix", width, {.bias = true}), 0.0, "h.0.sum");
+//   build.head(x, table);
 //
 // The same calls make the training, the evaluation and the inference graph, with or without a cache of keys and values.
 #pragma once

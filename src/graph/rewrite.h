@@ -2,7 +2,7 @@
 //
 //   Rewrite rewrite(graph);
 //   for (const Node& node : graph.nodes) {
-//     if (wants_copy(node)) rewrite.replace(weight, rewrite.make_one(copy, {weight}, at(node), "weight.near"));
+//     if (wants_copy(node)) rewrite.replace(weight, rewrite.make_one(copy, {weight}, beside(node), "weight.near"));
 //     rewrite.keep(node);
 //   }
 //   return rewrite.take();

@@ -68,6 +68,8 @@ HostUpdate host_update(const LoweringInputs& inputs) {
   if (graph.pending.valid()) return HostUpdate::late;
   if (!strategy::synchronous(strategy)) return HostUpdate::behind;
   if (strategy.carry_update == strategy::CarryUpdate::always) return HostUpdate::under_forward;
+  // Its updates are where they are with more steps to a flush.
+  if (strategy::made_without_flush(strategy)) return HostUpdate::behind;
   if (!needs_verdict(graph)) return HostUpdate::under_backward;
   // Rows of a table on disk go back there before the next step brings others.
   const bool waits = strategy.carry_update != strategy::CarryUpdate::never && strategy.embedding_rows == strategy::EmbeddingRows::whole;

@@ -80,7 +80,7 @@ void add_axis_reasons(const Strategy& strategy, std::vector<std::string>& reason
   }
 }
 
-// Of schedules, by name or from a file, in which micro-batches under way compute with different versions of the weights.
+// Of schedules, by name or from a file, in which several steps are under way.
 void add_version_reasons(const Strategy& strategy, std::vector<std::string>& reasons) {
   if (strategy.zero == 3 && strategy.keep_params) {
     reasons.push_back(
@@ -257,10 +257,11 @@ std::vector<std::string> reasons_against(const Strategy& strategy, std::int64_t 
   return reasons;
 }
 
-bool synchronous(const Strategy& strategy) {
-  if (strategy.pipe == 1) return true;
-  if (strategy.schedule.ends_with(schedules::kCsvSuffix)) return strategy.flush_every == 1;
-  return !schedules::find_kind(strategy.schedule).asynchronous && strategy.flush_every == 1;
+// With a flush after every step nothing computes with older weights, whatever the schedule, by name or from a file.
+bool synchronous(const Strategy& strategy) { return strategy.pipe == 1 || strategy.flush_every == 1; }
+
+bool made_without_flush(const Strategy& strategy) {
+  return strategy.pipe > 1 && !strategy.schedule.ends_with(schedules::kCsvSuffix) && schedules::find_kind(strategy.schedule).asynchronous;
 }
 
 void require_legal(const Strategy& strategy, std::int64_t micro_batches) {

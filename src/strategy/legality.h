@@ -29,8 +29,10 @@ std::string mesh_text(const Strategy& strategy);
 // "data 2 x tensor 1 x pipe 2, ZeRO 1, 1f1b, recompute full" - one line for people.
 std::string describe(const Strategy& strategy);
 
-// Whether all micro-batches of a step use the same weights: there is no pipeline, or its schedule ends every step with a flush.
+// Whether every step ends before the next begins, so that all its micro-batches use the same weights: no pipeline, or a flush each.
 bool synchronous(const Strategy& strategy);
+// Whether the schedule's name is one that can do without, though it flush after every step.
+bool made_without_flush(const Strategy& strategy);
 
 // Whether ranks gather weights of which the device updates some and the host others.
 bool gathers_parts(const Strategy& strategy);

@@ -71,19 +71,13 @@ bool anything_fits(const config::Run& run, const cluster::Cluster& cluster, std:
   return anything_fits(run, planning_problem(run, cluster, ranks));
 }
 
-// Whether a strategy that fits keeps the devices at this share of their rate or more.
-bool is_fast(const config::Run& run, const cluster::Cluster& cluster, std::int64_t ranks, double share) {
+// Whether a strategy that fits keeps the pace.
+bool is_fast(const config::Run& run, const cluster::Cluster& cluster, std::int64_t ranks, const Pace& pace) {
   const planner::Problem problem = planning_problem(run, cluster, ranks);
-  double rate = 0.0;
-  for (const std::string& name : problem.precisions) {
-    const auto found = cluster.device.rates.find(product_type(name.empty() ? run.precision : config::precision_named(name)));
-    if (found != cluster.device.rates.end()) rate = std::max(rate, found->second);
-  }
-  if (rate == 0.0) rate = cluster.device.rates.at(base::DType::f32);
   planner::Estimator estimator(problem);
   planner::SearchOptions options;
   options.first_that_fits = true;
-  options.within_seconds = problem.model_flops * static_cast<double>(problem.global_batch) / (static_cast<double>(ranks) * rate * share);
+  options.within_seconds = longest_step(run, cluster, problem, pace);
   return !planner::search(estimator, planner::whole_space(problem, pins_of(run), rest_of(run)), options).candidates.empty();
 }
 
@@ -235,11 +229,27 @@ model::Model scaled_model(const model::Model& model, std::int64_t heads) {
   return scaled;
 }
 
-std::optional<model::Model> largest_model(const config::Run& run, const cluster::Cluster& cluster, std::int64_t ranks, double floor) {
+double longest_step(const config::Run& run, const cluster::Cluster& cluster, const planner::Problem& problem, const Pace& pace) {
+  if (pace.share <= 0.0) return pace.step_seconds;
+  double rate = 0.0;
+  for (const std::string& name : problem.precisions) {
+    const auto found = cluster.device.rates.find(product_type(name.empty() ? run.precision : config::precision_named(name)));
+    if (found != cluster.device.rates.end()) rate = std::max(rate, found->second);
+  }
+  if (rate == 0.0) rate = cluster.device.rates.at(base::DType::f32);
+  const double all = static_cast<double>(problem.ranks) * rate * pace.share;
+  const double seconds = problem.model_flops * static_cast<double>(problem.global_batch) / all;
+  return pace.step_seconds > 0.0 ? std::min(seconds, pace.step_seconds) : seconds;
+}
+
+std::optional<model::Model> largest_model(const config::Run& run, const cluster::Cluster& cluster, std::int64_t ranks, const Pace& pace,
+                                          std::int64_t heads) {
+  const bool any_pace = pace.share <= 0.0 && pace.step_seconds <= 0.0;
   const auto fits = [&](std::int64_t step) {
+    if (heads > 0 && heads_at(step) >= heads) return false;
     config::Run other = run;
     other.model = scaled_model(run.model, heads_at(step));
-    return floor > 0.0 ? is_fast(other, cluster, ranks, floor) : anything_fits(other, cluster, ranks);
+    return any_pace ? anything_fits(other, cluster, ranks) : is_fast(other, cluster, ranks, pace);
   };
   // A small model cannot be dealt out to many ranks: the first that fits need not be the smallest.
   std::int64_t low = 1;

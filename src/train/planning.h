@@ -36,8 +36,17 @@ std::int64_t fewest_nodes(const config::Run& run, const cluster::Cluster& cluste
 // The run's model with another number of heads, layers and widths growing with them.
 model::Model scaled_model(const model::Model& model, std::int64_t heads);
 
-// The largest of these for which any strategy fits `ranks` of the cluster's devices and keeps them at `floor` of their rate or more;
-// nullopt where none does.
-std::optional<model::Model> largest_model(const config::Run& run, const cluster::Cluster& cluster, std::int64_t ranks, double floor);
+// What is still called training; zeros ask nothing.
+struct Pace {
+  double share = 0.0;         // of the devices' rate
+  double step_seconds = 0.0;  // at most
+};
+// The longest step of the run that keeps the pace; zero: any does.
+double longest_step(const config::Run& run, const cluster::Cluster& cluster, const planner::Problem& problem, const Pace& pace);
+
+// The largest of these, of fewer than `heads` where that is given, for which any strategy fits `ranks` of the cluster's devices and is
+// estimated to keep the pace; nullopt where none does.
+std::optional<model::Model> largest_model(const config::Run& run, const cluster::Cluster& cluster, std::int64_t ranks, const Pace& pace,
+                                          std::int64_t heads = 0);
 
 }  // namespace plimsoll::train

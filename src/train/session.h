@@ -1,7 +1,7 @@
 // A model ready to train on this machine: graphs, plan and executor put together, and one call per step.
-//
-//   Session session({.model = *model::preset("gpt2"), .training = training, .micro_batches = 4, .threads = 2});
-//   for (...) { fill session.input("train", "tokens", k) ...; StepResult result = session.step({.learning_rate = 3e-4f, ...}); }
+//   Session session({.forward = forward_of(*model::preset("gpt2")), .name = "gpt2", .training = training, .threads = 2});
+//   fill(session.input("train", "tokens", 0), session.input("train", "targets", 0), session.input("train", "positions", 0));
+//   const StepResult result = session.step({.learning_rate = 3e-4f, .step = 1, .valid_targets = 4096});
 #pragma once
 
 #include <cstdint>

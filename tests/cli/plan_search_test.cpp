@@ -240,7 +240,11 @@ TEST_F(PlanSearch, LargestModelAndSmallestCluster) {
   const Ended largest =
       plan({"--cluster", "dgx-h100", "--ranks", "2", "--largest", "--floor", "0", "--json", "--set", "limits.device=8MiB"});
   ASSERT_EQ(largest.exit_code, 0) << largest.err;
-  EXPECT_GT(base::parse_json(largest.out, "largest").at("parameters").as_integer(), 10'000);
+  const base::Json json = base::parse_json(largest.out, "largest");
+  EXPECT_GT(json.at("parameters").as_integer(), 10'000);
+  EXPECT_GT(json.at("step_seconds").as_double(), 0.0);
+  EXPECT_GT(json.at("peak_bytes").at("device").as_integer(), 0);
+  EXPECT_LE(json.at("peak_bytes").at("device").as_integer(), 8 << 20);
   const Ended smallest = plan({"--cluster", "dgx-h100", "--smallest", "--json"});
   ASSERT_EQ(smallest.exit_code, 0) << smallest.err;
   EXPECT_EQ(base::parse_json(smallest.out, "smallest").at("nodes").as_integer(), 1);
@@ -260,6 +264,104 @@ TEST_F(PlanSearch, TheLargestModelHasAFloorOfSpeed) {
   EXPECT_GT(any, slow);
   EXPECT_GE(slow, fast);
   EXPECT_GT(fast, 100'000'000);
+}
+
+// Where drives hold any model, the length of a step is what says how large one can be trained; the answer shows it, and where things are.
+TEST_F(PlanSearch, TheLargestModelHasALongestStep) {
+  const auto largest = [&](const std::string& seconds, bool json) {
+    std::vector<std::string> arguments{"--cluster",
+                                       "dgx-h100",
+                                       "--ranks",
+                                       "1",
+                                       "--largest",
+                                       "--floor",
+                                       "0",
+                                       "--longest-step",
+                                       seconds,
+                                       "--set",
+                                       "model=llama-1b",
+                                       "--set",
+                                       "batch.global=8",
+                                       "--set",
+                                       "batch.sequence=512",
+                                       "--set",
+                                       "precision=bf16"};
+    if (json) arguments.emplace_back("--json");
+    const Ended ended = plan(arguments);
+    EXPECT_EQ(ended.exit_code, 0) << ended.err;
+    return ended.out;
+  };
+  std::int64_t before = 0;
+  for (const char* const seconds : {"0.02", "0.1", "0.5"}) {
+    const base::Json json = base::parse_json(largest(seconds, true), "largest");
+    EXPECT_GT(json.at("parameters").as_integer(), before) << seconds;
+    EXPECT_LE(json.at("step_seconds").as_double(), std::stod(seconds));
+    before = json.at("parameters").as_integer();
+  }
+  const std::string text = largest("0.1", false);
+  for (const char* const part : {"  step  ", "tokens/s", "on the device", "micro-batch"})
+    EXPECT_NE(text.find(part), std::string::npos) << part << "\n" << text;
+  const Ended none = plan({"--cluster", "dgx-h100", "--ranks", "1", "--largest", "--longest-step", "1e-9"});
+  EXPECT_EQ(none.exit_code, 3);
+  EXPECT_NE(none.err.find("--longest-step"), std::string::npos) << none.err;
+}
+
+// Every option of every question is answered or refused.
+TEST_F(PlanSearch, NoOptionIsPassedOver) {
+  const std::vector<std::pair<std::string, std::vector<std::string>>> options{
+      {"--out", {"--out", "x.out"}},
+      {"--html", {"--html", "x.html"}},
+      {"--full", {"--full"}},
+      {"--svg", {"--svg", "x.svg"}},
+      {"--cluster", {"--cluster", "dgx-h100"}},
+      {"--planner", {"--planner", "brute"}},
+      {"--time-limit", {"--time-limit", "30"}},
+      {"--floor", {"--floor", "0.1"}},
+      {"--longest-step", {"--longest-step", "60"}},
+      {"--tokens", {"--tokens", "1e9"}},
+      {"--price", {"--price", "2"}},
+      {"--co2", {"--co2", "0.1"}},
+      {"--mtbf", {"--mtbf", "1000"}},
+      {"--storage", {"--storage", "1GB"}},
+      {"--restart", {"--restart", "60"}},
+      {"--passes", {"--passes"}},
+      {"--schedule", {"--schedule", "1f1b"}},
+      {"--largest", {"--largest"}},
+      {"--smallest", {"--smallest"}},
+      {"--ranks", {"--ranks", "2"}},
+      {"--json", {"--json"}},
+  };
+  struct Asked {
+    std::vector<std::string> question;
+    std::set<std::string> takes;
+  };
+  const std::vector<Asked> questions{
+      {{}, {"--out", "--html", "--full", "--cluster", "--passes", "--schedule", "--ranks", "--json"}},
+      {{"--passes"}, {"--ranks", "--json"}},
+      {{"--schedule", "gpipe"}, {"--out", "--svg", "--ranks", "--json", "--schedule"}},
+      {{"--cluster", "dgx-h100"},
+       {"--out", "--html", "--full", "--planner", "--time-limit", "--tokens", "--mtbf", "--largest", "--smallest", "--ranks", "--json"}},
+      {{"--cluster", "dgx-h100", "--tokens", "1e9", "--mtbf", "1000"},
+       {"--out", "--html", "--full", "--planner", "--time-limit", "--price", "--co2", "--storage", "--restart", "--ranks", "--json"}},
+      {{"--cluster", "dgx-h100", "--largest", "--ranks", "1", "--longest-step", "0.01", "--floor", "0"}, {"--time-limit", "--json"}},
+      {{"--cluster", "dgx-h100", "--smallest"}, {"--json"}},
+  };
+  for (const Asked& asked : questions) {
+    for (const auto& [name, words] : options) {
+      if (std::find(asked.question.begin(), asked.question.end(), name) != asked.question.end()) continue;
+      std::vector<std::string> arguments = asked.question;
+      arguments.insert(arguments.end(), words.begin(), words.end());
+      arguments.insert(arguments.end(), {"--set", "model.layers=4", "--set", "batch.global=16"});
+      const Ended ended = plan(arguments);
+      SCOPED_TRACE(ended.err);
+      EXPECT_EQ(ended.exit_code, asked.takes.contains(name) ? 0 : 2)
+          << name << " with " << (asked.question.empty() ? "nothing" : asked.question.back());
+    }
+  }
+  const Ended full = plan({"--cluster", "dgx-h100", "--ranks", "2", "--full"});
+  EXPECT_NE(full.out.find("procedure"), std::string::npos) << full.out;
+  EXPECT_EQ(plan({"--full", "--json"}).exit_code, 2);
+  EXPECT_NE(folder_.plimsoll({"simulate", "run.json", "--cluster", "dgx-h100", "--seed", "3"}).exit_code, 0);
 }
 
 TEST_F(PlanSearch, WritesThePlanOfTheBest) {

@@ -98,6 +98,40 @@ TEST_F(Schedule, GoesOutAsAFileAndComesBack) {
   EXPECT_NE(back.out.find("bubble 11.1%"), std::string::npos) << back.out;
 }
 
+// A stored schedule is the one that a run of that name has: as many steps to a flush, refused where the name is.
+TEST_F(Schedule, StoredOnesAreThoseOfTheirNames) {
+  const std::vector<std::string> loose{"--set", "model.layers=4", "--set", "model.tied=false", "--set", "optimizer.clip=0"};
+  const auto with = [&](std::vector<std::string> arguments, const std::string& rounds) {
+    arguments.insert(arguments.end(), loose.begin(), loose.end());
+    arguments.insert(arguments.end(), {"--set", "steps=4", "--set", "eval.every=4", "--set", "checkpoint.every=4"});
+    arguments.insert(arguments.end(), {"--set", "strategy.flush_every=" + rounds});
+    return plan(arguments);
+  };
+  for (const std::string name : {"pipedream", "2bw", "zb-h2"}) {
+    for (const std::string rounds : {"1", "2", "4"}) {
+      SCOPED_TRACE(name + " " + rounds);
+      const Ended stored = with({"--schedule", name, "--out", "own.csv"}, rounds);
+      ASSERT_EQ(stored.exit_code, 0) << stored.err;
+      const Ended as_file = with({"--set", "strategy.schedule=own.csv", "--json"}, rounds);
+      const Ended by_name = with({"--set", "strategy.schedule=" + name, "--json"}, rounds);
+      ASSERT_EQ(as_file.exit_code, 0) << as_file.err;
+      ASSERT_EQ(by_name.exit_code, 0) << by_name.err;
+      const std::vector<std::string> disk{
+          "--set", "strategy.offload.optimizer=disk", "--set", "strategy.offload.params=disk", "--set", "limits.disk_path=.", "--json"};
+      std::vector<std::string> file{"--set", "strategy.schedule=own.csv"};
+      std::vector<std::string> named{"--set", "strategy.schedule=" + name};
+      file.insert(file.end(), disk.begin(), disk.end());
+      named.insert(named.end(), disk.begin(), disk.end());
+      const int expected = rounds == "1" ? 0 : 3;
+      EXPECT_EQ(with(file, rounds).exit_code, expected);
+      EXPECT_EQ(with(named, rounds).exit_code, expected);
+    }
+  }
+  const Ended refused = with({"--schedule", "1f1b", "--out", "own.csv"}, "2");
+  EXPECT_EQ(refused.exit_code, 3);
+  EXPECT_NE(refused.err.find("use \"flush_every\": 1"), std::string::npos) << refused.err;
+}
+
 TEST_F(Schedule, WrongShapesAreNotLegal) {
   expect_refusal({"--schedule", "interleaved"}, 3, {"\"interleaved\"", "\"chunks\": 2"});
   expect_refusal({"--schedule", "interleaved", "--set", "strategy.chunks=2", "--set", "batch.global=12"}, 3,

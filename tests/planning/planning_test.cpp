@@ -204,7 +204,7 @@ TEST(Planning, TheLargestModelFitsAndTheNextDoesNot) {
   config::Run run = run_with(R"("auto")", 1);
   run.limits.device = base::Bytes{1ll << 30};
   const cluster::Cluster cluster = cluster::preset("dgx-h100");
-  const std::optional<model::Model> largest = train::largest_model(run, cluster, 8, 0.0);
+  const std::optional<model::Model> largest = train::largest_model(run, cluster, 8, {});
   ASSERT_TRUE(largest);
   EXPECT_GT(model::parameter_count(*largest), model::parameter_count(run.model));
   EXPECT_EQ(largest->width, largest->heads * largest->head_dim);
@@ -236,7 +236,7 @@ TEST(Planning, TheLargestModelIsFoundWhereTheSmallestCannotBeDealtOut) {
   config::Run run = config::parse_run(kRun, "run.json", {R"(strategy="auto")", "batch.global=8"});
   cluster::Cluster cluster = cluster::preset("dgx-h100");
   cluster.nodes = 4;
-  const std::optional<model::Model> largest = train::largest_model(run, cluster, 32, 0.0);
+  const std::optional<model::Model> largest = train::largest_model(run, cluster, 32, {});
   ASSERT_TRUE(largest);
   EXPECT_GT(model::parameter_count(*largest), model::parameter_count(run.model));
 }

@@ -6,6 +6,8 @@
 #include "ranks/compare.h"
 #include "ranks/layouts.h"
 #include "strategy/legality.h"
+#include "strategy/schedules/csv.h"
+#include "strategy/schedules/table.h"
 #include "strategy/stages.h"
 #include "support/refusal.h"
 #include "train/weights.h"
@@ -213,6 +215,71 @@ TEST(Versions, AreAsManyAsTheScheduleNeeds) {
   for (std::size_t place = 0; place < 4; ++place) EXPECT_EQ(stashes(pipedream, place), 3 - static_cast<std::int64_t>(place)) << place;
   const Kind buffered{"2bw", 4, 4, 4, false, one_behind()};
   for (std::size_t place = 0; place < 4; ++place) EXPECT_EQ(stashes(buffered, place), 1) << place;
+}
+
+// The same order by its name and from a file.
+Layout from_file(Layout layout, std::int64_t micro_batches) {
+  const strategy::schedules::Shape shape{
+      .ranks = layout.strategy.pipe, .micro_batches = micro_batches, .batches = layout.strategy.flush_every};
+  const std::string text = strategy::schedules::write_csv(strategy::schedules::build(layout.strategy.schedule, shape));
+  layout.schedule = strategy::schedules::parse_csv(text, "own.csv", {.ranks = shape.ranks, .micro_batches = micro_batches});
+  layout.strategy.schedule = "own.csv";
+  return layout;
+}
+
+// What needs steps that end before the next ones begin.
+const std::map<std::string, void (*)(strategy::Strategy&)> kNeedSteps{
+    {"params on disk",
+     [](strategy::Strategy& strategy) {
+       strategy.offload = {.optimizer = {.disk = 1.0}, .gradients = {}, .params = {.disk = 1.0}, .activations = {}};
+     }},
+    {"kept params", [](strategy::Strategy& strategy) { strategy.data = 2, strategy.zero = 3, strategy.keep_params = true; }},
+    {"carried update",
+     [](strategy::Strategy& strategy) {
+       strategy.offload.optimizer = {.host = 1.0};
+       strategy.carry_update = strategy::CarryUpdate::always;
+     }},
+    {"delayed update",
+     [](strategy::Strategy& strategy) {
+       strategy.offload.optimizer = {.host = 1.0};
+       strategy.delayed_update = true;
+     }},
+    {"rows on disk",
+     [](strategy::Strategy& strategy) {
+       strategy.offload.optimizer = {.host = 1.0};
+       strategy.embedding_rows = strategy::EmbeddingRows::disk;
+     }},
+};
+
+// With a flush after every step they are 1f1b by another name, and may have what 1f1b may.
+TEST(OneBatch, IsSynchronousByNameAndFromAFile) {
+  for (const auto& [name, add] : kNeedSteps) {
+    for (const char* schedule : {"pipedream", "pipedream-vsync", "2bw", "zb-h2"}) {
+      SCOPED_TRACE(fmt::format("{}, {}", name, schedule));
+      const tests::TemporaryFolder folder;
+      Layout layout{.strategy = {}, .micro = 1, .disk_folder = folder.path().string()};
+      layout.strategy.pipe = 2;
+      layout.strategy.schedule = schedule;
+      add(layout.strategy);
+      const std::int64_t micro_batches = 4;
+      Task task{.model = small_model(Family::gpt2), .clip = 0.0, .samples = micro_batches * layout.strategy.data, .steps = 3};
+      task.model.tied = false;
+      Layout plain = layout;
+      plain.strategy.schedule = "1f1b";
+      const Layout file = from_file(layout, micro_batches);
+      for (const Layout& each : {layout, file}) {
+        EXPECT_EQ(strategy::reasons_against(each.strategy, micro_batches), std::vector<std::string>{});
+        expect_same_bits(train(task, each), train(task, plain));
+      }
+      // With two steps to a flush a file meets the same refusals.
+      Layout longer = layout;
+      longer.strategy.flush_every = 2;
+      const std::vector<std::string> by_name = strategy::reasons_against(longer.strategy, micro_batches);
+      EXPECT_EQ(by_name.size(), 1u);
+      longer.strategy.schedule = "own.csv";
+      EXPECT_EQ(strategy::reasons_against(longer.strategy, micro_batches).size(), by_name.size());
+    }
+  }
 }
 
 TEST(Versions, AreRefusedWhereTheyCannotBe) {

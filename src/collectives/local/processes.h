@@ -1,8 +1,8 @@
 // Ranks as processes of one machine under a supervisor: what `--processes` does. Slower to start than threads, but a rank that
 // crashes, is killed or stops takes nobody down silently: the others name it and end with exit code 4.
 //
-//   supervisor: exit(supervise({.ranks = 4, .command = {"/proc/self/exe", "train", ...}}))
-//   each rank:  if (is_supervised()) transport = join_processes();
+//   if (!is_supervised()) std::exit(supervise({.ranks = 4, .command = {"/proc/self/exe", "train", "run.json"}}));
+//   const std::unique_ptr<Transport> transport = join_processes();  // each rank
 //
 // Liveness: a thread of each rank gives a sign every 200 ms and looks at the others'; the supervisor looks too and reaps. A dead rank
 // is known at once, a stopped one after Limits::heartbeat. Whoever has not ended `grace` seconds after the first loss is killed. When

@@ -1,9 +1,9 @@
 // What executors of several plans on one device have in common: the memory behind what their programs keep, and the streams. They run in
 // turn; what outlives a program lies in an arena of each plan's own, so a model waits for its next turn at the price of its weights and
-// optimizer state alone.
-//
-//   const std::unique_ptr<SharedDevice> device = backend.share({&one, &other}, rank);
-//   executors made with ExecutorOptions{.shared = device.get()}: run one, then the other
+// optimizer state alone:
+//   const plan::Plan* const plans[] = {&one, &other};
+//   const std::unique_ptr<SharedDevice> device = backend.share(plans, rank);
+//   const std::unique_ptr<Executor> first = backend.make_executor(one, {.rank = rank, .shared = device.get()});  // and the other's
 //
 // What the host writes before a program or reads after it, such as tokens and logits, is there until another's program runs.
 #pragma once

@@ -1,8 +1,8 @@
 // Reverse-mode differentiation of a graph. What it appends is a part of the graph like any other, so it can be differentiated again:
-//
-//   const std::vector<ValueId> gradients = differentiate(graph, {{loss}}, weights);
+//   const std::vector<ValueId> gradients = differentiate(graph, std::vector<Objective>{{loss}}, weights);
 //   // the Hessian's product with a direction: the gradient of <gradients, direction>
-//   const std::vector<ValueId> product = differentiate(graph, {{gradients[0], direction[0]}, {gradients[1], direction[1]}}, weights);
+//   const std::vector<Objective> along = {{gradients[0], direction[0]}, {gradients[1], direction[1]}};
+//   const std::vector<ValueId> product = differentiate(graph, along, weights);
 #pragma once
 
 #include <span>

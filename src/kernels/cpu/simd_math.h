@@ -1,16 +1,16 @@
 // Vector mathematics of the CPU kernels: loads and stores of every element type as f32, exp, tanh, erf, and the
 // activations with their derivatives. Included once per instruction set (Highway's foreach_target), hence the guard.
 //
-// A kernel file x.cpp uses it so:
-//   #include "kernels/cpu/simd_targets.h"
-//   #undef HWY_TARGET_INCLUDE
-//   #define HWY_TARGET_INCLUDE "kernels/cpu/x.cpp"
-//   #include <hwy/foreach_target.h>
-//   #include "kernels/cpu/simd_math.h"
-//   HWY_BEFORE_NAMESPACE();
-//   namespace plimsoll::kernels::cpu::HWY_NAMESPACE { ... const hn::ScalableTag<float> d; load(d, p) ... }
-//   HWY_AFTER_NAMESPACE();
-//   #if HWY_ONCE ... HWY_EXPORT(f); ... HWY_DYNAMIC_DISPATCH(f)(...) ... #endif
+// A kernel file uses it as rope.cpp does:
+//   - it includes its ordinary headers, among them kernels/cpu/simd_targets.h,
+//   - defines HWY_TARGET_INCLUDE as its own path, "kernels/cpu/rope.cpp",
+//   - includes <hwy/foreach_target.h>, which compiles the file once for each instruction set,
+//   - and after it kernels/cpu/simd_math.h.
+//   - Between HWY_BEFORE_NAMESPACE() and HWY_AFTER_NAMESPACE(), in plimsoll::kernels::cpu::HWY_NAMESPACE, stands what is compiled for
+//     each of them: loops over vectors of hn::ScalableTag<float> d, with load(d, p), exp(d, v) and store(d, v, p) of this header.
+//   - Under HWY_ONCE stands what is compiled once:
+//     HWY_EXPORT(f) makes the table of the versions of f,
+//     HWY_DYNAMIC_DISPATCH(f) chooses from it.
 //
 // Polynomials are minimax fits for these forms. Accuracies are tested in tests/kernels_gemm/simd_math_test.cpp.
 #if defined(PLIMSOLL_KERNELS_CPU_SIMD_MATH_H) == defined(HWY_TARGET_TOGGLE)

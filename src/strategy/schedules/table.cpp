@@ -136,7 +136,8 @@ std::vector<std::string> reasons_against(const Kind& kind, const Shape& shape) {
         fmt::format("found \"chunks\": {}, expected 1 stage per rank; use \"chunks\": 1, or \"schedule\": \"interleaved\"", shape.chunks));
   }
   if (!kind.takes_batches() && shape.batches != 1) {
-    reasons.push_back(fmt::format("found {} batches in a row, expected 1: every batch ends with a flush", shape.batches));
+    reasons.push_back(
+        fmt::format("found {} batches in a row, expected 1: every batch ends with a flush; use \"flush_every\": 1", shape.batches));
   }
   if (kind.add_reasons != nullptr) kind.add_reasons(shape, reasons);
   return reasons;
