@@ -9,6 +9,7 @@
 #include "lowering/passes/carry_update.h"
 #include "lowering/passes/fetch_weights.h"
 #include "lowering/passes/offload.h"
+#include "lowering/passes/send_copies.h"
 #include "lowering/passes/share_amaxes.h"
 #include "lowering/passes/split_data.h"
 #include "lowering/passes/split_tensor.h"
@@ -127,6 +128,9 @@ constexpr std::array kPasses{
          [](const Graph& graph, const PassInputs&) { return waiting_update(graph); }},
     Pass{"offload", "moves the update to where the optimizer's state is, with copies between the tiers around it",
          [](const Graph&, const PassInputs& inputs) { return inputs.strategy.offload.optimizer.anything(); }, move_update},
+    Pass{"send_copies", "lets the host's updates make, in the same pass over memory, what leaves for the device",
+         [](const Graph& graph, const PassInputs& inputs) { return inputs.host_beside && updates_on_host(graph); },
+         [](const Graph& graph, const PassInputs&) { return send_copies(graph); }},
 };
 
 }  // namespace

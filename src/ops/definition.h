@@ -136,10 +136,15 @@ struct Definition {
   bool chunks_product = false;
   // (optional) The scores between its two products. Null: it is no attention.
   Scores (*scores)(const Op& op, Types inputs) = nullptr;
-  // It updates a parameter: (scalars, gradient, weight, states.., [copy]) -> (weight, states.., [copy]), all in place.
+  // It updates a parameter: (scalars, gradient, weight, states.., [copy]) -> (weight, states.., [copy], [sent]), all but what is sent in
+  // place.
   bool update = false;
   // (optional) The form of an update that does not write the weight in the type the model computes with; nullopt: this one does not.
   std::optional<Op> (*without_copy)(const Op& op) = nullptr;
+  // (optional) The form of an update whose copy only another device reads; nullopt: it has no copy, or is of that form.
+  std::optional<Op> (*copy_leaves)(const Op& op) = nullptr;
+  // (optional) The form of an update that also gives, for another device, what `behind` makes of its f32 weight; nullopt: it cannot.
+  std::optional<Op> (*sending)(const Op& op, const Op& behind) = nullptr;
   // It does to a part of its operands what it does to them whole; see is_elementwise.
   bool elementwise = false;
   // It differs from rank to rank of the tensor axis where their operands are the same.

@@ -18,6 +18,7 @@ constexpr std::array<std::string_view, 2> kNormNames{"layer", "rms"};
 constexpr std::array<std::string_view, 3> kTierNames{"device", "host", "disk"};
 constexpr std::array<std::string_view, kCollectiveKinds> kCollectiveNames{"all_reduce", "reduce_scatter", "all_gather",
                                                                           "reduce",     "broadcast",      "all_to_all"};
+constexpr std::string_view kNone = "none";
 constexpr char kBetween = ':';  // extents of a shape, and other numbers of one value
 
 [[noreturn]] void bad_value(std::string_view text) { base::bad_input("attribute: found \"{}\", which is not a legal value", text); }
@@ -75,13 +76,14 @@ std::string text_of(float value) { return fmt::format("{}", value); }
 std::string text_of(double value) { return fmt::format("{}", value); }
 std::string text_of(const std::vector<double>& value) { return fmt::format("{}", fmt::join(value, std::string_view(&kBetween, 1))); }
 std::string text_of(base::DType value) { return std::string(base::name_of(value)); }
+std::string text_of(const std::optional<base::DType>& value) { return value ? text_of(*value) : std::string(kNone); }
 std::string text_of(ActivationKind value) { return std::string(kActivationNames.at(static_cast<std::size_t>(value))); }
 std::string text_of(NormKind value) { return std::string(kNormNames.at(static_cast<std::size_t>(value))); }
 std::string text_of(const Axis& value) { return std::string(value.name()); }
 std::string text_of(const std::vector<Axis>& value) {
   std::string text;
   for (const Axis& axis : value) text += fmt::format("{}{}", text.empty() ? "" : ":", axis.name());
-  return text.empty() ? "none" : text;
+  return text.empty() ? std::string(kNone) : text;
 }
 std::string text_of(Tier value) { return std::string(name_of(value)); }
 std::string text_of(CollectiveKind value) { return std::string(name_of(value)); }
@@ -110,6 +112,10 @@ void parse_into(std::string_view text, base::DType& value) {
   if (!dtype) bad_value(text);
   value = *dtype;
 }
+void parse_into(std::string_view text, std::optional<base::DType>& value) {
+  value.reset();
+  if (text != kNone) parse_into(text, value.emplace());
+}
 void parse_into(std::string_view text, ActivationKind& value) { value = enum_from<ActivationKind>(text, kActivationNames); }
 void parse_into(std::string_view text, NormKind& value) { value = enum_from<NormKind>(text, kNormNames); }
 // Which axes there are is for the plan's mesh to say.
@@ -120,7 +126,7 @@ void parse_into(std::string_view text, Axis& value) {
 }
 void parse_into(std::string_view text, std::vector<Axis>& value) {
   value.clear();
-  while (text != "none" && !text.empty()) {
+  while (text != kNone && !text.empty()) {
     const std::size_t colon = std::min(text.find(':'), text.size());
     parse_into(text.substr(0, colon), value.emplace_back());
     text = text.substr(std::min(colon + 1, text.size()));

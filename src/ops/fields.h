@@ -4,6 +4,7 @@
 
 #include <array>
 #include <cstdint>
+#include <optional>
 #include <string>
 #include <string_view>
 #include <vector>
@@ -25,6 +26,7 @@ std::string text_of(float value);
 std::string text_of(double value);
 std::string text_of(const std::vector<double>& value);
 std::string text_of(base::DType value);
+std::string text_of(const std::optional<base::DType>& value);
 std::string text_of(ActivationKind value);
 std::string text_of(NormKind value);
 std::string text_of(const Axis& value);
@@ -47,6 +49,7 @@ void parse_into(std::string_view text, float& value);
 void parse_into(std::string_view text, double& value);
 void parse_into(std::string_view text, std::vector<double>& value);
 void parse_into(std::string_view text, base::DType& value);
+void parse_into(std::string_view text, std::optional<base::DType>& value);
 void parse_into(std::string_view text, ActivationKind& value);
 void parse_into(std::string_view text, NormKind& value);
 void parse_into(std::string_view text, Axis& value);

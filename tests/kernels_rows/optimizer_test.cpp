@@ -1,7 +1,6 @@
 #include <functional>
 
 #include "base/processor.h"
-#include "kernels/cpu/update_and_cast.h"
 #include "kernels_rows/harness.h"
 #include "ops/optim/adam.h"
 #include "ops/optim/rules.h"
@@ -128,57 +127,66 @@ TEST(Updates, WriteNothingWhenSkipped) {
   for (std::size_t index = 0; index < sgd_before.size(); ++index) EXPECT_TRUE(sgd.operands[index] == sgd_before[index]);
 }
 
+// The kernel of an update that sends.
+std::string choose_for(const ops::Op& op, const Update& update, DType sent) {
+  std::vector<base::TensorType> inputs{update.scalars.type, update.gradient.type}, outputs;
+  for (const Data& operand : update.operands) inputs.push_back(operand.type), outputs.push_back(operand.type);
+  outputs.push_back({sent, update.gradient.type.shape});
+  return choose({.op = op, .inputs = inputs, .outputs = outputs}).name;
+}
+
 // One pass that leaves what two leave, in a step that is skipped too, wherever the result lies.
-void check_update_and_cast(const ops::Op& op, std::size_t states, DType gradient, DType cast_dtype, std::int64_t count, bool skip) {
+void check_sending(ops::Update op, DType gradient, DType sent, std::int64_t count, bool skip) {
+  const std::size_t states = 1 + op.states();
   Update apart(gradient, std::vector<DType>(states, DType::f32), count, 6, 0.5f);
   apart.scalars.as<ops::StepScalars>()->skip = skip ? 1 : 0;
   const Update before = apart;
   apart.run(op, 2);
-  Data expected({cast_dtype, Shape{count}});
-  narrow(cast_dtype, apart.operands[0].as<float>(), expected.as<std::byte>(), count);
-  Data padded({cast_dtype, Shape{count + 4}});
+  Data expected({sent, Shape{count}});
+  narrow(sent, apart.operands[0].as<float>(), expected.as<std::byte>(), count);
+  op.sends = sent;
+  const Kernel& kernel = kernel_named(choose_for(op, before, sent));
+  EXPECT_TRUE(kernel.name.ends_with(".simd")) << kernel.name;
+  Data padded({sent, Shape{count + 4}});
   for (std::int64_t shift : {0, 1, 3}) {
     Update now = before;
     std::vector<Tensor> in{now.scalars.tensor(), now.gradient.tensor()}, out;
     for (Data& operand : now.operands) in.push_back(operand.tensor()), out.push_back(operand.tensor());
-    std::byte* to = padded.as<std::byte>() + shift * base::size_of(cast_dtype);
-    run_update_and_cast({.op = op, .inputs = in, .outputs = out, .threads = 2}, {to, {cast_dtype, Shape{count}}});
+    std::byte* to = padded.as<std::byte>() + shift * base::size_of(sent);
+    out.push_back({to, {sent, Shape{count}}});
+    kernel.run({.op = op, .inputs = in, .outputs = out, .threads = 2});
     for (std::size_t index = 0; index < states; ++index) EXPECT_TRUE(now.operands[index] == apart.operands[index]);
     EXPECT_EQ(std::memcmp(to, expected.bytes(), static_cast<std::size_t>(expected.type.bytes())), 0)
-        << ops::name_of(op) << " of " << count << " to " << base::name_of(cast_dtype) << (skip ? ", skipped" : "");
+        << ops::to_string(op) << " of " << count << (skip ? ", skipped" : "");
   }
 }
 
-TEST(UpdateAndCast, IsTheUpdateAndThenTheCast) {
+TEST(SendingUpdate, IsTheUpdateAndThenTheCast) {
   for (DType gradient : kFloats) {
-    for (DType cast_dtype : kFloats) {
+    for (DType sent : kFloats) {
       for (std::int64_t count : {1, 1000, 33001, 100'000}) {
         for (bool skip : {false, true}) {
-          check_update_and_cast(tests::AdamUpdate{.weight_decay = 0.1}, 3, gradient, cast_dtype, count, skip);
-          check_update_and_cast(tests::SgdUpdate{.momentum = 0.9}, 2, gradient, cast_dtype, count, skip);
-          check_update_and_cast(tests::SgdUpdate{}, 1, gradient, cast_dtype, count, skip);
+          check_sending(tests::AdamUpdate{.weight_decay = 0.1}, gradient, sent, count, skip);
+          check_sending(tests::SgdUpdate{.momentum = 0.9}, gradient, sent, count, skip);
+          check_sending(tests::SgdUpdate{}, gradient, sent, count, skip);
         }
       }
     }
   }
-  EXPECT_TRUE(updates_and_casts("update.simd"));
-  EXPECT_FALSE(updates_and_casts("update.reference"));
 }
 
-TEST(UpdateAndCast, ACopyThatLeavesIsTheCopy) {
+TEST(SendingUpdate, ACopyThatLeavesIsTheCopy) {
   for (DType copy : kFloats) {
     for (bool skip : {false, true}) {
-      for (const ops::Op& op : {ops::Op(tests::AdamUpdate{.copy = true}), ops::Op(tests::SgdUpdate{.momentum = 0.9, .copy = true})}) {
-        const std::size_t states = 1 + std::get<ops::Update>(op).states();
-        std::vector<DType> written(states, DType::f32);
+      for (ops::Update op : {ops::Update(tests::AdamUpdate{.copy = true}), ops::Update(tests::SgdUpdate{.momentum = 0.9, .copy = true})}) {
+        std::vector<DType> written(1 + op.states(), DType::f32);
         written.push_back(copy);
         Update expected(DType::bf16, written, 70'001, 6, 0.5f);
         expected.scalars.as<ops::StepScalars>()->skip = skip ? 1 : 0;
         Update found = expected;
         expected.run(op, 2);
-        std::vector<Tensor> in{found.scalars.tensor(), found.gradient.tensor()}, out;
-        for (Data& operand : found.operands) in.push_back(operand.tensor()), out.push_back(operand.tensor());
-        run_update_with_leaving_copy({.op = op, .inputs = in, .outputs = out, .threads = 2});
+        op.leaves = true;
+        found.run(op, 2);
         for (std::size_t index = 0; index < written.size(); ++index) EXPECT_TRUE(found.operands[index] == expected.operands[index]);
       }
     }

@@ -35,7 +35,7 @@ double update_tolerance(const Case& test) {
   const auto* update = std::get_if<ops::Update>(&test.op);
   if (update == nullptr) return 0.0;
   const std::vector<TensorType> types = test.output_types();
-  const std::size_t states = types.size() - (update->copy ? 1 : 0);
+  const std::size_t states = types.size() - (update->copy || update->sends ? 1 : 0);
   return std::any_of(types.begin(), types.begin() + static_cast<std::ptrdiff_t>(states),
                      [](const TensorType& type) { return type.dtype == DType::bf16; })
              ? 0x1p-7 + 0x1p-9

@@ -382,6 +382,9 @@ void add_optimizers(std::vector<Case>& cases) {
           cases.push_back(update_case(tests::SgdUpdate{.weight_decay = 0.1, .copy = copy}, shape, gradient, copied, scalars));
           cases.push_back(
               update_case(tests::SgdUpdate{.momentum = 0.9, .weight_decay = 0.1, .copy = copy}, shape, gradient, copied, scalars));
+          // What leaves the host.
+          const std::optional<DType> sent = copy ? std::nullopt : std::optional(copied);
+          cases.push_back(update_case(tests::AdamUpdate{.copy = copy, .leaves = copy, .sends = sent}, shape, gradient, copied, scalars));
         }
       }
     }

@@ -87,8 +87,7 @@ Graph run_lowering(const Case& one, const lowering::LoweringInputs& inputs) {
   const lowering::RecomputeOrder again = lowering::order_of_recompute(
       source.graph, {.kind = strategy.recompute, .every = strategy.recompute_every, .accumulates = source.micro_batches > 1});
   const lowering::RankGraphs graphs(inputs, again);
-  const lowering::PassInputs given =
-      graphs.inputs_at(source, graphs.mesh().first_rank(place(one, "pipe")) + place(one, "tensor"));
+  const lowering::PassInputs given = graphs.inputs_at(source, graphs.mesh().first_rank(place(one, "pipe")) + place(one, "tensor"));
   const auto pass = std::find_if(lowering::passes().begin(), lowering::passes().end(),
                                  [&](const lowering::Pass& each) { return each.name == one.pass(); });
   if (pass == lowering::passes().end()) base::bad_input("there is no pass \"{}\"", one.pass());

@@ -127,12 +127,9 @@ struct Forms {
   const char* optimizer = "adamw";
 };
 
-constexpr Forms kRounded[] = {{Master::none, Moments::f32},
-                              {Master::f32, Moments::bf16},
-                              {Master::none, Moments::bf16},
-                              {Master::none, Moments::bf16, "momentum"},
-                              {Master::none, Moments::bf16, "lion"},
-                              {Master::none, Moments::bf16, "rmsprop"},
+constexpr Forms kRounded[] = {{Master::none, Moments::f32},          {Master::f32, Moments::bf16},
+                              {Master::none, Moments::bf16},         {Master::none, Moments::bf16, "momentum"},
+                              {Master::none, Moments::bf16, "lion"}, {Master::none, Moments::bf16, "rmsprop"},
                               {Master::none, Moments::f32, "sgd"}};
 
 Task with_forms(Task task, const Forms& forms) {

@@ -214,15 +214,14 @@ TEST_F(OwnParameters, AreInThePlanAndItsFile) {
 TEST_F(OwnParameters, AreRefusedInGroups) {
   strategy::Strategy strategy = over(4, 1);
   strategy.zero_group = 2;
-  const std::string refusal = tests::refusal([&] { train::plan_session(options_of(strategy, true, "adamw", 1.0)); },
-                                             base::ErrorKind::not_legal);
+  const std::string refusal =
+      tests::refusal([&] { train::plan_session(options_of(strategy, true, "adamw", 1.0)); }, base::ErrorKind::not_legal);
   EXPECT_THAT(refusal, testing::HasSubstr("parameter own.table: each data rank has its own, but with \"zero_group\" 2"));
   strategy::Strategy other = over(2);
   other.more = {
       {.row = {.axis = ops::Axis("team"), .shares = ops::Shares::batch, .inside = ops::Axis::data, .sums_gradients = true}, .degree = 2}};
-  EXPECT_THAT(
-      tests::refusal([&] { train::plan_session(options_of(other, true, "adamw", 1.0)); }, base::ErrorKind::not_legal),
-      testing::HasSubstr("parameter own.table: its gradient is not summed over the axis \"team\""));
+  EXPECT_THAT(tests::refusal([&] { train::plan_session(options_of(other, true, "adamw", 1.0)); }, base::ErrorKind::not_legal),
+              testing::HasSubstr("parameter own.table: its gradient is not summed over the axis \"team\""));
 }
 
 }  // namespace

@@ -1,6 +1,8 @@
 // Updates as tests write them down: by the rule's name and its settings.
 #pragma once
 
+#include <optional>
+
 #include "ops/op.h"
 #include "ops/optim/rules.h"
 
@@ -14,13 +16,17 @@ struct AdamUpdate {
   bool decoupled = true;
   bool copy = false;
   bool split = false;
+  bool leaves = false;
+  std::optional<base::DType> sends = {};
 
   operator ops::Update() const {  // NOLINT(google-explicit-constructor): stands for one
     return {.rule = &ops::update_rule(decoupled ? "adamw" : "adam"),
             .numbers = {beta1, beta2, eps},
             .weight_decay = weight_decay,
             .copy = copy,
-            .split = split};
+            .split = split,
+            .leaves = leaves,
+            .sends = sends};
   }
 };
 
@@ -28,10 +34,16 @@ struct SgdUpdate {
   double momentum = 0.0;
   double weight_decay = 0.0;
   bool copy = false;
+  bool leaves = false;
+  std::optional<base::DType> sends = {};
 
   operator ops::Update() const {  // NOLINT(google-explicit-constructor)
-    return {
-        .rule = &ops::update_rule(momentum != 0.0 ? "momentum" : "sgd"), .numbers = {momentum}, .weight_decay = weight_decay, .copy = copy};
+    return {.rule = &ops::update_rule(momentum != 0.0 ? "momentum" : "sgd"),
+            .numbers = {momentum},
+            .weight_decay = weight_decay,
+            .copy = copy,
+            .leaves = leaves,
+            .sends = sends};
   }
 };
 

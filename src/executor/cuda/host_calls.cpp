@@ -3,7 +3,6 @@
 #include <utility>
 
 #include "kernels/cpu/table.h"
-#include "kernels/cpu/update_and_cast.h"
 #include "kernels/cuda/checks.h"
 #include "ops/op.h"
 
@@ -38,16 +37,7 @@ HostInstruction prepare_on_host(const plan::Compute& compute, int threads) {
 
 void HostKernels::add(const HostInstruction& instruction, std::vector<cpu::Tensor> inputs, std::vector<cpu::Tensor> outputs,
                       std::byte* workspace) {
-  if (!steps_.empty() && std::holds_alternative<ops::Cast>(instruction.compute->op)) {
-    Step& before = steps_.back();
-    if (!before.cast && cpu::updates_and_casts(before.what->compute->kernel) && before.outputs[0].data == inputs[0].data &&
-        before.outputs[0].type.shape.elements() == inputs[0].type.shape.elements()) {
-      before.cast = outputs[0];
-      return;
-    }
-  }
-  const bool copies = cpu::updates_and_casts(instruction.compute->kernel) && ops::has_copy(instruction.compute->op);
-  steps_.push_back({&instruction, std::move(inputs), std::move(outputs), workspace, std::nullopt, copies});
+  steps_.push_back({&instruction, std::move(inputs), std::move(outputs), workspace});
 }
 
 void HostKernels::run() const {
@@ -59,13 +49,7 @@ void HostKernels::run() const {
                          .threads = threads_,
                          .prepared = step.what->prepared.get(),
                          .shard_place = shard_place_};
-    if (step.cast) {
-      cpu::run_update_and_cast(call, *step.cast);
-    } else if (step.copies) {
-      cpu::run_update_with_leaving_copy(call);
-    } else {
-      step.what->kernel->run(call);
-    }
+    step.what->kernel->run(call);
   }
 }
 

@@ -12,7 +12,6 @@
 #include <exception>
 #include <functional>
 #include <mutex>
-#include <optional>
 #include <vector>
 
 #include "kernels/cpu/kernel.h"
@@ -42,7 +41,7 @@ struct HostInstruction {
 
 HostInstruction prepare_on_host(const plan::Compute& compute, int threads);
 
-// The kernels of a call with their memory. An update and the cast of what it made are one pass.
+// The kernels of a call with their memory.
 class HostKernels {
  public:
   HostKernels(int threads, std::int64_t shard_place) : threads_(threads), shard_place_(shard_place) {}
@@ -57,8 +56,6 @@ class HostKernels {
     std::vector<kernels::cpu::Tensor> inputs;
     std::vector<kernels::cpu::Tensor> outputs;
     std::byte* workspace = nullptr;
-    std::optional<kernels::cpu::Tensor> cast;  // of the first output
-    bool copies = false;                       // an update whose last output is for the device
   };
 
   std::vector<Step> steps_;

@@ -13,7 +13,6 @@
 #include "kernels/cpu/simd_targets.h"
 #include "kernels/cpu/state_forms.h"
 #include "kernels/cpu/table.h"
-#include "kernels/cpu/update_and_cast.h"
 #include "ops/forms/bf16.h"
 #include "ops/forms/random_rounding.h"
 #include "ops/forms/split.h"
@@ -209,12 +208,23 @@ class Updating {
   bool rounds_ = false;
 };
 
-bool is_skipped(const Call& call) { return call.inputs[0].as<const ops::StepScalars>()->skip != 0; }
+// What the update makes beside the weight and its states.
+Copy copy_of(const ops::Update& op, const Call& call) {
+  if (op.sends) return {&call.outputs.back(), true};
+  return {op.copy ? &call.outputs.back() : nullptr, op.leaves};
+}
 
-void update(const Call& call, const Copy& copy) { Updating(call, std::get<ops::Update>(call.op), copy).run(); }
+// Where nothing is updated, what is sent is the weight as it is.
+void send_weight(const Call& call, const Tensor& to) {
+  in_pieces(call.threads, to.type.shape.elements(), [&](std::int64_t begin, std::int64_t end) {
+    narrow(to.type.dtype, call.outputs[0].as<const float>() + begin, element_address(to, begin), end - begin);
+  });
+}
 
 void run_update(const Call& call) {
-  if (!is_skipped(call)) update(call, {std::get<ops::Update>(call.op).copy ? &call.outputs.back() : nullptr, false});
+  const auto& op = std::get<ops::Update>(call.op);
+  if (call.inputs[0].as<const ops::StepScalars>()->skip == 0) return Updating(call, op, copy_of(op, call)).run();
+  if (op.sends) send_weight(call, call.outputs.back());
 }
 
 constexpr std::array kKernels{
@@ -224,19 +234,6 @@ constexpr std::array kKernels{
 }  // namespace
 
 std::span<const Kernel> optimizer_kernels() { return kKernels; }
-
-bool updates_and_casts(std::string_view kernel) { return kernel == kKernels[0].name; }
-
-void run_update_with_leaving_copy(const Call& call) {
-  if (!is_skipped(call)) update(call, {&call.outputs.back(), true});
-}
-
-void run_update_and_cast(const Call& call, const Tensor& cast) {
-  if (!is_skipped(call)) return update(call, {&cast, true});
-  in_pieces(call.threads, cast.type.shape.elements(), [&](std::int64_t begin, std::int64_t end) {
-    narrow(cast.type.dtype, call.outputs[0].as<float>() + begin, element_address(cast, begin), end - begin);
-  });
-}
 
 }  // namespace plimsoll::kernels::cpu
 #endif

@@ -256,6 +256,7 @@ const RuleLaunch* launch_of(const ops::UpdateRule& rule) {
 
 std::optional<std::string> refuse_update(const ops::KernelQuery& query) {
   if (std::optional<std::string> refusal = refuse_other_floats(query)) return refusal;
+  if (std::get<ops::Update>(query.op).sends) return "what an update sends leaves the host for a device";
   const ops::UpdateRule& rule = *std::get<ops::Update>(query.op).rule;
   if (launch_of(rule) != nullptr) return std::nullopt;
   return fmt::format("there is no device code for the rule {}", rule.name);

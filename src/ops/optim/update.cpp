@@ -9,7 +9,7 @@ constexpr std::size_t kFirstWritten = 2;  // scalars and gradient are only read
 
 const Update& update_of(const Op& op) { return std::get<Update>(op); }
 
-// The weight, its states, its lower halves, its copy.
+// What is written in place: the weight, its states, its lower halves, its copy.
 std::size_t written_count(const Update& op) { return 1 + op.states() + (op.split ? 1 : 0) + (op.copy ? 1 : 0); }
 
 std::vector<TensorType> infer_update(const Op& op, Types inputs) {
@@ -32,7 +32,12 @@ std::vector<TensorType> infer_update(const Op& op, Types inputs) {
     expect(weight == DType::bf16 && inputs[kFirstWritten + update.low()].dtype == DType::u16, op, inputs,
            "a weight in bf16 and its lower halves in u16");
   }
-  return {inputs.begin() + kFirstWritten, inputs.end()};
+  std::vector<TensorType> results(inputs.begin() + kFirstWritten, inputs.end());
+  if (update.sends) {
+    expect(weight == DType::f32 && !update.copy, op, inputs, "a weight in f32 to send in another type, and no copy");
+    results.push_back({*update.sends, inputs[1].shape});
+  }
+  return results;
 }
 
 Work update_work(const Op& op, Types inputs, Types outputs) {
@@ -48,7 +53,8 @@ std::vector<Alias> overwrites_all(const Op& op) {
 
 // Everything but the scalars is placed like the weight.
 PlacedOp place_update(const PlacementQuery& query) {
-  PlacedOp placed = place_elementwise(query, written_count(update_of(query.op)));
+  const Update& update = update_of(query.op);
+  PlacedOp placed = place_elementwise(query, written_count(update) + (update.sends ? 1 : 0));
   placed.inputs[0] = whole();
   return placed;
 }
@@ -56,7 +62,22 @@ PlacedOp place_update(const PlacementQuery& query) {
 std::optional<Op> leave_out_copy(const Op& op) {
   Update update = update_of(op);
   if (!update.copy) return std::nullopt;
-  update.copy = false;
+  update.copy = update.leaves = false;
+  return update;
+}
+
+std::optional<Op> let_copy_leave(const Op& op) {
+  Update update = update_of(op);
+  if (!update.copy || update.leaves) return std::nullopt;
+  update.leaves = true;
+  return update;
+}
+
+std::optional<Op> send_cast(const Op& op, const Op& behind) {
+  Update update = update_of(op);
+  const auto* cast = std::get_if<Cast>(&behind);
+  if (cast == nullptr || update.copy || update.sends || update.split) return std::nullopt;
+  update.sends = cast->dtype;
   return update;
 }
 
@@ -70,6 +91,8 @@ Definition define(const Update&) {
           .place = place_update,
           .update = true,
           .without_copy = leave_out_copy,
+          .copy_leaves = let_copy_leave,
+          .sending = send_cast,
           .elementwise = true};
 }
 

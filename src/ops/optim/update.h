@@ -2,8 +2,13 @@
 //
 // Updates work in f32. A weight or state that is stored in bf16 is widened before and rounded at random after, up or down with the odds
 // that make its mean the unrounded value; `split` gives a bf16 weight the lower half of its f32 bits (ops/forms).
+//
+// Where the host updates for a device, what the model computes with leaves at once, and nobody on the host reads it again: such a copy goes
+// around the host's caches. `leaves` says so of a copy, which is written in place. With `sends` there is one result more, in memory of its
+// own: the weight in that type, as a cast behind the update would make it, also in a step that is skipped. A weight that is sent is f32.
 #pragma once
 
+#include <optional>
 #include <string>
 
 #include "ops/attributes.h"
@@ -11,7 +16,8 @@
 
 namespace plimsoll::ops {
 
-// (scalars, gradient, weight, states.., [low u16], [copy]) -> (weight, states.., [low], [copy]), in place. copy is the weight in the
+// (scalars, gradient, weight, states.., [low u16], [copy]) -> (weight, states.., [low], [copy], [sent]), all but what is
+// sent in place. copy is the weight in the
 // element type the model computes with. Nothing is written when scalars.skip. It is printed by its rule's name: adamw_update(...).
 struct Update {
   const UpdateRule* rule = nullptr;
@@ -20,6 +26,8 @@ struct Update {
   double weight_decay = 0.0;
   bool copy = false;
   bool split = false;
+  bool leaves = false;
+  std::optional<base::DType> sends{};
 
   static constexpr std::string_view kName = "update";
   template <typename Self, typename Visit>
@@ -30,6 +38,8 @@ struct Update {
     visit("weight_decay", self.weight_decay);
     visit("copy", self.copy);
     visit("split", self.split);
+    visit("leaves", self.leaves);
+    visit("sends", self.sends);
   }
 
   // With the rule's usual numbers.

@@ -34,7 +34,11 @@ void split(RefTensor& weight, RefTensor& low, RefTensor& v) {
 
 Results compute(const ops::Update& op, Operands operands) {
   const ops::StepScalars& step = scalars(operands[0]);
-  if (step.skip != 0) return Results(operands.begin() + 2, operands.end());
+  if (step.skip != 0) {  // everything as it was; what is sent is the weight
+    Results results(operands.begin() + 2, operands.end());
+    if (op.sends) results.push_back(operands[2]);
+    return results;
+  }
   RefTensor gradient = tensor(operands[1]);
   std::vector<RefTensor> written;  // the weight, its states, its lower halves
   for (std::size_t index = 0; index < 1 + op.states() + (op.split ? 1 : 0); ++index) written.push_back(tensor(operands[2 + index]));
@@ -45,7 +49,7 @@ Results compute(const ops::Update& op, Operands operands) {
   op.rule->reference(op.inputs(step), span);
   if (op.split) split(weight, written[op.low()], written[1 + ops::kSignState]);
   Results results(written.begin(), written.end());
-  if (op.copy) results.emplace_back(weight);
+  if (op.copy || op.sends) results.emplace_back(weight);
   return results;
 }
 
