@@ -26,6 +26,7 @@ using planner::Problem;
 struct Simulated {
   double exposed = 0.0;                               // share of the step in which ranks only move data
   std::vector<std::pair<std::string, double>> moved;  // bytes over each kind of link in a step, all ranks
+  bool outlined = false;                              // from an outline where training would run a whole plan; the first row never is
 };
 
 // A choice whose plan was made and cannot be had: it does not fit after all, or something refused it.

@@ -43,7 +43,10 @@ report::PageTable strategies_table(const Outcome& outcome) {
   for (std::size_t index = 0; index < outcome.rows.size(); ++index) {
     const Candidate& row = outcome.rows[index];
     const std::string verdict = index == 0 ? "best" : planner::why_slower(row.estimate, outcome.rows[0].estimate);
-    add(planner::describe(row.choice), row.estimate, outcome.simulated[index] ? verdict : verdict + " (estimated)");
+    add(planner::describe(row.choice), row.estimate,
+        verdict + (!outcome.simulated[index]            ? " (estimated)"
+                   : outcome.simulated[index]->outlined ? " (outlined)"
+                                                        : ""));
   }
   for (const planner::Verdict& verdict : outcome.verdicts)
     add(fmt::format("with {} instead", verdict.what), verdict.candidate.estimate,

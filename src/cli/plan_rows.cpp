@@ -76,9 +76,10 @@ struct Word {
 Word simulate_one(const Outcome& outcome, Candidate& candidate, Closely closely) {
   std::optional<train::Forecast> made;
   train::ForecastOptions options;
+  const config::Run decided = train::decided(outcome.run, candidate.choice);
   if (closely == Closely::outline && may_be_outlined(candidate.choice)) options.outline = true;
   try {
-    made = train::forecast(train::decided(outcome.run, candidate.choice), outcome.cluster, options);
+    made = train::forecast(decided, outcome.cluster, options);
   } catch (const base::Error& error) {
     if (error.kind() != base::ErrorKind::not_legal) throw;
     return {.refusal = error.what()};
@@ -95,7 +96,8 @@ Word simulate_one(const Outcome& outcome, Candidate& candidate, Closely closely)
   candidate.estimate.step_seconds = forecast.step_seconds;
   candidate.estimate.bubble = forecast.result.bubble_fraction();
   take_memory(fullest, forecast.outlined, candidate.estimate.memory);
-  Simulated simulated{.exposed = forecast.result.exposed_fraction(), .moved = {}};
+  Simulated simulated{
+      .exposed = forecast.result.exposed_fraction(), .moved = {}, .outlined = forecast.outlined && !train::is_outlined(decided)};
   constexpr std::array<std::string_view, executor::sim::kLinkClasses> kLinks{"inside", "across", "host", "disk"};
   for (std::size_t link = 0; link < kLinks.size(); ++link) simulated.moved.emplace_back(kLinks[link], forecast.result.bytes[link]);
   return {.simulated = std::move(simulated)};
@@ -430,6 +432,7 @@ std::optional<Candidate> simulate_verdicts(Outcome& outcome, const Candidate& be
     const Word found = simulate_one(outcome, simulated, Closely::plan);
     if (!found.simulated) {
       verdict->reason = candidate.estimate.reason = found.refusal;
+      if (found.excess.count == 0) candidate.estimate.step_seconds = 0.0;  // there is no plan: nothing of it is an estimate
       verdict->simulated = found.excess.count > 0;
       continue;
     }

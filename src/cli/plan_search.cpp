@@ -122,6 +122,7 @@ Json outcome_json(const Outcome& outcome, const PlanOptions& options) {
     Json candidate = candidate_json(outcome, outcome.rows[index]);
     candidate.set("simulated", Json(outcome.simulated[index].has_value()));
     if (const std::optional<Simulated>& simulated = outcome.simulated[index]) {
+      candidate.set("simulated_from", Json(simulated->outlined ? "outline" : "plan"));
       candidate.set("exposed_fraction", Json(simulated->exposed));
       Json moved = Json::object();
       for (const auto& [link, bytes] : simulated->moved) moved.set(link, Json(bytes));
@@ -184,16 +185,24 @@ std::string text_of(const Outcome& outcome, const PlanOptions& options) {
                   outcome.cluster.name, outcome.cluster.origin, base::to_string(problem.device), problem.global_batch, problem.sequence);
   text += fmt::format("{:>10} {:>10} {:>9} {:>7} {:>10}  {}\n", "step", "tokens/s", "TFLOP/s", "bubble", "device", "strategy");
   bool all_simulated = true;
+  bool outlined = false;
   for (std::size_t index = 0; index < outcome.rows.size(); ++index) {
     const planner::Estimate& estimate = outcome.rows[index].estimate;
     const bool simulated = outcome.simulated[index].has_value();
     all_simulated = all_simulated && simulated;
-    text += fmt::format("{:>10} {:>10} {:>9.1f} {:>6.1f}% {:>10}  {}\n", (simulated ? "" : "~") + seconds_text(estimate.step_seconds),
+    const bool of_outline = simulated && outcome.simulated[index]->outlined;
+    outlined = outlined || of_outline;
+    text += fmt::format("{:>10} {:>10} {:>9.1f} {:>6.1f}% {:>10}  {}\n",
+                        std::string(!simulated   ? "~"
+                                    : of_outline ? "+"
+                                                 : "") +
+                            seconds_text(estimate.step_seconds),
                         count_text(tokens_per_step(problem) / estimate.step_seconds), model_tflops(problem, estimate.step_seconds),
                         100.0 * estimate.bubble, base::to_string(estimate.memory.device()), planner::describe(outcome.rows[index].choice));
   }
   for (const planner::Verdict& verdict : outcome.verdicts) all_simulated = all_simulated && !is_estimated(verdict);
   if (!all_simulated) text += "~ estimated; the others were simulated to the instruction\n";
+  if (outlined) text += "+ simulated from an outline, which leaves out gaps between buffers: its plan recomputes a little more\n";
   text += "\nbeside the best:\n";
   std::size_t widest = 0;
   for (const planner::Verdict& verdict : outcome.verdicts) widest = std::max(widest, verdict.what.size());

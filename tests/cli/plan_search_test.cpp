@@ -216,6 +216,33 @@ TEST_F(PlanSearch, SaysWhyNeighboursLost) {
     EXPECT_NE(ended.out.find(part), std::string::npos) << part << "\n" << ended.out;
 }
 
+// A row behind the first that is simulated from an outline says so: `simulate` makes its plan, which makes a little more again.
+TEST_F(PlanSearch, RowsOfOutlinesSaySo) {
+  const std::vector<std::string> sizes{"--set", "model.layers=8",  "--set", "model.width=256",       "--set", "model.heads=8",
+                                       "--set", "batch.global=16", "--set", "limits.device=40MiB",   "--set", "strategy.recompute=optimal",
+                                       "--set", "batch.micro=2",   "--set", "strategy.schedule=1f1b"};
+  std::vector<std::string> arguments{"--cluster", "dgx-h100", "--ranks", "4", "--json"};
+  arguments.insert(arguments.end(), sizes.begin(), sizes.end());
+  const Ended ended = plan(arguments);
+  ASSERT_EQ(ended.exit_code, 0) << ended.err;
+  const base::Json json = base::parse_json(ended.out, "output");
+  EXPECT_EQ(json.at("candidates").at(0).at("simulated_from").as_string(), "plan");
+  int outlines = 0;
+  for (const base::Json& row : json.at("candidates").as_array()) {
+    if (!row.at("simulated").as_bool()) continue;
+    const bool of_outline = row.at("simulated_from").as_string() == "outline";
+    outlines += of_outline ? 1 : 0;
+    if (of_outline) continue;
+    std::vector<std::string> simulate{"simulate", "run.json", "--cluster", "dgx-h100", "--json"};
+    simulate.insert(simulate.end(), sizes.begin(), sizes.end());
+    simulate.insert(simulate.end(), {"--set", "strategy=" + base::write_json(row.at("settings"))});
+    const Ended again = folder_.plimsoll(simulate);
+    ASSERT_EQ(again.exit_code, 0) << again.err;
+    EXPECT_NEAR(base::parse_json(again.out, "simulated").at("step_seconds").as_double(), row.at("step_seconds").as_double(), 1e-9);
+  }
+  EXPECT_GT(outlines, 0) << ended.out;
+}
+
 // Verdicts compare with the figure that the first row shows, which is the simulator's.
 TEST_F(PlanSearch, VerdictsSpeakOfTheBubbleThatIsShown) {
   const Ended ended =
