@@ -24,11 +24,11 @@ namespace {
 using base::Json;
 
 constexpr std::int64_t kMostNodes = 1 << 20;
-constexpr std::int64_t kDivisions = 4;        // of the ranks, that are looked at
+constexpr std::int64_t kDivisions = 4;         // of the ranks, that are looked at
 constexpr std::int64_t kMostPieces = 100'000;  // of what lives elsewhere, that are simulated
-constexpr std::size_t kSimulated = 4;         // strategies of a model, at most
-constexpr std::int64_t kAttempts = 10;        // at a model whose simulation keeps the pace
-constexpr std::int64_t kClose = 4;            // of these, at the next smaller model; then at a sixteenth smaller
+constexpr std::size_t kSimulated = 4;          // strategies of a model, at most
+constexpr std::int64_t kAttempts = 10;         // at a model whose simulation keeps the pace
+constexpr std::int64_t kClose = 4;             // of these, at the next smaller model; then at a sixteenth smaller
 
 // What every question takes.
 constexpr std::string_view kAlways[] = {"run", "--set", "--deepspeed", "--json"};
