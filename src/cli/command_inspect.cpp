@@ -1,3 +1,5 @@
+#include <algorithm>
+
 #include <fmt/format.h>
 
 #include "base/error.h"
@@ -8,6 +10,7 @@
 #include "io/files.h"
 #include "io/posix_file_system.h"
 #include "observe/terminal.h"
+#include "plan/compare.h"
 #include "plan/file.h"
 #include "plan/print.h"
 #include "report/waterline_text.h"
@@ -20,19 +23,42 @@ plan::Plan read_plan(io::FileSystem& file_system, const std::string& path) {
   return plan::plan_from_json(base::parse_json(io::read_text(file_system, path), path, {.max_bytes = std::size_t{1} << 30}));
 }
 
+// Figures first: they say what the lines behind them come to.
+void compare_plans(const plan::Plan& before, const plan::Plan& after, bool as_json) {
+  const std::vector<std::string> lines = plan::diff(before, after);
+  const std::vector<plan::Compared> figures = plan::compare(before, after);
+  if (as_json) {
+    base::Json summary = base::Json::object();
+    for (const plan::Compared& each : figures)
+      summary.set(each.name.substr(each.name.find_first_not_of(' ')), base::Json::object({{"before", each.before}, {"after", each.after}}));
+    base::Json differences = base::Json::array();
+    for (const std::string& line : lines) differences.push(line);
+    fmt::print("{}\n", base::write_json(base::Json::object({{"summary", std::move(summary)}, {"differences", std::move(differences)}}),
+                                        base::JsonLayout::pretty));
+    return;
+  }
+  if (lines.empty()) return fmt::print("the plans are equal\n");
+  std::size_t widest = 0;
+  for (const plan::Compared& each : figures) widest = std::max(widest, each.name.size());
+  fmt::print("{:<{}}  {:>12}  {:>12}\n", "", widest, "before", "after");
+  for (const plan::Compared& each : figures) {
+    const auto text = [&](std::int64_t value) { return each.bytes ? base::to_string(base::Bytes{value}) : fmt::format("{}", value); };
+    const double change = each.before > 0 ? 100.0 * static_cast<double>(each.after - each.before) / static_cast<double>(each.before) : 0.0;
+    const std::string ratio = each.before == each.after ? "="
+                              : each.before == 0        ? "new"
+                              : each.after == 0         ? "gone"
+                                                        : fmt::format("{:+.1f}%", change);
+    fmt::print("{:<{}}  {:>12}  {:>12}  {:>7}\n", each.name, widest, text(each.before), text(each.after), ratio);
+  }
+  const auto gone = std::count_if(lines.begin(), lines.end(), [](const std::string& line) { return line.starts_with("- "); });
+  fmt::print("\n{} lines of the plan are gone, {} are new:\n", gone, static_cast<std::ptrdiff_t>(lines.size()) - gone);
+  for (const std::string& line : lines) fmt::print("{}\n", line);
+}
+
 void inspect_plan(io::FileSystem& file_system, const InspectOptions& options) {
   const plan::Plan plan = read_plan(file_system, options.path);
   if (!options.other.empty()) {
-    const std::vector<std::string> lines = plan::diff(plan, read_plan(file_system, options.other));
-    if (options.json) {
-      base::Json differences = base::Json::array();
-      for (const std::string& line : lines) differences.push(line);
-      fmt::print("{}\n", base::write_json(base::Json::object({{"differences", std::move(differences)}}), base::JsonLayout::pretty));
-      return;
-    }
-    for (const std::string& line : lines) fmt::print("{}\n", line);
-    if (lines.empty()) fmt::print("the plans are equal\n");
-    return;
+    return compare_plans(plan, read_plan(file_system, options.other), options.json);
   }
   if (options.json) {
     fmt::print("{}\n", base::write_json(plan::to_json(plan), base::JsonLayout::pretty));

@@ -64,7 +64,7 @@ Gantt gantt_for(const Kind& kind, const Shape& shape, const config::Run& run) {
     if (schedules::reasons_against(kind, longer).empty()) {
       Schedule twice = schedules::build(kind.name, longer);
       if (recomputes) twice = schedules::with_recompute(std::move(twice));
-      gantt.bubble = schedules::steady_bubble(gantt.schedule, twice, gantt.costs);
+      report::set_steady(gantt, schedules::steady_bubble(gantt.schedule, twice, gantt.costs));
     }
   }
   return gantt;
@@ -137,7 +137,9 @@ Json to_json(const Gantt& gantt, const config::Run& run) {
                        {"chunks", shape.chunks},
                        {"batches", shape.batches},
                        {"makespan", gantt.figures.makespan},
+                       {"step", gantt.step},
                        {"bubble_fraction", gantt.bubble},
+                       {"bubble_fraction_without_flush", gantt.flowing ? Json(*gantt.flowing) : Json()},
                        {"peak_live_stages", numbers(gantt.figures.peak_live)},
                        {"peak_full_stages", numbers(gantt.figures.peak_full)},
                        {"weight_versions", numbers(gantt.figures.versions)},

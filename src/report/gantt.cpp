@@ -26,6 +26,13 @@ bool needs_recompute(const Gantt& gantt, std::size_t rank) {
                      [](const Item& item) { return item.work == Work::recompute; });
 }
 
+// Of all ranks together, for one batch.
+double busy(const Gantt& gantt) {
+  double time = 0.0;
+  for (std::size_t rank = 0; rank < gantt.schedule.ranks.size(); ++rank) time += gantt.timeline.busy(rank);
+  return time / static_cast<double>(gantt.schedule.shape.batches);
+}
+
 }  // namespace
 
 Gantt gantt_of(schedules::Schedule schedule, std::string about) {
@@ -38,10 +45,20 @@ Gantt gantt_of(schedules::Schedule schedule, std::string about) {
               .formula = ""};
   gantt.timeline = schedules::simulate(gantt.schedule, gantt.costs);
   gantt.figures = schedules::figures(gantt.schedule, gantt.timeline);
-  gantt.bubble = gantt.figures.bubble_fraction;
+  gantt.step = gantt.figures.makespan / static_cast<double>(gantt.schedule.shape.batches);
+  const double all = gantt.step * static_cast<double>(gantt.schedule.ranks.size());
+  gantt.bubble = all > 0.0 ? 1.0 - busy(gantt) / all : 0.0;
+  if (!gantt.schedule.barrier && gantt.schedule.shape.batches == 1) gantt.flowing = gantt.figures.bubble_fraction;
   gantt.messages =
       std::accumulate(gantt.figures.messages.begin(), gantt.figures.messages.end(), std::int64_t{0}) / gantt.schedule.shape.batches;
   return gantt;
+}
+
+void set_steady(Gantt& gantt, double bubble) {
+  gantt.steady = true;
+  gantt.bubble = bubble;
+  gantt.step = busy(gantt) / (static_cast<double>(gantt.schedule.ranks.size()) * (1.0 - bubble));
+  gantt.flowing.reset();
 }
 
 std::vector<Bar> bars_of(const Gantt& gantt, std::size_t rank) {
@@ -99,9 +116,10 @@ std::string plain(double number) {
 
 std::string summary(const Gantt& gantt) {
   const double most = most_held(std::span(&gantt, 1));
-  std::string text = fmt::format("bubble {:.1f}%{}{}, a rank holds at most {} micro-batch{}", 100.0 * gantt.bubble,
-                                 gantt.formula.empty() ? "" : " = " + gantt.formula,
-                                 gantt.schedule.shape.batches > 1 ? " once started" : "", plain(most), most == 1.0 ? "" : "es");
+  const std::string flowing = gantt.flowing ? fmt::format(" ({:.1f}% from step to step without a flush)", 100.0 * *gantt.flowing) : "";
+  std::string text = fmt::format("bubble {:.1f}%{}{}{}, a rank holds at most {} micro-batch{}", 100.0 * gantt.bubble,
+                                 gantt.formula.empty() ? "" : " = " + gantt.formula, gantt.steady ? " once started" : "", flowing,
+                                 plain(most), most == 1.0 ? "" : "es");
   if (needs_recompute(gantt, 0)) {
     const std::int64_t full = *std::max_element(gantt.figures.peak_full.begin(), gantt.figures.peak_full.end());
     text += fmt::format(" (inputs; with all activations {})",

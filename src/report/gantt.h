@@ -4,6 +4,7 @@
 #pragma once
 
 #include <cstdint>
+#include <optional>
 #include <span>
 #include <string>
 #include <string_view>
@@ -20,15 +21,21 @@ struct Gantt {
   strategy::schedules::Costs costs;
   strategy::schedules::Timeline timeline;
   strategy::schedules::Figures figures;
-  std::string about;          // one line
-  std::string formula;        // of the bubble; may be empty
-  double bubble = 0.0;        // as it is reported: of a step, or of a batch once a schedule without flush has started
-  std::int64_t messages = 0;  // of a step, all ranks
-  base::Bytes message = {};   // what one of them takes; 0 where that is not known
+  std::string about;                   // one line
+  std::string formula;                 // of the bubble; may be empty
+  double step = 0.0;                   // what a step takes with its flush, or once a schedule without flush has started
+  bool steady = false;                 // the latter
+  double bubble = 0.0;                 // the share of that which ranks wait
+  std::optional<double> flowing = {};  // the same from step to step where ranks go on without waiting for each other, which they can
+  std::int64_t messages = 0;           // of a step, all ranks
+  base::Bytes message = {};            // what one of them takes; 0 where that is not known
 };
 
 // With times in units of a forward of all of a rank's stages: a backward takes two, one for inputs and one for weights.
 Gantt gantt_of(strategy::schedules::Schedule schedule, std::string about);
+
+// The figures of a schedule without flush once it has started.
+void set_steady(Gantt& gantt, double bubble);
 
 struct Bar {
   strategy::schedules::Work work = strategy::schedules::Work::forward;

@@ -31,8 +31,9 @@ std::string line(const GanttRow& row, int width) {
   const Gantt& gantt = row.gantt;
   const std::vector<std::int64_t>& versions = gantt.figures.versions;
   const std::string held_by_rank = listed(gantt.schedule.ranks.size(), [&](std::size_t rank) { return plain(held(gantt, rank)); });
-  const std::string figures = fmt::format("{:<21} {:>6.1f}%   {:<20} {:>7} {:>8}", title(gantt), 100.0 * gantt.bubble, held_by_rank,
-                                          *std::max_element(versions.begin(), versions.end()), gantt.messages);
+  const std::string figures =
+      fmt::format("{:<21} {:>5} {:>6.1f}%  {:<16} {:>7} {:>8}", title(gantt), plain(gantt.step), 100.0 * gantt.bubble, held_by_rank,
+                  *std::max_element(versions.begin(), versions.end()), gantt.messages);
   const std::string all = fmt::format("{}   {}", figures, gantt.about);
   return all.size() + 2 <= static_cast<std::size_t>(width) ? all : figures;
 }
@@ -41,7 +42,7 @@ std::string line(const GanttRow& row, int width) {
 
 std::string gantt_table(std::span<const GanttRow> rows, const GanttStyle& style) {
   std::string text =
-      fmt::format("  {:<21} {:>7}   {:<20} {:>7} {:>8}\n", "schedule", "bubble", "held, rank by rank", "weights", "messages");
+      fmt::format("  {:<21} {:>5} {:>7}  {:<16} {:>7} {:>8}\n", "schedule", "step", "bubble", "held, by rank", "weights", "messages");
   for (const GanttRow& row : rows) {
     const std::string words = line(row, style.width);
     const std::string_view code = row.drawn ? "1" : row.reason.empty() ? "0" : "2";

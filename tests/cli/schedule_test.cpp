@@ -91,6 +91,28 @@ TEST_F(Schedule, ShowsWhatScatteredBoundariesSave) {
   EXPECT_TRUE(base::parse_json(without.out, "output").at("schedules").at(0).at("bytes_sent").is_null()) << without.out;
 }
 
+// What ranks wait is a share of the step that is shown: bubble and length agree for every schedule. Of a step with its flush zb-h2 waits as
+// long as zb-h1; its paper counts each rank's own time, from its first piece to its last.
+TEST_F(Schedule, BubblesAreOfTheStepThatIsShown) {
+  const Ended ended = plan({"--schedule", "gpipe,1f1b,interleaved,zb-h1,zb-h2,pipedream,2bw", "--json"});
+  ASSERT_EQ(ended.exit_code, 0) << ended.err;
+  const base::Json json = base::parse_json(ended.out, "output");
+  std::map<std::string, base::Json> by_name;
+  for (const base::Json& each : json.at("schedules").as_array()) {
+    by_name[each.at("schedule").as_string()] = each;
+    EXPECT_NEAR(each.at("step").as_double() * (1.0 - each.at("bubble_fraction").as_double()), 8 * 3.0, 1e-9)
+        << each.at("schedule").as_string();
+  }
+  EXPECT_EQ(by_name.at("zb-h2").at("step").as_double(), by_name.at("zb-h1").at("step").as_double());
+  EXPECT_EQ(by_name.at("zb-h2").at("bubble_fraction").as_double(), by_name.at("zb-h1").at("bubble_fraction").as_double());
+  EXPECT_NEAR(by_name.at("zb-h2").at("bubble_fraction_without_flush").as_double(), 0.0, 1e-12);
+  EXPECT_TRUE(by_name.at("zb-h1").at("bubble_fraction_without_flush").is_null());
+  EXPECT_EQ(by_name.at("pipedream").at("step").as_double(), 24.0);
+  const Ended text = plan({"--schedule", "zb-h2"});
+  for (const char* part : {"bubble 11.1% (0.0% from step to step without a flush)", "step  bubble"})
+    EXPECT_NE(text.out.find(part), std::string::npos) << part << "\n" << text.out;
+}
+
 TEST_F(Schedule, GoesOutAsAFileAndComesBack) {
   ASSERT_EQ(plan({"--schedule", "zb-h1", "--out", "own.csv"}).exit_code, 0);
   const Ended back = plan({"--schedule", "own.csv"});

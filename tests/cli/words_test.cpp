@@ -59,6 +59,20 @@ TEST_F(Words, PlansCompared) {
   output({"plan", "run.json", "--set", "batch.micro=4", "--out", "c.json"});
   EXPECT_EQ(output({"inspect", "a.json", "--diff", "b.json"}), "the plans are equal\n");
   expect_parts(output({"inspect", "a.json", "--diff", "c.json"}), {"- ", "+ ", "tokens i32[2, 16]", "tokens i32[4, 16]"});
+  // Figures come before the lines that they sum up.
+  const std::string compared = output({"inspect", "a.json", "--diff", "c.json"});
+  EXPECT_TRUE(compared.starts_with("  ")) << compared.substr(0, 80);
+  for (const char* part : {"before", "device, fullest rank", "activation at the device's peak", "train: calls of a rank", "ranks"})
+    EXPECT_LT(compared.find(part), compared.find("\n- ")) << part;
+  const base::Json figures = base::parse_json(output({"inspect", "a.json", "--diff", "c.json", "--json"}), "diff", {.strict = true});
+  const base::Json peaks = base::parse_json(output({"plan", "run.json", "--json"}), "plan").at("candidates").at(0).at("peak_bytes");
+  EXPECT_EQ(figures.at("summary").at("device, fullest rank").at("before").as_integer(),
+            peaks.as_object().begin()->value.at("device").as_integer());
+  EXPECT_EQ(figures.at("summary").at("train: micro-batches").at("before").as_integer(),
+            2 * figures.at("summary").at("train: micro-batches").at("after").as_integer());
+  EXPECT_GT(figures.at("differences").size(), 0u);
+  output({"plan", "run.json", "--set", "strategy.data=2", "--out", "d.json"});
+  expect_parts(output({"inspect", "a.json", "--diff", "d.json"}), {"train: all_reduce over data, sent by a rank", "new"});
   expect_parts(output({"inspect", "a.json"}), {"device arena", "parameters", "waterline over the"});
   EXPECT_EQ(base::parse_json(output({"inspect", "a.json", "--json"}), "a", {.strict = true}),
             base::parse_json(folder_.read("a.json"), "a"));

@@ -100,7 +100,7 @@ TEST(GanttTable, FitsAScreenAndSaysWhyNot) {
   const std::string text = gantt_table(rows, {.width = 120});
   EXPECT_LE(widest(text), 120U) << text;
   EXPECT_NE(text.find("weights one batch old"), std::string::npos) << text;
-  EXPECT_NE(text.find("  1f1b                    30.4%   8 ... 1"), std::string::npos) << text;
+  EXPECT_NE(text.find("  1f1b                     69   30.4%  8 ... 1"), std::string::npos) << text;
   EXPECT_NE(text.find("> other                 found no ranks\n"), std::string::npos) << text;
   rows.back().reason = "found 6 micro-batches, expected a multiple of the 4 pipeline ranks";
   const std::string narrow = gantt_table(rows, {.width = 80});
