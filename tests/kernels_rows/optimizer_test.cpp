@@ -235,7 +235,9 @@ void check_rule(std::string_view name, std::size_t states, double decay, const s
         const Numbers& now = expected[static_cast<std::size_t>(i)];
         ASSERT_NEAR(update.operands[0][i], now.w, 2e-6 * (1.0 + std::abs(now.w))) << name << ", element " << i;
         ASSERT_NEAR(update.operands[1][i], now.first, 2e-6 * (1.0 + std::abs(now.first))) << name;
-        if (states > 1) ASSERT_NEAR(update.operands[2][i], now.second, 2e-6 * (1.0 + std::abs(now.second))) << name;
+        if (states > 1) {
+          ASSERT_NEAR(update.operands[2][i], now.second, 2e-6 * (1.0 + std::abs(now.second))) << name;
+        }
       }
     }
   }

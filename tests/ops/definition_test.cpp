@@ -9,6 +9,7 @@
 #include "kernels/cpu/reference/compute.h"
 #include "ops/build_cases.h"
 #include "ops/cases.h"
+#include "ops/optim/rules.h"
 
 namespace plimsoll::op_cases {
 namespace {
@@ -152,6 +153,10 @@ class RandomFields {
     field = std::ldexp(word() % 2 == 0 ? mantissa : -mantissa, static_cast<int>(word() % 200) - 100);
   }
   void operator()(std::string_view, DType& field) { field = static_cast<DType>(word() % 9); }
+  void operator()(std::string_view name, std::optional<DType>& field) {
+    field.reset();
+    if (word() % 2 == 0) (*this)(name, field.emplace());
+  }
   void operator()(std::string_view, ops::ActivationKind& field) { field = static_cast<ops::ActivationKind>(word() % 5); }
   void operator()(std::string_view, ops::NormKind& field) { field = static_cast<ops::NormKind>(word() % 2); }
   void operator()(std::string_view, ops::Axis& field) {
@@ -180,16 +185,26 @@ class RandomFields {
 };
 
 template <typename Attributes>
-void check_text() {
-  EXPECT_EQ(ops::to_string(Attributes{}), Attributes::kName) << "defaults are left out";
-  EXPECT_EQ(ops::name_of(Attributes{}), Attributes::kName);
+void check_text_of(const Attributes& plain, std::string_view name) {
+  EXPECT_EQ(ops::to_string(plain), name) << "defaults are left out";
+  EXPECT_EQ(ops::name_of(plain), Attributes::kName);
   for (std::uint64_t seed = 0; seed < 50; ++seed) {
-    Attributes attributes;
+    Attributes attributes = plain;
     RandomFields random(seed);
     Attributes::fields(attributes, random);
     const std::string text = ops::to_string(attributes);
     EXPECT_EQ(ops::parse_op(text), ops::Op(attributes)) << text;
     EXPECT_EQ(ops::to_string(ops::parse_op(text)), text);
+  }
+}
+
+// Updates have the names of their rules.
+template <typename Attributes>
+void check_text() {
+  if constexpr (std::is_same_v<Attributes, ops::Update>) {
+    for (const ops::UpdateRule& rule : ops::update_rules()) check_text_of(ops::Update::by(rule), std::string(rule.name) + "_update");
+  } else {
+    check_text_of(Attributes{}, Attributes::kName);
   }
 }
 

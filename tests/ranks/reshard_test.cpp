@@ -222,8 +222,12 @@ TEST(Reshard, FromAndToTiles) {
 // State in leaner forms is tensors as any other.
 TEST(Reshard, LeanStates) {
   const std::vector<Place> some{{1, 1, 0}, {4, 2, 1}, {2, 1, 2}, {2, 2, 3, 2}, {2, 1, 3, 1, 1, 0, {}, 19'000}};
-  for (const model::Master master : {model::Master::split, model::Master::none})
-    check_pairs(some, some, {odd_model(), model::Precision::bf16, {}, {.master = master, .moments = model::Moments::bf16}});
+  for (const model::Master master : {model::Master::split, model::Master::none}) {
+    Subject lean{odd_model(), model::Precision::bf16};
+    lean.optimizer.master = master;
+    lean.optimizer.moments = model::Moments::bf16;
+    check_pairs(some, some, lean);
+  }
 }
 
 // What is not trained is held by those who compute with it alone.

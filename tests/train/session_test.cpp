@@ -236,7 +236,8 @@ TEST(Session, WhatIsTrainedBesideFrozenParametersIsTrainedAsEver) {
   for (const std::string frozen : {"*norm*.bias", "*norm*.weight"}) {
     for (const std::int32_t micro_batches : {1, 3}) {
       SessionOptions options = options_for(small_model());
-      options.training.optimizer = {.rule = &ops::update_rule("sgd"), .clip = 0.0};
+      options.training.optimizer.rule = &ops::update_rule("sgd");
+      options.training.optimizer.clip = 0.0;
       options.training.accumulates = micro_batches > 1;
       options.micro_batches = micro_batches;
       Session whole(options);
@@ -266,7 +267,9 @@ TEST(Session, LookingUpThePaddingTrainsNothing) {
     model::Model model = small_model(family);
     model.tied = false;
     SessionOptions options = options_for(model);
-    options.training.optimizer = {.rule = &ops::update_rule("sgd"), .weight_decay = 0.0, .clip = 0.0};
+    options.training.optimizer.rule = &ops::update_rule("sgd");
+    options.training.optimizer.weight_decay = 0.0;
+    options.training.optimizer.clip = 0.0;
     options.training.segmented = family == model::Family::bert;
     Session whole(options);
     model.pad_token = 8;
