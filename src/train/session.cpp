@@ -138,6 +138,7 @@ void agree_on_limits(SessionOptions& options) {
 SessionOptions checked(SessionOptions options) {
   const std::int64_t ranks = options.transport == nullptr ? 1 : options.transport->size();
   if (options.strategy.ranks() != ranks) {
+    plan_session(options);  // what cannot be run by any ranks is told first
     base::not_legal("the strategy has {} ranks ({}), but {} started; start {}, or change the strategy", options.strategy.ranks(),
                     strategy::describe(options.strategy), ranks == 1 ? "one was" : fmt::format("{} were", ranks), options.strategy.ranks());
   }

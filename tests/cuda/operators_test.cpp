@@ -90,7 +90,7 @@ void check_kernel(const cuda::Kernel& kernel, const Case& test, const std::vecto
 bool is_for_processors(std::string_view name) { return name.ends_with("_grad_grad") || name == "repeat_rows" || name == "loss_weights"; }
 
 // An update with a result more than it writes in place sends it from the host.
-bool is_for_processors(const Case& test) { return ops::is_update(test.op) && test.output_types().size() + 2 > test.input_types().size(); }
+bool sends_from_host(const Case& test) { return ops::is_update(test.op) && test.output_types().size() + 2 > test.input_types().size(); }
 
 std::vector<std::string> operators_here() {
   std::vector<std::string> names = computed_operators();
@@ -127,7 +127,7 @@ TEST_P(OnDevice, KernelsAgreeWithTheReference) {
 // Asks no device: plans are made on machines without one.
 TEST_P(OnDevice, EveryCaseHasAKernel) {
   for (const Case& test : all_cases()) {
-    if (ops::name_of(test.op) == GetParam() && !is_for_processors(test)) {
+    if (ops::name_of(test.op) == GetParam() && !sends_from_host(test)) {
       EXPECT_FALSE(kernels_for(test, true).empty()) << test.name();
     }
   }
