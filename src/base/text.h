@@ -13,7 +13,7 @@ namespace plimsoll::base {
 std::size_t edit_distance(std::string_view a, std::string_view b);
 
 // The candidate that `name` most likely stands for, or an empty text when none is near: at most a third of the longer
-// one's letters (and at least one) may differ. Case does not count.
+// one's letters (and at least one) may differ. Case does not count. Of several as near, the one whose number is nearest.
 std::string_view nearest_name(std::string_view name, std::span<const std::string_view> candidates);
 
 }  // namespace plimsoll::base

@@ -7,6 +7,7 @@
 #include "base/json.h"
 #include "cli/commands.h"
 #include "cli/common.h"
+#include "cli/drawn_plan.h"
 #include "cli/plan_outcome.h"
 #include "cluster/presets.h"
 #include "io/files.h"
@@ -190,14 +191,13 @@ void write_trace(io::FileSystem& file_system, const std::string& path, const For
 }
 
 void write_page(io::FileSystem& file_system, const std::string& path, const Forecast& forecast, const cluster::Cluster& cluster) {
-  if (forecast.outlined)
-    base::not_legal("--html draws whole plans, and {} ranks are simulated from an outline; see --json, or use fewer ranks",
-                    forecast.result.ranks);
   const executor::sim::Result& result = forecast.result;
-  report::Page page{.plan = forecast.plan,
+  const DrawnPlan drawn = drawn_plan(forecast);
+  report::Page page{.plan = drawn.plan,
+                    .outlined = drawn.outlined,
                     .capacity = cluster.device.memory,
                     .reserve = cluster.device.reserve,
-                    .times = class_times(forecast.plan, forecast.result),
+                    .times = drawn.times,
                     .figures = {{"fits", forecast.fits() ? "yes" : forecast.reason},
                                 {"step", seconds_text(forecast.step_seconds)},
                                 {"tokens/s", count_text(forecast.tokens_per_second)},

@@ -2,6 +2,7 @@
 #include <fmt/format.h>
 
 #include "base/json.h"
+#include "cli/drawn_plan.h"
 #include "cli/plan_outcome.h"
 #include "io/files.h"
 #include "report/page.h"
@@ -14,7 +15,7 @@ namespace {
 
 using base::Json;
 
-constexpr std::int64_t kMostDrawn = 64;  // ranks
+constexpr std::int64_t kMostWhole = 64;  // ranks, whose plan is drawn whole; of more what simulation takes, perhaps an outline
 
 report::PageTable strategies_table(const Outcome& outcome) {
   using Format = report::PageTable::Format;
@@ -65,8 +66,8 @@ report::PageTable whole_run_table(const planner::WholeRun& run) {
                       {"kg CO2", Format::count},
                       {"money", Format::count},
                       {"time that is training", Format::percent}},
-          .rows = {{Json(run.steps), Json(run.wall_seconds), Json(run.device_hours), Json(run.kwh), Json(run.kg_co2),
-                    run.money > 0.0 ? Json(run.money) : Json(), Json(run.effective_share)}},
+          .rows = {{Json(run.steps), Json(run.wall_seconds), Json(run.device_hours), run.kwh > 0.0 ? Json(run.kwh) : Json(),
+                    run.kwh > 0.0 ? Json(run.kg_co2) : Json(), run.money > 0.0 ? Json(run.money) : Json(), Json(run.effective_share)}},
           .chosen = -1,
           .refused = {}};
 }
@@ -92,14 +93,14 @@ report::PageTable failures_table(const Whole& whole) {
 void write_page(io::FileSystem& file_system, const Outcome& outcome, const PlanOptions& options) {
   const Candidate& best = outcome.rows[0];
   const config::Run run = train::decided(outcome.run, best.choice);
-  train::Forecast drawn;
-  drawn.plan.model = train::describe(run);
-  drawn.plan.strategy = planner::describe(best.choice);
-  if (outcome.problem.ranks <= kMostDrawn) drawn = train::forecast(run, outcome.cluster, {.spans = true, .outline = false});
+  train::ForecastOptions whole_or_outline{.spans = true};
+  if (outcome.problem.ranks <= kMostWhole) whole_or_outline.outline = false;
+  const DrawnPlan drawn = drawn_plan(train::forecast(run, outcome.cluster, whole_or_outline));
   report::Page page{.plan = drawn.plan,
+                    .outlined = drawn.outlined,
                     .capacity = outcome.problem.device,
                     .reserve = {},
-                    .times = class_times(drawn.plan, drawn.result),
+                    .times = drawn.times,
                     .figures = {{"cluster", outcome.cluster.name},
                                 {"ranks", fmt::format("{}", outcome.problem.ranks)},
                                 {"step", seconds_text(best.estimate.step_seconds)},

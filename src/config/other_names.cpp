@@ -8,6 +8,7 @@ namespace plimsoll::config {
 namespace {
 
 constexpr std::string_view kAddedUp = "gradients of batch.global / (batch.micro x strategy.data) micro-batches are added up";
+constexpr std::string_view kEveryStep = "every step is logged; this one is about evaluations";
 
 constexpr OtherName kNames[] = {
     {"model_name", "model.preset"},
@@ -44,6 +45,12 @@ constexpr OtherName kNames[] = {
     {"data_path", "data.train"},
     {"train_data", "data.train"},
     {"train_file", "data.train"},
+    {"data.file", "data.train"},
+    {"data.files", "data.train"},
+    {"data.path", "data.train"},
+    {"data.text", "data.train"},
+    {"data.corpus", "data.train"},
+    {"data.test", "data.valid"},
     {"valid_file", "data.valid"},
     {"validation_file", "data.valid"},
     {"tokenizer_name", "data.tokenizer"},
@@ -51,6 +58,8 @@ constexpr OtherName kNames[] = {
     {"tokenizer_model", "data.tokenizer"},
 
     {"batch_size", "batch.global"},
+    {"batch.size", "batch.global"},
+    {"batch.length", "batch.sequence"},
     {"global_batch_size", "batch.global"},
     {"micro_batch_size", "batch.micro"},
     {"per_device_train_batch_size", "batch.micro"},
@@ -112,6 +121,11 @@ constexpr OtherName kNames[] = {
     {"eval_iters", "eval.batches"},
 
     {"num_gpus", "strategy.data"},
+    {"n_gpus", "strategy.data"},
+    {"n_gpu", "strategy.data"},
+    {"ngpus", "strategy.data"},
+    {"gpus", "strategy.data"},
+    {"num_devices", "strategy.data"},
     {"data_parallel_size", "strategy.data"},
     {"tensor_parallel_size", "strategy.tensor"},
     {"tensor_model_parallel_size", "strategy.tensor"},
@@ -134,7 +148,13 @@ constexpr OtherName kNames[] = {
     {"optimizer_name", "optimizer.type"},
     {"optim_args", "optimizer.type"},
     {"lr_scheduler_kwargs", "lr_schedule.min_ratio"},
-    {"logging_steps", "eval.every", "every step is logged; this one is about evaluations"},
+    {"logging_steps", "eval.every", kEveryStep},
+    {"log_every", "eval.every", kEveryStep},
+    {"log_every_n_steps", "eval.every", kEveryStep},
+    {"log_interval", "eval.every", kEveryStep},
+    {"log_steps", "eval.every", kEveryStep},
+    {"log_freq", "eval.every", kEveryStep},
+    {"print_every", "eval.every", kEveryStep},
     {"eval_strategy", "eval.every"},
     {"evaluation_strategy", "eval.every"},
     {"eval_every", "eval.every"},

@@ -96,7 +96,10 @@ std::string setting_named(std::string_view name) {
 }
 
 std::string known_keys_hint(std::string_view group, std::string_view key) {
-  if (const OtherName* other = find_other_name(key))
+  // "size" says something in "batch" alone.
+  const OtherName* other = find_other_name(fmt::format("{}.{}", group, key));
+  if (other == nullptr) other = find_other_name(key);
+  if (other != nullptr)
     return fmt::format("expected \"{}\"{}", other->key, other->remark.empty() ? "" : fmt::format(" ({})", other->remark));
   const std::string parent = is_group(group) ? std::string(group) : std::string();
   const std::vector<std::string> siblings = keys_below(parent);

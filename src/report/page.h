@@ -52,6 +52,7 @@ struct PageCurve {
 struct Page {
   const plan::Plan& plan;  // without classes, where it would be too large: the page then has its tables alone
   std::string program = "train";
+  bool outlined = false;          // the plan is an outline: its arenas are known, what fills them over the step is not
   base::Bytes capacity;           // of the device tier; zero: unknown
   base::Bytes reserve;            // what a process needs beside its arenas
   std::vector<ClassTimes> times;  // one for each class; empty: the page shows the order of calls alone

@@ -95,6 +95,12 @@ std::string rank_text(const std::vector<std::int32_t>& ranks) {
   return text;
 }
 
+// An outline names the first tensor rank of each data place; those of a place of the pipe axis lie side by side.
+std::string outlined_ranks(const plan::Plan& plan, const plan::RankClass& rank_class) {
+  const std::int64_t count = static_cast<std::int64_t>(rank_class.ranks.size()) * plan.mesh.tensor;
+  return fmt::format("{} rank{} from {} on", count, count == 1 ? "" : "s", rank_class.ranks.front());
+}
+
 // One class's program with the time of each moment, in ticks.
 struct Sheet {
   const plan::RankClass& rank_class;
@@ -262,6 +268,13 @@ std::vector<std::size_t> drawn_moments(const std::vector<Bytes>& at_call, std::s
 }
 
 Json Writer::tier_json(const Sheet& sheet, plan::Tier tier) const {
+  if (page_.outlined) {
+    const bool device = tier == plan::Tier::device;
+    return Json::object({{"name", plan::name_of(tier)},
+                         {"arena", sheet.rank_class.arena[static_cast<std::size_t>(tier)].count},
+                         {"capacity", device ? page_.capacity.count : 0},
+                         {"reserve", device ? page_.reserve.count : 0}});
+  }
   const plan::Waterline line = plan::waterline(sheet.rank_class, sheet.program, tier);
   const std::int64_t arena = sheet.rank_class.arena[static_cast<std::size_t>(tier)].count;
   const std::int64_t quantum = std::max<std::int64_t>(1, line.peak.count / kQuanta);
@@ -313,7 +326,7 @@ Json Writer::class_json(std::size_t index) {
     if (tier == plan::Tier::device || rank_class.arena[static_cast<std::size_t>(tier)].count > 0) tiers.push(tier_json(sheet, tier));
   }
   return Json::object({{"name", rank_class.name},
-                       {"rank_text", rank_text(rank_class.ranks)},
+                       {"rank_text", page_.outlined ? outlined_ranks(page_.plan, rank_class) : rank_text(rank_class.ranks)},
                        {"streams", std::move(streams)},
                        {"tiers", std::move(tiers)}});
 }
@@ -395,6 +408,7 @@ Json Writer::write() {
   for (const auto& [color, name] : kWorks) works.push(Json::array({Json(color), Json(name)}));
   return Json::object({{"model", page_.plan.model},
                        {"strategy", page_.plan.strategy},
+                       {"outlined", page_.outlined},
                        {"notes", std::move(notes)},
                        {"figures", std::move(figures)},
                        {"tables", tables_json()},

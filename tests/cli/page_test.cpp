@@ -102,6 +102,42 @@ TEST_F(HtmlPage, MessagesAreCountedAsTheyAreSent) {
   EXPECT_EQ(messages("strategy.scatter_boundaries=true"), whole / 2);
 }
 
+// Above what is planned whole, pages of `simulate` and `plan` have the timeline of an outline and each class's memory, and say what they
+// lack.
+TEST_F(HtmlPage, OfAnOutline) {
+  const std::vector<std::string> layout{"--set", "model.layers=32", "--set", "model.heads=8",
+                                        "--set", "model.width=64",  "--set", "batch.global=256",
+                                        "--set", "batch.micro=1",   "--set", "strategy={\"pipe\": 32, \"tensor\": 4, \"data\": 4}"};
+  std::vector<std::string> arguments{"simulate", "run.json", "--cluster", "dgx-h100:64", "--html", "page.html", "--json"};
+  arguments.insert(arguments.end(), layout.begin(), layout.end());
+  const Ended ended = folder_.plimsoll(arguments);
+  ASSERT_EQ(ended.exit_code, 0) << ended.err;
+  const base::Json figures = base::parse_json(ended.out, "output");
+  ASSERT_EQ(figures.at("simulated").as_string(), "outline");
+  const std::string html = folder_.read("page.html");
+  EXPECT_LT(html.size(), kMost);
+  const base::Json data = data_of(html);
+  EXPECT_TRUE(data.at("outlined").as_bool());
+  EXPECT_NE(base::write_json(data.at("notes")).find("outline"), std::string::npos);
+  const base::Json& classes = data.at("classes");
+  EXPECT_GE(classes.size(), 3u);
+  EXPECT_EQ(classes.at(0).at("name").as_string(), "pipe 0");
+  EXPECT_EQ(classes.at(classes.size() - 1).at("name").as_string(), "pipe 31");
+  for (const base::Json& ranks : classes.as_array()) {
+    EXPECT_EQ(ranks.at("tiers").at(0).at("arena").as_integer(),
+              figures.at("peak_bytes").at(ranks.at("name").as_string()).at("device").as_integer());
+    EXPECT_TRUE(ranks.at("rank_text").as_string().starts_with("16 ranks from ")) << ranks.at("rank_text").as_string();
+    std::size_t spans = 0;
+    for (const base::Json& stream : ranks.at("streams").as_array()) spans += stream.at("spans").size() / 4;
+    EXPECT_GT(spans, 100u);
+  }
+  EXPECT_GT(data.at("traffic").size(), 1u);
+  std::set<std::string> works;
+  for (const base::Json& work : data.at("label_works").as_array())
+    works.insert(data.at("works").at(static_cast<std::size_t>(work.as_integer())).at(1).as_string());
+  for (const char* work : {"forward", "backward", "update"}) EXPECT_TRUE(works.contains(work)) << work;
+}
+
 TEST_F(HtmlPage, ComparesStrategies) {
   const base::Json data =
       data_of(page({"--cluster", "dgx-h100", "--set", "model.layers=4", "--set", "batch.global=16", "--tokens", "1e9"}));
@@ -109,7 +145,12 @@ TEST_F(HtmlPage, ComparesStrategies) {
   EXPECT_GT(table.at("rows").size(), printed_.at("candidates").size());
   for (const base::Json& row : table.at("rows").as_array()) EXPECT_EQ(row.size(), table.at("columns").size());
   EXPECT_EQ(table.at("rows").at(0).at(1).as_double(), printed_.at("candidates").at(0).at("step_seconds").as_double());
-  EXPECT_EQ(data.at("tables").size(), 2u) << "and the whole training";
+  ASSERT_EQ(data.at("tables").size(), 2u) << "and the whole training";
+  folder_.write("unmetered.json", R"({"preset": "dgx-h100", "name": "unmetered", "device": {"name": "x", "watts": 0}})");
+  const base::Json unmetered =
+      data_of(page({"--cluster", "unmetered.json", "--set", "model.layers=4", "--set", "batch.global=16", "--tokens", "1e9"}));
+  for (const std::size_t column : {3u, 4u})
+    EXPECT_TRUE(unmetered.at("tables").at(1).at("rows").at(0).at(column).is_null()) << "energy that nobody knows is not 0";
 }
 
 // What really ran, with two lists of times for every call, on one rank and on several, also where their groups have no stride.
@@ -181,11 +222,13 @@ TEST_F(HtmlPage, OfATrainingWithoutCalibration) {
 
 class InABrowser : public HtmlPage, public testing::WithParamInterface<std::vector<std::string>> {};
 
-const std::vector<std::string> kTooManyToDraw{"--cluster", "dgx-h100:64",      "--set",    "model.layers=8",
-                                              "--set",     "batch.global=512", "--tokens", "1e9"};
+// So many classes of ranks that an outline is simulated.
+const std::vector<std::string> kOutlined{
+    "--cluster", "dgx-h100:64",      "--set", "model.layers=32",  "--set", "model.heads=8",     "--set",    "model.width=64",
+    "--set",     "batch.global=256", "--set", "strategy.pipe=32", "--set", "strategy.tensor=4", "--tokens", "1e9"};
 
-// A drawn plan, and the tables of one that is too large to be drawn.
-INSTANTIATE_TEST_SUITE_P(Pages, InABrowser, testing::Values(kManyRanks, kTooManyToDraw));
+// A whole plan, and an outline of one.
+INSTANTIATE_TEST_SUITE_P(Pages, InABrowser, testing::Values(kManyRanks, kOutlined));
 
 TEST_P(InABrowser, IsShownWithoutComplaint) {
   const std::filesystem::path browser = find_program("chromium");
@@ -202,10 +245,12 @@ TEST_P(InABrowser, IsShownWithoutComplaint) {
   ASSERT_NE(at, std::string::npos) << ended.out.substr(0, 500);
   RecordProperty("milliseconds", ended.out.substr(at + 12, ended.out.find('"', at + 12) - at - 12));
   // Only what the scripts made counts: their own text is in the page too.
-  const bool drawn = GetParam() == kManyRanks;
-  for (const char* part : {"<section id=\"timeline\"", "<h3 id=\"peak-title\">On top at the peak", "<td class=\"words\">all-reduce</td>"})
-    EXPECT_EQ(ended.out.find(part) != std::string::npos, drawn) << part;
-  EXPECT_EQ(ended.out.find("<h2>The whole training</h2>") == std::string::npos, drawn);
+  const bool whole = GetParam() == kManyRanks;
+  EXPECT_NE(ended.out.find("<section id=\"timeline\""), std::string::npos);
+  for (const char* part : {"<h3 id=\"peak-title\">On top at the peak", "<canvas id=\"water\""})
+    EXPECT_EQ(ended.out.find(part) != std::string::npos, whole) << part;
+  for (const char* part : {"<h2>The whole training</h2>", "<h2>Memory</h2>", "<td>pipe 31: "})
+    EXPECT_EQ(ended.out.find(part) != std::string::npos, !whole) << part;
 }
 
 }  // namespace

@@ -215,6 +215,28 @@ TEST(ReadRun, NamesOfOtherToolsPointAtTheSetting) {
             "--set max_steps=5: found the unknown key \"max_steps\", expected \"steps\"");
 }
 
+// Words that mean something in one group alone, and those that many tools have.
+TEST(ReadRun, WordsOfAGroupPointAtTheSetting) {
+  const auto expected = [](std::string_view override) {
+    const std::string said = message_of([&] { parse_run("{}", "run.json", {std::string(override)}); });
+    const std::size_t at = said.find("expected \"");
+    return at == std::string::npos ? said : said.substr(at + 10, said.find('"', at + 10) - at - 10);
+  };
+  EXPECT_EQ(expected("data.file=x"), "data.train");
+  EXPECT_EQ(expected("batch.size=8"), "batch.global");
+  EXPECT_EQ(expected("gpus=8"), "strategy.data");
+  EXPECT_EQ(expected("strategy.gpus=8"), "strategy.data");
+  EXPECT_EQ(expected("log_every=10"), "eval.every");
+}
+
+TEST(ReadRun, ASizeThatIsNotThereMeansTheNearest) {
+  const auto meant = [](std::string_view preset) { return error_of(R"({"model": ")" + std::string(preset) + "\"}"); };
+  EXPECT_NE(meant("llama-7b").find("did you mean \"llama-8b\"?"), std::string::npos) << meant("llama-7b");
+  EXPECT_NE(meant("llama-65b").find("did you mean \"llama-70b\"?"), std::string::npos) << meant("llama-65b");
+  EXPECT_NE(meant("lama-1b").find("did you mean \"llama-1b\"?"), std::string::npos) << meant("lama-1b");
+  EXPECT_NE(meant("gpt2-larg").find("did you mean \"gpt2-large\"?"), std::string::npos) << meant("gpt2-larg");
+}
+
 TEST(ReadRun, ValuesOfOtherToolsPointAtOurs) {
   EXPECT_NE(error_of(R"({"precision": "bfloat16"})").find("did you mean \"bf16\"?"), std::string::npos);
   EXPECT_NE(error_of(R"({"strategy": {"offload": {"params": "cpu"}}})").find("expected"), std::string::npos);

@@ -1,5 +1,23 @@
 // Bytes in use over the step, by kind, of one class of ranks and one tier, under the line of what the tier holds.
-if (drawn) (function waterline() {
+if (drawn && data.outlined) (function arenas() {
+  element('memory').querySelector('.bar').remove();
+  element('water').remove();
+  element('memory').querySelector('h2').textContent = 'Memory';
+  element('memory-about').textContent = 'This plan was simulated from an outline, which has every call of the step, but no buffers: it knows what ' +
+      'each rank needs at its fullest, and cannot show what fills the memory over the step. A page for fewer ranks has that line.';
+  const tiers = ['device', 'host', 'disk'].filter((name) => data.classes.some((ranks) => ranks.tiers.some((tier) => tier.name === name)));
+  const head = make('tr');
+  head.append(make('th', 'ranks'), ...tiers.map((name) => make('th', name)), make('th', 'of the device'));
+  element('peak').replaceChildren(head, ...data.classes.map((ranks) => {
+    const row = make('tr'), of = (name) => ranks.tiers.find((tier) => tier.name === name);
+    const device = of('device');
+    row.append(make('td', ranks.name + ': ' + ranks.rank_text), ...tiers.map((name) => make('td', of(name) ? bytesText(of(name).arena) : '–')));
+    row.append(make('td', device.capacity ? (100 * (device.arena + device.reserve) / device.capacity).toFixed(1) + '%' : '–'));
+    return row;
+  }));
+  requestAnimationFrame(() => { document.documentElement.dataset.ready = Math.round(performance.now()); });
+})();
+else if (drawn) (function waterline() {
   const canvas = element('water'), height = 260, chooseClass = element('memory-class'), chooseTier = element('memory-tier');
   data.classes.forEach((ranks, index) => chooseClass.append(new Option(ranks.name + ': ' + ranks.rank_text + ' (' + bytesText(ranks.tiers[0].arena) + ')', index)));
   chooseClass.value = String(data.fullest);
