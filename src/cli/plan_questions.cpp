@@ -39,7 +39,7 @@ struct Question {
 };
 
 const Question& question_of(const PlanOptions& options, const config::Run& run) {
-  static const Question kPasses{"--passes", {"--passes", "--ranks"}};
+  static const Question kPasses{"--passes", {"--passes", "--full", "--ranks"}};
   static const Question kSchedule{"--schedule", {"--schedule", "--svg", "--out", "--ranks"}};
   static const Question kLargest{"--largest", {"--largest", "--cluster", "--floor", "--longest-step", "--time-limit", "--ranks"}};
   static const Question kSmallest{"--smallest", {"--smallest", "--cluster"}};

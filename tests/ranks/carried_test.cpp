@@ -219,7 +219,7 @@ TEST_F(CarriedRanks, IsRefusedWithAReasonElsewhere) {
   };
   refused({.name = ""}, "nothing to run under", [](strategy::Strategy& strategy) { strategy.offload.optimizer = {}; });
   refused({.name = ""}, "delayed_update", [](strategy::Strategy& strategy) { strategy.delayed_update = true; });
-  refused({.name = "", .pipe = 2, .schedule = "2bw"}, "no step ends", [](strategy::Strategy&) {});
+  refused({.name = "", .pipe = 2, .schedule = "2bw"}, "no step ends", [](strategy::Strategy& strategy) { strategy.flush_every = 2; });
   refused({.name = "", .tiers = "--2", .data = 2, .zero = 1}, "gather", [](strategy::Strategy&) {});
 }
 

@@ -245,6 +245,7 @@ TEST_F(DelayedRanks, IsRefusedWithAReasonElsewhere) {
   layout = layout_of({.name = ""}, folder_.path());
   layout.strategy.pipe = 2;
   layout.strategy.schedule = "2bw";
+  layout.strategy.flush_every = 2;
   EXPECT_NE(tests::refusal([&] { strategy::require_legal(layout.strategy, 4); }, base::ErrorKind::not_legal).find("1f1b"),
             std::string::npos);
 }

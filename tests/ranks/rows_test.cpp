@@ -367,7 +367,7 @@ TEST_F(RowsOnDisk, WhatCannotBeIsRefused) {
                  "\"delayed_update\" a gradient waits");
   expect_refused([](strategy::Strategy& s) { s.carry_update = strategy::CarryUpdate::always, s.offload.optimizer = kHost; },
                  "\"carry_update\": \"always\" an update waits");
-  expect_refused([](strategy::Strategy& s) { s.pipe = 2, s.schedule = "2bw"; }, "several steps are under way");
+  expect_refused([](strategy::Strategy& s) { s.pipe = 2, s.schedule = "2bw", s.flush_every = 2; }, "several steps are under way");
   Task wide = task_of({""});
   wide.model.width = 100'000;
   wide.model.layers = 1;
