@@ -77,6 +77,11 @@ function redraw() {
   cancelAnimationFrame(frame);
   frame = requestAnimationFrame(() => view.redraw.forEach((draw) => draw()));
 }
+// Draws for the first time, without waiting for a frame, and notes after how many milliseconds the page can be used.
+function ready() {
+  view.redraw.forEach((draw) => draw());
+  document.documentElement.dataset.ready = Math.round(performance.now());
+}
 function show(begin, end) {
   const least = Math.max(view.whole / 1e5, data.seconds_per_tick > 0 ? 1 : 4);
   const length = Math.min(view.whole, Math.max(least, end - begin));

@@ -15,7 +15,7 @@ if (drawn && data.outlined) (function arenas() {
     row.append(make('td', device.capacity ? (100 * (device.arena + device.reserve) / device.capacity).toFixed(1) + '%' : '–'));
     return row;
   }));
-  requestAnimationFrame(() => { document.documentElement.dataset.ready = Math.round(performance.now()); });
+  ready();
 })();
 else if (drawn) (function waterline() {
   const canvas = element('water'), height = 260, chooseClass = element('memory-class'), chooseTier = element('memory-tier');
@@ -128,6 +128,5 @@ else if (drawn) (function waterline() {
   tiersOfClass();
   addEventListener('resize', redraw);
   matchMedia('(prefers-color-scheme: dark)').addEventListener('change', redraw);
-  // The page can be used from here on.
-  requestAnimationFrame(() => { document.documentElement.dataset.ready = Math.round(performance.now()); });
+  ready();
 })();
