@@ -97,7 +97,7 @@ std::string rank_text(const std::vector<std::int32_t>& ranks) {
 
 // An outline names the first tensor rank of each data place; those of a place of the pipe axis lie side by side.
 std::string outlined_ranks(const plan::Plan& plan, const plan::RankClass& rank_class) {
-  const std::int64_t count = static_cast<std::int64_t>(rank_class.ranks.size()) * plan.mesh.tensor;
+  const std::int64_t count = static_cast<std::int64_t>(rank_class.ranks.size()) * plan.mesh.extent(ops::Axis::tensor);
   return fmt::format("{} rank{} from {} on", count, count == 1 ? "" : "s", rank_class.ranks.front());
 }
 
