@@ -32,7 +32,9 @@ class Axis {
 
   constexpr std::string_view name() const { return name_.data(); }
   constexpr bool valid() const { return name_[0] != '\0'; }
-  friend constexpr auto operator<=>(const Axis&, const Axis&) = default;
+  // Both written out: nvcc declares those that are defaulted without defining them.
+  friend constexpr bool operator==(const Axis& a, const Axis& b) { return a.name_ == b.name_; }
+  friend constexpr auto operator<=>(const Axis& a, const Axis& b) { return a.name_ <=> b.name_; }
 
   static const Axis pipe, data, tensor, tied, data_inner, data_outer, tensor_inner;
 

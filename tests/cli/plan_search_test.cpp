@@ -364,7 +364,7 @@ TEST_F(PlanSearch, NoOptionIsPassedOver) {
   };
   const std::vector<Asked> questions{
       {{}, {"--out", "--html", "--full", "--cluster", "--passes", "--schedule", "--ranks", "--json"}},
-      {{"--passes"}, {"--ranks", "--json"}},
+      {{"--passes"}, {"--full", "--ranks", "--json"}},
       {{"--schedule", "gpipe"}, {"--out", "--svg", "--ranks", "--json", "--schedule"}},
       {{"--cluster", "dgx-h100"},
        {"--out", "--html", "--full", "--planner", "--time-limit", "--tokens", "--mtbf", "--largest", "--smallest", "--ranks", "--json"}},
