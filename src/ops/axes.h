@@ -36,7 +36,7 @@ class Axis {
   friend constexpr bool operator==(const Axis& a, const Axis& b) { return a.name_ == b.name_; }
   friend constexpr auto operator<=>(const Axis& a, const Axis& b) { return a.name_ <=> b.name_; }
 
-  static const Axis pipe, data, tensor, tied, data_inner, data_outer, tensor_inner;
+  static const Axis pipe, data, tensor, tied, data_inner, data_outer, tensor_inner;  // NOLINT(readability-identifier-naming)
 
  private:
   std::array<char, kLongest + 1> name_{};

@@ -35,7 +35,7 @@ std::string instruction_text(const Procedure& procedure, const Instruction& inst
       [&](const Compute& compute) {
         const std::string rows =
             compute.live ? fmt::format(" for {} of {} rows", operand_list(procedure, {&compute.live->count, 1}), compute.live->bound) : "";
-        const std::string text = fmt::format("{} = {} <- {} by {}{}", made, ops::to_string(compute.op), given, compute.kernel, rows);
+        std::string text = fmt::format("{} = {} <- {} by {}{}", made, ops::to_string(compute.op), given, compute.kernel, rows);
         if (compute.workspace.count == 0) return text;
         return text + fmt::format(" workspace {} B at {}", compute.workspace.count, compute.workspace_offset.count);
       },
