@@ -295,7 +295,8 @@ TEST(Differentiate, WhatHasNoThirdDerivativeSaysSo) {
   std::vector<Objective> along;
   for (std::size_t index = 0; index < found.size(); ++index) along.push_back({found[index], add_constant(graph, "once", found[index])});
   found = differentiate(graph, along, weights);
-  const std::string told = refusal(graph, {{found[0], add_constant(graph, "twice", found[0])}});
+  const ValueId twice = add_constant(graph, "twice", found[0]);
+  const std::string told = refusal(graph, {{found[0], twice}});
   EXPECT_NE(told.find("_grad_grad] has no gradient: third derivatives are not written"), std::string::npos) << told;
 }
 
