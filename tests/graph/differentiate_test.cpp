@@ -310,7 +310,8 @@ TEST(Differentiate, EightBitProductsAreNotDifferentiated) {
                                        [](const Node& node) { return std::holds_alternative<ops::ScaledLinear>(node.op); });
   Graph objective = graph;
   const ValueId root = projection->outputs[0];
-  EXPECT_EQ(refusal(objective, {{root, add_constant(objective, "weight", root)}}),
+  const ValueId weight = add_constant(objective, "weight", root);
+  EXPECT_EQ(refusal(objective, {{root, weight}}),
             "[scaled_linear] has no gradient: 8-bit products round their operands; differentiate before the graph is quantized");
 }
 
