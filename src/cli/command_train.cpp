@@ -31,9 +31,9 @@
 #include "plan/file.h"
 #include "report/waterline_text.h"
 #include "train/checkpoints.h"
-#include "train/setup.h"
-#include "train/stored_model.h"
-#include "train/text.h"
+#include "train/setup/setup.h"
+#include "train/setup/text.h"
+#include "train/stored/stored_model.h"
 #include "train/trainer.h"
 
 namespace plimsoll::cli {

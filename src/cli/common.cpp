@@ -15,7 +15,7 @@
 #include "formats/hf_config.h"
 #include "io/files.h"
 #include "strategy/legality.h"
-#include "train/text.h"
+#include "train/setup/text.h"
 
 namespace plimsoll::cli {
 

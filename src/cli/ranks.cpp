@@ -27,7 +27,7 @@
 #include "io/posix_file_system.h"
 #include "strategy/legality.h"
 #include "strategy/schedules/csv.h"
-#include "train/setup.h"
+#include "train/setup/setup.h"
 
 namespace plimsoll::cli {
 

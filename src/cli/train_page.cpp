@@ -13,9 +13,9 @@
 #include "cli/plan_outcome.h"
 #include "executor/sim/simulate.h"
 #include "io/files.h"
-#include "train/forecast.h"
-#include "train/session.h"
-#include "train/this_machine.h"
+#include "train/foresight/forecast.h"
+#include "train/session/session.h"
+#include "train/setup/this_machine.h"
 #include "train/together.h"
 
 namespace plimsoll::cli {

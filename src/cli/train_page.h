@@ -12,8 +12,8 @@
 #include "io/file_system.h"
 #include "observe/event.h"
 #include "report/page.h"
-#include "train/session.h"
-#include "train/setup.h"
+#include "train/session/session.h"
+#include "train/setup/setup.h"
 
 namespace plimsoll::cli {
 
