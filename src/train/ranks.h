@@ -1,5 +1,5 @@
-// How a command that trains becomes several ranks: threads of this process, processes under a supervisor, or one rank of those
-// that mpirun or srun started.
+// How one run becomes several ranks: threads of this process, processes under a supervisor, or one rank of those that mpirun, srun or
+// torchrun started.
 #pragma once
 
 #include <cstdint>
@@ -12,7 +12,7 @@
 #include "collectives/transport.h"
 #include "config/run.h"
 
-namespace plimsoll::cli {
+namespace plimsoll::train {
 
 // The ranks that were started together with this process; 0 when it was started by hand.
 std::int64_t ranks_started();
@@ -25,8 +25,10 @@ bool is_first_process();
 
 struct RankedRun {
   const config::Run& run;
-  bool processes = false;                     // local ranks as processes, not threads
-  std::vector<collectives::Field> also = {};  // beside the run's settings, what must be the same on all ranks
+  // The command that makes another process of this program join as a rank; empty: local ranks are threads.
+  std::vector<std::string> processes = {};
+  std::vector<collectives::Field> also = {};                   // beside the run's settings, what must be the same on all ranks
+  std::function<void(const std::string& text)> complain = {};  // hears what ended the ranks that are processes
 };
 
 // Runs `body` as one rank, or as each of several; the transport is null when the run has one rank. Before `body` all ranks agree
@@ -53,4 +55,4 @@ std::string own_name();
 // What an error says to the user.
 std::string words_of(const std::exception& error);
 
-}  // namespace plimsoll::cli
+}  // namespace plimsoll::train

@@ -1,4 +1,4 @@
-#include "cli/ranks.h"
+#include "train/ranks.h"
 
 #include <link.h>
 
@@ -6,7 +6,6 @@
 #include <charconv>
 #include <chrono>
 #include <cstdlib>
-#include <fstream>
 #include <new>
 #include <optional>
 #include <thread>
@@ -15,7 +14,6 @@
 
 #include "base/crc32c.h"
 #include "base/json.h"
-#include "cli/say.h"
 #include "collectives/agree.h"
 #include "collectives/launch.h"
 #include "collectives/local/processes.h"
@@ -29,7 +27,7 @@
 #include "strategy/schedules/csv.h"
 #include "train/setup/setup.h"
 
-namespace plimsoll::cli {
+namespace plimsoll::train {
 
 namespace {
 
@@ -57,17 +55,6 @@ std::optional<std::int64_t> first_number(std::initializer_list<const char*> vari
 
 // Of this process among those that were started together; 0 when it was started by hand.
 std::int64_t own_number() { return first_number({"OMPI_COMM_WORLD_RANK", "PMI_RANK", "RANK"}).value_or(0); }
-
-// This process's own command line, to be run once more by every rank.
-std::vector<std::string> own_command() {
-  std::ifstream file("/proc/self/cmdline", std::ios::binary);
-  std::vector<std::string> arguments;
-  for (std::string argument; std::getline(file, argument, '\0');) arguments.push_back(argument);
-  if (arguments.empty())
-    base::fail(base::ErrorKind::other, "/proc/self/cmdline could not be read; run the ranks as threads, without --processes");
-  arguments[0] = "/proc/self/exe";
-  return arguments;
-}
 
 void require_size(const collectives::Transport& transport, const config::Run& run) {
   const std::int64_t wanted = run.strategy_auto ? 1 : run.strategy.ranks();
@@ -122,7 +109,7 @@ void agree_on_run(collectives::Transport& transport, const RankedRun& ranked) {
   add_settings(fields, "", config::to_json(run));
   // The orders in a file say which messages ranks wait for.
   io::PosixFileSystem file_system;
-  if (const auto schedule = train::schedule_of(file_system, run)) {
+  if (const auto schedule = schedule_of(file_system, run)) {
     const std::string text = strategy::schedules::write_csv(*schedule);
     const auto lines = std::count(text.begin(), text.end(), '\n');
     fields.push_back({"strategy.schedule's file", fmt::format("{} lines of checksum {:08x}", lines, base::crc32c(text))});
@@ -271,11 +258,13 @@ void run_ranks(const RankedRun& ranked, const std::function<void(collectives::Tr
   }
   const auto ranks = static_cast<int>(run.strategy_auto ? 1 : run.strategy.ranks());
   if (ranks == 1) return body(nullptr);
-  if (ranked.processes) {
+  if (!ranked.processes.empty()) {
     std::exit(collectives::local::supervise(
-        {.ranks = ranks, .command = own_command(), .limits = limits_of(run), .say = [&](const std::string& text, base::ErrorKind kind) {
-           if (is_users(kind)) return say("plimsoll: {}\n", text);
-           say("plimsoll: {}; where another rank waited for it, what that one did last is in {}\n", text, call_log_path(run, "*"));
+        {.ranks = ranks, .command = ranked.processes, .limits = limits_of(run), .say = [&](const std::string& text, base::ErrorKind kind) {
+           if (!ranked.complain) return;
+           if (is_users(kind)) return ranked.complain(text);
+           ranked.complain(
+               fmt::format("{}; where another rank waited for it, what that one did last is in {}", text, call_log_path(run, "*")));
          }}));
   }
   collectives::local::run_threads(ranks, [&](collectives::Transport& transport) { noting_losses(transport, run, body); }, limits_of(run));
@@ -308,4 +297,4 @@ std::string words_of(const std::exception& error) {
   return "the system refused memory beside the arenas; close other programs or use a smaller batch";
 }
 
-}  // namespace plimsoll::cli
+}  // namespace plimsoll::train
