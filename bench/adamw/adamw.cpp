@@ -12,7 +12,7 @@
 #include "ops/step_scalars.h"
 #include "serve.h"
 #include "storage/host_arena.h"
-#include "train/session.h"
+#include "train/session/session.h"
 
 namespace {
 

@@ -12,7 +12,7 @@
 #include "io/posix_file_system.h"
 #include "model/model.h"
 #include "storage/disk/block_store.h"
-#include "train/session.h"
+#include "train/session/session.h"
 
 namespace {
 

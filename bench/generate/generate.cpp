@@ -1,6 +1,6 @@
 // Text of a model with random weights, token by token through the cache: a step is so many tokens behind a prompt.
 // --profile prints where the time of one token goes instead.
-#include "train/generate.h"
+#include "train/generation/generate.h"
 #include "executor/core/timeline.h"
 #include "serve.h"
 

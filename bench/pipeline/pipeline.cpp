@@ -18,7 +18,7 @@
 #include "plan/waterline.h"
 #include "strategy/schedules/simulate.h"
 #include "strategy/schedules/table.h"
-#include "train/session.h"
+#include "train/session/session.h"
 
 namespace {
 

@@ -25,8 +25,8 @@
 #include "serve.h"
 #include "steps/registers.h"
 #include "strategy/legality.h"
-#include "train/session.h"
-#include "train/setup.h"
+#include "train/session/session.h"
+#include "train/setup/setup.h"
 
 namespace {
 

@@ -5,7 +5,7 @@
 // learns to count.
 #include <cstdio>
 
-#include "train/session.h"
+#include "train/session/session.h"
 
 namespace {
 

@@ -11,10 +11,10 @@
 #include "cluster/file.h"
 #include "executor/cpu/cpu_backend.h"
 #include "io/posix_file_system.h"
-#include "train/calibrate.h"
-#include "train/calibrate_gpu.h"
-#include "train/core_distance.h"
-#include "train/setup.h"
+#include "train/machine/calibrate.h"
+#include "train/machine/calibrate_gpu.h"
+#include "train/machine/core_distance.h"
+#include "train/setup/setup.h"
 
 namespace plimsoll::cli {
 

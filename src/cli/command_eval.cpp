@@ -10,8 +10,8 @@
 #include "cli/say.h"
 #include "io/posix_file_system.h"
 #include "train/evaluator.h"
-#include "train/setup.h"
-#include "train/stored_model.h"
+#include "train/setup/setup.h"
+#include "train/stored/stored_model.h"
 
 namespace plimsoll::cli {
 

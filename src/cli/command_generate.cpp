@@ -15,9 +15,9 @@
 #include "formats/tokenizer/utf8.h"
 #include "io/posix_file_system.h"
 #include "observe/clock.h"
-#include "train/generate.h"
-#include "train/setup.h"
-#include "train/text.h"
+#include "train/generation/generate.h"
+#include "train/setup/setup.h"
+#include "train/setup/text.h"
 
 namespace plimsoll::cli {
 

@@ -8,7 +8,7 @@
 #include "cli/common.h"
 #include "cli/say.h"
 #include "io/posix_file_system.h"
-#include "train/export_model.h"
+#include "train/stored/export_model.h"
 
 namespace plimsoll::cli {
 

@@ -19,7 +19,7 @@
 #include "plan/waterline.h"
 #include "report/page.h"
 #include "report/waterline_text.h"
-#include "train/setup.h"
+#include "train/setup/setup.h"
 
 namespace plimsoll::cli {
 

@@ -14,10 +14,10 @@
 #include "io/posix_file_system.h"
 #include "observe/chrome_trace.h"
 #include "report/page.h"
-#include "train/calibrate.h"
-#include "train/forecast.h"
-#include "train/setup.h"
-#include "train/this_machine.h"
+#include "train/foresight/forecast.h"
+#include "train/machine/calibrate.h"
+#include "train/setup/setup.h"
+#include "train/setup/this_machine.h"
 
 namespace plimsoll::cli {
 

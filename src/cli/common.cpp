@@ -9,13 +9,13 @@
 
 #include "base/error.h"
 #include "base/json.h"
-#include "cli/ranks.h"
 #include "cli/say.h"
 #include "config/config.h"
 #include "formats/hf_config.h"
 #include "io/files.h"
 #include "strategy/legality.h"
-#include "train/text.h"
+#include "train/ranks.h"
+#include "train/setup/text.h"
 
 namespace plimsoll::cli {
 
@@ -35,9 +35,9 @@ void put_back(const std::string& text) {
 }
 
 std::string standard_input(io::FileSystem& file_system) {
-  if (ranks_started() > 1) {
+  if (train::ranks_started() > 1) {
     base::bad_input("the run is to be read from the standard input, which under {} only the first rank has; give it as a file",
-                    launcher_name());
+                    train::launcher_name());
   }
   std::string text = io::read_text(file_system, "/dev/stdin", kLargestRunFile);
   put_back(text);
@@ -57,12 +57,13 @@ std::string data_ranks_for(const config::Run& run, std::int64_t ranks) {
   const std::int64_t others = run.strategy.tensor * run.strategy.pipe * run.strategy.more_ranks();
   if (run.given("strategy.data") || run.strategy.own_degrees() || ranks % others != 0) {
     const std::int64_t wanted = run.strategy.ranks();
-    const bool started = ranks_started() > 0;  // by a launcher: their number is its to choose
-    base::not_legal("{}: found a strategy of {} ranks ({}) and {}; {}, or give a \"strategy\" of {} ranks", run.where("strategy.data"),
-                    wanted, strategy::mesh_text(run.strategy),
-                    started ? fmt::format("{} that {} started", ranks, launcher_name()) : fmt::format("--ranks {}", ranks),
-                    started ? fmt::format("start {} ({} -n {})", wanted, launcher_name(), wanted) : fmt::format("give --ranks {}", wanted),
-                    ranks);
+    const bool started = train::ranks_started() > 0;  // by a launcher: their number is its to choose
+    base::not_legal(
+        "{}: found a strategy of {} ranks ({}) and {}; {}, or give a \"strategy\" of {} ranks", run.where("strategy.data"), wanted,
+        strategy::mesh_text(run.strategy),
+        started ? fmt::format("{} that {} started", ranks, train::launcher_name()) : fmt::format("--ranks {}", ranks),
+        started ? fmt::format("start {} ({} -n {})", wanted, train::launcher_name(), wanted) : fmt::format("give --ranks {}", wanted),
+        ranks);
   }
   return fmt::format("strategy.data={}", ranks / others);
 }
@@ -87,10 +88,10 @@ config::Run read_run(io::FileSystem& file_system, const RunOptions& options, con
   const std::string text = run_text(file_system, options.file, "a run file (see docs/run-file.md)");
   const std::string name = options.file == kDash ? std::string(config::kStandardInput) : options.file;
   config::Run run = config::parse_run(text, name, options.overrides, deepspeed);
-  const std::int64_t started = ranks_started();
+  const std::int64_t started = train::ranks_started();
   if (started > 0 && options.ranks > 0 && options.ranks != started) {
-    base::not_legal("{} started {} rank{}, but --ranks is {}; leave --ranks out: the launcher says how many there are", launcher_name(),
-                    started, started == 1 ? "" : "s", options.ranks);
+    base::not_legal("{} started {} rank{}, but --ranks is {}; leave --ranks out: the launcher says how many there are",
+                    train::launcher_name(), started, started == 1 ? "" : "s", options.ranks);
   }
   const std::int64_t ranks = options.ranks > 0 ? options.ranks : started;
   // Ranks of a strategy that is still open are the planner's business.
@@ -101,7 +102,8 @@ config::Run read_run(io::FileSystem& file_system, const RunOptions& options, con
       run = config::parse_run(text, name, overrides, deepspeed);
     }
   }
-  if (const std::string warning = config::deepspeed_warning(run); !warning.empty() && is_first_process()) say("plimsoll: {}", warning);
+  if (const std::string warning = config::deepspeed_warning(run); !warning.empty() && train::is_first_process())
+    say("plimsoll: {}", warning);
   if (!run.model_path.empty()) {
     const bool has_config = !kept.empty() && file_system.status(kept / "config.json");
     config::resolve_model(run, formats::read_hf_config(file_system, has_config ? kept : io::Path(run.model_path)));
@@ -134,7 +136,7 @@ Source read_source(io::FileSystem& file_system, const RunOptions& options) {
 }
 
 void say_notes(const config::Run& run) {
-  if (!is_first_process()) return;
+  if (!train::is_first_process()) return;
   for (const std::string& note : run.notes) say("plimsoll: note: {}\n", note);
 }
 

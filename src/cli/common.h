@@ -6,7 +6,7 @@
 #include "cli/commands.h"
 #include "config/run.h"
 #include "io/file_system.h"
-#include "train/stored_model.h"
+#include "train/stored/stored_model.h"
 
 namespace plimsoll::cli {
 

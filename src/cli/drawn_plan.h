@@ -6,7 +6,7 @@
 
 #include "plan/plan.h"
 #include "report/page.h"
-#include "train/forecast.h"
+#include "train/foresight/forecast.h"
 
 namespace plimsoll::cli {
 

@@ -11,9 +11,9 @@
 #include "base/error.h"
 #include "base/processor.h"
 #include "cli/app.h"
-#include "cli/ranks.h"
 #include "cli/say.h"
 #include "io/lost_page.h"
+#include "train/ranks.h"
 
 namespace {
 
@@ -21,8 +21,8 @@ constexpr int kBadInput = static_cast<int>(plimsoll::base::ErrorKind::bad_input)
 constexpr int kOther = static_cast<int>(plimsoll::base::ErrorKind::other);
 
 int complain(std::string_view message, int exit_code) {
-  if (plimsoll::cli::speaks_for_all(static_cast<plimsoll::base::ErrorKind>(exit_code)))
-    plimsoll::cli::say("plimsoll: {}{}\n", plimsoll::cli::own_name(), message);
+  if (plimsoll::train::speaks_for_all(static_cast<plimsoll::base::ErrorKind>(exit_code)))
+    plimsoll::cli::say("plimsoll: {}{}\n", plimsoll::train::own_name(), message);
   return exit_code;
 }
 
@@ -47,15 +47,15 @@ int main(int count, char** arguments) {
       app->parse(count, arguments);
     } catch (const CLI::ParseError& error) {
       const bool is_wrong = error.get_exit_code() != 0;  // or a wish for help
-      if (is_wrong && !plimsoll::cli::speaks_for_all(plimsoll::base::ErrorKind::bad_input)) return kBadInput;
+      if (is_wrong && !plimsoll::train::speaks_for_all(plimsoll::base::ErrorKind::bad_input)) return kBadInput;
       app->exit(error);
       return is_wrong ? kBadInput : 0;
     }
     return std::fflush(stdout) == 0 ? 0 : complain("the output could not be written", kOther);
-  } catch (const plimsoll::cli::RankError& error) {
+  } catch (const plimsoll::train::RankError& error) {
     if (error.speaks()) plimsoll::cli::say("plimsoll: {}\n", error.what());
     return error.exit_code();
   } catch (const std::exception& error) {
-    return complain(plimsoll::cli::words_of(error), static_cast<int>(plimsoll::collectives::kind_of(error)));
+    return complain(plimsoll::train::words_of(error), static_cast<int>(plimsoll::collectives::kind_of(error)));
   }
 }

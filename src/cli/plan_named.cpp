@@ -10,8 +10,8 @@
 #include "cli/strategy_json.h"
 #include "planner/named/chain.h"
 #include "strategy/stages.h"
-#include "train/forecast.h"
-#include "train/planning.h"
+#include "train/foresight/forecast.h"
+#include "train/foresight/planning.h"
 
 namespace plimsoll::cli {
 

@@ -14,7 +14,7 @@
 #include "planner/search.h"
 #include "planner/whole_run.h"
 #include "report/page.h"
-#include "train/forecast.h"
+#include "train/foresight/forecast.h"
 
 namespace plimsoll::cli {
 

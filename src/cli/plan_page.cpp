@@ -6,8 +6,8 @@
 #include "cli/plan_outcome.h"
 #include "io/files.h"
 #include "report/page.h"
-#include "train/planning.h"
-#include "train/setup.h"
+#include "train/foresight/planning.h"
+#include "train/setup/setup.h"
 
 namespace plimsoll::cli {
 

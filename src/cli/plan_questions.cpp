@@ -14,8 +14,8 @@
 #include "cli/plan_outcome.h"
 #include "cli/strategy_json.h"
 #include "plan/waterline.h"
-#include "train/forecast.h"
-#include "train/planning.h"
+#include "train/foresight/forecast.h"
+#include "train/foresight/planning.h"
 
 namespace plimsoll::cli {
 

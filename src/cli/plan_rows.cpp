@@ -7,7 +7,7 @@
 #include "base/error.h"
 #include "plan/waterline.h"
 #include "planner/leanest.h"
-#include "train/planning.h"
+#include "train/foresight/planning.h"
 
 namespace plimsoll::cli {
 

@@ -13,7 +13,7 @@
 #include "report/gantt_text.h"
 #include "strategy/schedules/csv.h"
 #include "strategy/schedules/table.h"
-#include "train/setup.h"
+#include "train/setup/setup.h"
 
 namespace plimsoll::cli {
 

@@ -20,9 +20,9 @@
 #include "observe/terminal.h"
 #include "plan/file.h"
 #include "plan/print.h"
-#include "train/planning.h"
-#include "train/setup.h"
-#include "train/this_machine.h"
+#include "train/foresight/planning.h"
+#include "train/setup/setup.h"
+#include "train/setup/this_machine.h"
 
 namespace plimsoll::cli {
 

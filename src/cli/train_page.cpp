@@ -2,7 +2,6 @@
 
 #include <algorithm>
 #include <cmath>
-#include <cstring>
 #include <map>
 #include <utility>
 
@@ -13,10 +12,9 @@
 #include "cli/plan_outcome.h"
 #include "executor/sim/simulate.h"
 #include "io/files.h"
-#include "train/forecast.h"
-#include "train/session.h"
-#include "train/this_machine.h"
-#include "train/together.h"
+#include "train/foresight/forecast.h"
+#include "train/setup/this_machine.h"
+#include "train/traced_step.h"
 
 namespace plimsoll::cli {
 
@@ -25,48 +23,11 @@ namespace {
 using base::Json;
 using report::ClassTimes;
 
-constexpr std::int32_t kMostRanks = 64;
-constexpr std::size_t kMostInstructions = 300'000;  // of a step, all classes together
-constexpr std::size_t kUncounted = 2;               // steps
+constexpr std::size_t kUncounted = 2;  // steps
 constexpr std::size_t kClassesOnPage = 8;
 constexpr std::size_t kShownCalls = 15;
 
 const plan::Program& train_program(const plan::RankClass& rank_class) { return *plan::find_program(rank_class, train::kTrain); }
-
-ClassTimes times_of(const plan::Program& program, const executor::Timeline& timeline) {
-  ClassTimes times(program.streams.size());
-  for (const executor::TimelineEvent& event : timeline.events) {
-    if (event.kernel.empty()) times[static_cast<std::size_t>(event.stream)].push_back({event.begin, event.end});
-  }
-  return times;
-}
-
-bool is_whole(const plan::Program& program, const ClassTimes& times) {
-  for (std::size_t stream = 0; stream < times.size(); ++stream) {
-    if (times[stream].size() != program.streams[stream].calls.size()) return false;
-  }
-  return true;
-}
-
-std::string packed(const ClassTimes& times) {
-  std::string bytes;
-  for (const std::vector<report::CallTime>& calls : times) {
-    for (const report::CallTime& call : calls) bytes.append(reinterpret_cast<const char*>(&call), sizeof call);
-  }
-  return bytes;
-}
-
-ClassTimes unpacked(const plan::Program& program, const std::string& bytes) {
-  ClassTimes times;
-  std::size_t at = 0;
-  for (const plan::Stream& stream : program.streams) {
-    std::vector<report::CallTime>& calls = times.emplace_back(stream.calls.size());
-    PLIMSOLL_CHECK(at + calls.size() * sizeof(report::CallTime) <= bytes.size(), "times of {} calls are missing", calls.size());
-    if (!calls.empty()) std::memcpy(calls.data(), bytes.data() + at, calls.size() * sizeof(report::CallTime));
-    at += calls.size() * sizeof(report::CallTime);
-  }
-  return times;
-}
 
 // Seconds of both, by a name.
 using Sums = std::map<std::string, std::pair<double, double>>;
@@ -144,7 +105,8 @@ report::PageCurve loss_curve(io::FileSystem& file_system, const std::string& log
 }
 
 struct Comparison {
-  const TrainedRun& trained;
+  const train::End& trained;
+  double step_seconds = 0.0;
   const std::vector<ClassTimes>& predicted;
   double predicted_step = 0.0;
   std::vector<executor::Surrounding> around = {};  // predicted
@@ -157,12 +119,12 @@ struct Comparison {
     report::PageTable table = table_of(
         "The traced step", "Of its streams, the time that calls of each kind took, waiting for others included. Streams run at once.");
     double traced = length_of(trained.times);
-    for (const executor::Surrounding& each : trained.around) traced += each.seconds;
-    table.rows.push_back(row_of("step", predicted_step, trained.times.empty() ? trained.step_seconds : traced));
+    for (const executor::Surrounding& each : trained.timeline.around) traced += each.seconds;
+    table.rows.push_back(row_of("step", predicted_step, trained.times.empty() ? step_seconds : traced));
     table.chosen = 0;
-    for (std::size_t index = 0; index < around.size() && trained.around.size() == around.size(); ++index) {
+    for (std::size_t index = 0; index < around.size() && trained.timeline.around.size() == around.size(); ++index) {
       const std::string what = around[index].before ? "rows of the token table, brought" : "rows of the token table, taken back";
-      table.rows.push_back(row_of(what, around[index].seconds, trained.around[index].seconds));
+      table.rows.push_back(row_of(what, around[index].seconds, trained.timeline.around[index].seconds));
     }
     for (std::size_t index = 0; index < std::min(kClassesOnPage, trained.times.size()); ++index) {
       const plan::RankClass& rank_class = trained.plan.classes[index];
@@ -212,34 +174,7 @@ double StepSeconds::median() const {
   return *middle;
 }
 
-bool is_drawn(const plan::Plan& plan) {
-  if (plan.mesh.ranks() > kMostRanks) return false;
-  std::size_t instructions = 0;
-  for (const plan::RankClass& rank_class : plan.classes) {
-    const plan::Program& program = train_program(rank_class);
-    for (const plan::Stream& stream : program.streams) {
-      for (const plan::Call& call : stream.calls) instructions += plan.procedures[program.procedure_of(call)].instructions.size();
-    }
-  }
-  return instructions <= kMostInstructions;
-}
-
-std::vector<ClassTimes> gathered_times(train::Session& session, const executor::Timeline& timeline) {
-  const plan::Plan& plan = session.plan();
-  const plan::RankClass& own = plan::class_of(plan, session.rank());
-  const ClassTimes times = times_of(train_program(own), timeline);
-  const bool speaks = own.ranks.front() == session.rank() && is_whole(train_program(own), times);
-  const std::vector<std::string> all = train::tell_all(session.world(), speaks ? packed(times) : std::string());
-  std::vector<ClassTimes> gathered;
-  for (const plan::RankClass& rank_class : plan.classes) {
-    const std::string& bytes = all[static_cast<std::size_t>(rank_class.ranks.front())];
-    if (bytes.empty()) return {};
-    gathered.push_back(unpacked(train_program(rank_class), bytes));
-  }
-  return gathered;
-}
-
-std::string train_page(io::FileSystem& file_system, const TrainedRun& trained) {
+std::string train_page(io::FileSystem& file_system, const train::End& trained, double step_seconds) {
   const cluster::Cluster cluster = train::open_cluster(file_system, "this", trained.run, trained.plan.mesh.ranks());
   executor::sim::Result result = executor::sim::simulate(trained.plan, cluster, {.spans = true});
   double predicted = result.seconds / static_cast<double>(trained.run.strategy.flush_every);
@@ -252,29 +187,29 @@ std::string train_page(io::FileSystem& file_system, const TrainedRun& trained) {
   bare.notes = trained.plan.notes;
   const bool known = !cluster.origin.starts_with("guessed");
   double traced = length_of(trained.times);
-  for (const executor::Surrounding& each : trained.around) traced += each.seconds;
-  report::Page page{
-      .plan = is_drawn(trained.plan) ? trained.plan : bare,
-      .capacity = trained.capacity.device,
-      .reserve = trained.capacity.reserve,
-      .times = trained.times,
-      .times_name = "measured",
-      .figures = {{"step, median", seconds_text(trained.step_seconds)},
-                  {"tokens/s", count_text(tokens / trained.step_seconds)},
-                  {"TFLOP/s a device",
-                   fmt::format("{:.4g}", result.model_flops / static_cast<double>(result.ranks) /
-                                             (static_cast<double>(trained.run.strategy.flush_every) * trained.step_seconds) / 1e12)}},
-      .tables = {}};
+  for (const executor::Surrounding& each : trained.timeline.around) traced += each.seconds;
+  report::Page page{.plan = train::is_drawn(trained.plan) ? trained.plan : bare,
+                    .capacity = trained.capacity.device,
+                    .reserve = trained.capacity.reserve,
+                    .times = trained.times,
+                    .times_name = "measured",
+                    .figures = {{"step, median", seconds_text(step_seconds)},
+                                {"tokens/s", count_text(tokens / step_seconds)},
+                                {"TFLOP/s a device",
+                                 fmt::format("{:.4g}", result.model_flops / static_cast<double>(result.ranks) /
+                                                           (static_cast<double>(trained.run.strategy.flush_every) * step_seconds) / 1e12)}},
+                    .tables = {}};
   if (!trained.times.empty()) page.figures.insert(page.figures.begin() + 1, {"step that was traced", seconds_text(traced)});
   if (known) {
     page.figures.emplace_back("step, predicted", seconds_text(predicted));
-    page.figures.emplace_back("predicted to median", fmt::format("{:+.1f}%", 100.0 * (predicted / trained.step_seconds - 1.0)));
+    page.figures.emplace_back("predicted to median", fmt::format("{:+.1f}%", 100.0 * (predicted / step_seconds - 1.0)));
   } else {
     page.figures.emplace_back("prediction", "after plimsoll calibrate");
   }
   page.curves.push_back(loss_curve(file_system, trained.run.out + "/metrics.jsonl"));
   const std::vector<ClassTimes> simulated = class_times(trained.plan, result);
-  const Comparison comparison{.trained = trained, .predicted = simulated, .predicted_step = predicted, .around = around};
+  const Comparison comparison{
+      .trained = trained, .step_seconds = step_seconds, .predicted = simulated, .predicted_step = predicted, .around = around};
   page.tables.push_back(comparison.works());
   if (!trained.times.empty() && known) {
     page.beside = simulated;

@@ -7,13 +7,9 @@
 #include <string>
 #include <vector>
 
-#include "config/run.h"
-#include "executor/core/timeline.h"
 #include "io/file_system.h"
 #include "observe/event.h"
-#include "report/page.h"
-#include "train/session.h"
-#include "train/setup.h"
+#include "train/run.h"
 
 namespace plimsoll::cli {
 
@@ -29,21 +25,7 @@ class StepSeconds final : public observe::Observer {
   std::vector<double> seconds_;
 };
 
-// Whether a step of the plan is small enough to be traced and drawn.
-bool is_drawn(const plan::Plan& plan);
-
-// When the calls of every class ran in the traced step; empty where no step was traced. Called by all ranks together.
-std::vector<report::ClassTimes> gathered_times(train::Session& session, const executor::Timeline& timeline);
-
-struct TrainedRun {
-  const config::Run& run;
-  const plan::Plan& plan;
-  train::Capacity capacity;
-  std::vector<report::ClassTimes> times;
-  std::vector<executor::Surrounding> around;  // of the traced step
-  double step_seconds = 0.0;
-};
-
-std::string train_page(io::FileSystem& file_system, const TrainedRun& trained);
+// `step_seconds`: of a step that was not traced.
+std::string train_page(io::FileSystem& file_system, const train::End& trained, double step_seconds);
 
 }  // namespace plimsoll::cli

@@ -67,13 +67,13 @@ void EndNotice::on(const observe::Event& event) {
   if (seen_ < kTimed || left <= 0) return;
   const double each = seconds_ - before;
   const double seconds = each * static_cast<double>(left);
-  observers_.on(observe::Notice{observe::Notice::Level::info,
-                                fmt::format("{:.3g} s a step: the run ends in about {}{}", each, observe::duration_text(seconds),
-                                            time_of_day(clock_.unix_seconds() + seconds))});
+  heard_by_.on(observe::Notice{observe::Notice::Level::info,
+                               fmt::format("{:.3g} s a step: the run ends in about {}{}", each, observe::duration_text(seconds),
+                                           time_of_day(clock_.unix_seconds() + seconds))});
 }
 
-void say_where_it_ends(const End& end, const config::Run& run) {
-  if (end.done >= run.steps) return;
+void say_where_it_ends(const train::End& end) {
+  if (end.done >= end.run.steps) return;
   if (end.stopped) {
     show("stopped {}; run the same command to go on\n", end.done == 0 ? "before the first step" : fmt::format("after step {}", end.done));
   } else if (end.until > 0 && end.done > end.began) {

@@ -7,7 +7,7 @@
 #include "data/batch_reader.h"
 #include "observe/clock.h"
 #include "observe/event.h"
-#include "train/checkpoints.h"
+#include "train/run.h"
 
 namespace plimsoll::cli {
 
@@ -17,25 +17,19 @@ void say_where_it_starts(const train::Resumed& resumed, const config::Run& run, 
 // Tokens of the data, and how much of it the steps that are left train on.
 void say_how_much(const data::BatchReader& data, const config::Run& run, std::int64_t steps_done);
 
-struct End {
-  std::int64_t began = 0;  // steps that were done at the start
-  std::int64_t done = 0;
-  std::int64_t until = 0;  // as above
-  bool stopped = false;    // by a signal
-};
 // Nothing where the run is finished.
-void say_where_it_ends(const End& end, const config::Run& run);
+void say_where_it_ends(const train::End& end);
 
 // Says when the run will end, once a step has been timed.
 class EndNotice final : public observe::Observer {
  public:
-  EndNotice(observe::Observers& observers, const observe::Clock& clock, std::int64_t last)
-      : observers_(observers), clock_(clock), last_(last) {}
+  EndNotice(observe::Observer& heard_by, const observe::Clock& clock, std::int64_t last)
+      : heard_by_(heard_by), clock_(clock), last_(last) {}
 
   void on(const observe::Event& event) override;
 
  private:
-  observe::Observers& observers_;
+  observe::Observer& heard_by_;
   const observe::Clock& clock_;
   std::int64_t last_;
   int seen_ = 0;

@@ -1,6 +1,6 @@
 // What the planner knows of a model: seconds and bytes of its three kinds of blocks (embedding, layer, head) as one rank of the
-// tensor axis has them, for one micro-batch. Whoever can lower a graph fills them in (train/prices.h), so that the planner counts the
-// very values that lowering keeps and the very collectives that it inserts.
+// tensor axis has them, for one micro-batch. Whoever can lower a graph fills them in (train/foresight/prices.h), so that the planner counts
+// the very values that lowering keeps and the very collectives that it inserts.
 #pragma once
 
 #include <cstdint>

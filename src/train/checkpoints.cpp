@@ -14,9 +14,9 @@
 #include "config/config.h"
 #include "io/io_error.h"
 #include "observe/clock.h"
-#include "train/initialise.h"
-#include "train/kept_states.h"
-#include "train/setup.h"
+#include "train/session/initialise.h"
+#include "train/setup/setup.h"
+#include "train/stored/kept_states.h"
 #include "train/together.h"
 
 namespace plimsoll::train {

@@ -14,7 +14,7 @@
 #include "config/run.h"
 #include "io/file_system.h"
 #include "observe/event.h"
-#include "train/snapshot.h"
+#include "train/stored/snapshot.h"
 #include "train/trainer.h"
 
 namespace plimsoll::train {

@@ -3,7 +3,7 @@
 #include <algorithm>
 #include <numeric>
 
-#include "train/setup.h"
+#include "train/setup/setup.h"
 #include "train/together.h"
 
 namespace plimsoll::train {

@@ -8,7 +8,7 @@
 #include "io/file_system.h"
 #include "observe/clock.h"
 #include "observe/event.h"
-#include "train/session.h"
+#include "train/session/session.h"
 
 namespace plimsoll::train {
 

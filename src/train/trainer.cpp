@@ -11,7 +11,7 @@
 #include "storage/disk/block_store.h"
 #include "train/evaluator.h"
 #include "train/lr_schedule.h"
-#include "train/setup.h"
+#include "train/setup/setup.h"
 #include "train/together.h"
 
 namespace plimsoll::train {

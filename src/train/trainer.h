@@ -11,8 +11,8 @@
 #include "io/file_system.h"
 #include "observe/clock.h"
 #include "observe/event.h"
-#include "train/session.h"
-#include "train/setup.h"
+#include "train/session/session.h"
+#include "train/setup/setup.h"
 
 namespace plimsoll::train {
 

@@ -12,8 +12,8 @@
 #include "cluster/presets.h"
 #include "config/config.h"
 #include "corpus/tables.h"
-#include "train/forecast.h"
-#include "train/setup.h"
+#include "train/foresight/forecast.h"
+#include "train/setup/setup.h"
 
 namespace plimsoll::corpus {
 

@@ -9,7 +9,7 @@
 
 #include "config/run.h"
 #include "plan/plan.h"
-#include "train/session.h"
+#include "train/session/session.h"
 
 namespace plimsoll::corpus {
 

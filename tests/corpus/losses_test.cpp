@@ -13,7 +13,7 @@
 #include "corpus/cases.h"
 #include "corpus/stored.h"
 #include "io/temporary_folder.h"
-#include "train/weights.h"
+#include "train/stored/weights.h"
 
 namespace plimsoll::corpus {
 namespace {

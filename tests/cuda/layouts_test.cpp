@@ -8,7 +8,7 @@
 #include "ranks/compare.h"
 #include "ranks/layouts.h"
 #include "strategy/legality.h"
-#include "train/weights.h"
+#include "train/stored/weights.h"
 
 namespace plimsoll::ranks {
 namespace {

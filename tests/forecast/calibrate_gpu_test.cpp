@@ -2,7 +2,7 @@
 #include <gtest/gtest.h>
 
 #include "support/updates.h"
-#include "train/calibrate_gpu.h"
+#include "train/machine/calibrate_gpu.h"
 
 namespace plimsoll::train {
 namespace {

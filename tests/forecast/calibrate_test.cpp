@@ -10,10 +10,10 @@
 
 #include "config/config.h"
 #include "io/posix_file_system.h"
-#include "train/calibrate.h"
-#include "train/core_distance.h"
-#include "train/forecast.h"
-#include "train/this_machine.h"
+#include "train/foresight/forecast.h"
+#include "train/machine/calibrate.h"
+#include "train/machine/core_distance.h"
+#include "train/setup/this_machine.h"
 
 namespace plimsoll::train {
 namespace {

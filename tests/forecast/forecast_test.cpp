@@ -6,7 +6,7 @@
 
 #include "cluster/presets.h"
 #include "config/config.h"
-#include "train/forecast.h"
+#include "train/foresight/forecast.h"
 
 namespace plimsoll::train {
 namespace {

@@ -12,8 +12,8 @@
 #include "formats/safetensors.h"
 #include "golden/test_device.h"
 #include "io/posix_file_system.h"
+#include "train/stored/weights.h"
 #include "train/trainer.h"
-#include "train/weights.h"
 
 namespace plimsoll {
 namespace {

@@ -8,9 +8,9 @@
 #include "golden/test_device.h"
 #include "io/files.h"
 #include "io/posix_file_system.h"
-#include "train/generate.h"
-#include "train/setup.h"
-#include "train/weights.h"
+#include "train/generation/generate.h"
+#include "train/setup/setup.h"
+#include "train/stored/weights.h"
 
 namespace plimsoll {
 namespace {

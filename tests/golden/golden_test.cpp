@@ -11,9 +11,9 @@
 #include "formats/safetensors.h"
 #include "golden/test_device.h"
 #include "io/posix_file_system.h"
-#include "train/session.h"
-#include "train/setup.h"
-#include "train/weights.h"
+#include "train/session/session.h"
+#include "train/setup/setup.h"
+#include "train/stored/weights.h"
 
 namespace plimsoll {
 namespace {

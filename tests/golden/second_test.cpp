@@ -20,10 +20,10 @@
 #include "lowering/lower.h"
 #include "ops/step_scalars.h"
 #include "plan/verify.h"
-#include "train/buffers.h"
-#include "train/initialise.h"
-#include "train/session.h"
-#include "train/setup.h"
+#include "train/session/buffers.h"
+#include "train/session/initialise.h"
+#include "train/session/session.h"
+#include "train/setup/setup.h"
 
 namespace plimsoll {
 namespace {

@@ -11,8 +11,8 @@
 #include "cluster/presets.h"
 #include "config/config.h"
 #include "plan/waterline.h"
-#include "train/forecast.h"
-#include "train/planning.h"
+#include "train/foresight/forecast.h"
+#include "train/foresight/planning.h"
 
 namespace plimsoll::tests {
 namespace {

@@ -10,10 +10,10 @@
 #include "config/config.h"
 #include "io/posix_file_system.h"
 #include "plan/waterline.h"
-#include "train/forecast.h"
-#include "train/planning.h"
-#include "train/setup.h"
-#include "train/this_machine.h"
+#include "train/foresight/forecast.h"
+#include "train/foresight/planning.h"
+#include "train/setup/setup.h"
+#include "train/setup/this_machine.h"
 
 namespace plimsoll::tests {
 namespace {

@@ -10,7 +10,7 @@
 #include "strategy/schedules/table.h"
 #include "strategy/stages.h"
 #include "support/refusal.h"
-#include "train/weights.h"
+#include "train/stored/weights.h"
 
 namespace plimsoll::ranks {
 namespace {

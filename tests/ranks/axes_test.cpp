@@ -23,9 +23,9 @@
 #include "ranks/layouts.h"
 #include "strategy/legality.h"
 #include "support/refusal.h"
-#include "train/kept_states.h"
-#include "train/planning.h"
-#include "train/snapshot.h"
+#include "train/foresight/planning.h"
+#include "train/stored/kept_states.h"
+#include "train/stored/snapshot.h"
 
 namespace plimsoll::ranks {
 namespace {

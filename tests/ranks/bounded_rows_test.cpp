@@ -10,8 +10,8 @@
 #include "graph/live_rows.h"
 #include "plan/verify.h"
 #include "support/refusal.h"
-#include "train/session.h"
-#include "train/weights.h"
+#include "train/session/session.h"
+#include "train/stored/weights.h"
 
 namespace plimsoll::ranks {
 namespace {

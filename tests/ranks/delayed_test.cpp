@@ -15,8 +15,8 @@
 #include "ranks/layouts.h"
 #include "strategy/legality.h"
 #include "support/refusal.h"
-#include "train/snapshot.h"
-#include "train/weights.h"
+#include "train/stored/snapshot.h"
+#include "train/stored/weights.h"
 
 namespace plimsoll::ranks {
 namespace {

@@ -18,9 +18,9 @@
 #include "plan/print.h"
 #include "ranks/layouts.h"
 #include "support/refusal.h"
-#include "train/kept_states.h"
-#include "train/snapshot.h"
-#include "train/weights.h"
+#include "train/stored/kept_states.h"
+#include "train/stored/snapshot.h"
+#include "train/stored/weights.h"
 
 namespace plimsoll::ranks {
 namespace {

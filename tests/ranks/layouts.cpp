@@ -9,7 +9,7 @@
 #include "lowering/fit.h"
 #include "plan/verify.h"
 #include "support/small_model.h"
-#include "train/weights.h"
+#include "train/stored/weights.h"
 
 namespace plimsoll::ranks {
 

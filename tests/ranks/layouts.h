@@ -10,7 +10,7 @@
 
 #include "model/model.h"
 #include "strategy/strategy.h"
-#include "train/session.h"
+#include "train/session/session.h"
 
 namespace plimsoll::ranks {
 

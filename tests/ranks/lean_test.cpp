@@ -12,8 +12,8 @@
 #include "ranks/compare.h"
 #include "ranks/layouts.h"
 #include "support/refusal.h"
-#include "train/snapshot.h"
-#include "train/weights.h"
+#include "train/stored/snapshot.h"
+#include "train/stored/weights.h"
 
 namespace plimsoll::ranks {
 namespace {

@@ -14,9 +14,9 @@
 #include "plan/file.h"
 #include "plan/print.h"
 #include "ranks/layouts.h"
-#include "train/kept_states.h"
-#include "train/snapshot.h"
-#include "train/weights.h"
+#include "train/stored/kept_states.h"
+#include "train/stored/snapshot.h"
+#include "train/stored/weights.h"
 
 namespace plimsoll::ranks {
 namespace {

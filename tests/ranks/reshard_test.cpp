@@ -15,8 +15,8 @@
 #include "ranks/layouts.h"
 #include "strategy/strategy.h"
 #include "support/small_model.h"
-#include "train/snapshot.h"
-#include "train/weights.h"
+#include "train/stored/snapshot.h"
+#include "train/stored/weights.h"
 
 namespace plimsoll::ranks {
 namespace {

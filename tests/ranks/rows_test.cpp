@@ -16,7 +16,7 @@
 #include "ranks/layouts.h"
 #include "strategy/legality.h"
 #include "support/refusal.h"
-#include "train/weights.h"
+#include "train/stored/weights.h"
 
 namespace plimsoll::ranks {
 namespace {

@@ -6,7 +6,7 @@
 #include "ranks/compare.h"
 #include "support/refusal.h"
 #include "support/small_model.h"
-#include "train/weights.h"
+#include "train/stored/weights.h"
 
 namespace plimsoll::ranks {
 namespace {

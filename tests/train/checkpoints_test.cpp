@@ -3,8 +3,8 @@
 
 #include "support/refusal.h"
 #include "train/checkpoint_runs.h"
-#include "train/stored_model.h"
-#include "train/weights.h"
+#include "train/stored/stored_model.h"
+#include "train/stored/weights.h"
 
 namespace plimsoll::train {
 namespace {

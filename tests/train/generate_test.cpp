@@ -1,5 +1,5 @@
 // Generating with a cache of keys and values against the whole text every time, and drawing tokens from logits.
-#include "train/generate.h"
+#include "train/generation/generate.h"
 
 #include <gtest/gtest.h>
 

@@ -1,5 +1,5 @@
 // Ids of a step's tokens become places in a list of the different ones, the same for all ranks.
-#include "train/number_rows.h"
+#include "train/session/number_rows.h"
 
 #include <gtest/gtest.h>
 

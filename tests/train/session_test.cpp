@@ -1,6 +1,6 @@
 // Sessions of small models: the same bits every time, a skipped step that changes nothing, memory that nobody reads
 // before it is written.
-#include "train/session.h"
+#include "train/session/session.h"
 
 #include <gtest/gtest.h>
 

@@ -12,9 +12,9 @@
 #include "collectives/local/threads.h"
 #include "config/config.h"
 #include "io/posix_file_system.h"
-#include "train/nearest_fit.h"
-#include "train/setup.h"
-#include "train/weights.h"
+#include "train/setup/nearest_fit.h"
+#include "train/setup/setup.h"
+#include "train/stored/weights.h"
 
 namespace plimsoll::train {
 namespace {
