@@ -19,6 +19,12 @@ function(plimsoll_folder folder)
   target_link_libraries(${target} PUBLIC fmt::fmt PRIVATE $<BUILD_INTERFACE:plimsoll_flags>)
   plimsoll_link(${target} PUBLIC ${ARG_DEPS})
   target_link_libraries(${target} PUBLIC ${ARG_LIBRARIES})
+  # Kernels are large on their own, and Highway compiles a file once for each instruction set by including it.
+  if(PLIMSOLL_UNITY AND NOT folder MATCHES "^kernels/")
+    set_target_properties(${target} PROPERTIES UNITY_BUILD ON UNITY_BUILD_BATCH_SIZE 8)
+    # A class of one source may hold what that source alone knows, which gcc takes for a header's mistake here.
+    target_compile_options(${target} PRIVATE $<$<CXX_COMPILER_ID:GNU>:-Wno-subobject-linkage>)
+  endif()
 endfunction()
 
 # What a test needs: pure (nothing), figures (nothing; long comparisons with what others published),

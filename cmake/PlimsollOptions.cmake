@@ -6,6 +6,7 @@ option(PLIMSOLL_WERROR "Treat warnings as errors" OFF)
 set(PLIMSOLL_SANITIZE "" CACHE STRING "Sanitizers to build with, as for -fsanitize=")
 option(PLIMSOLL_CUDA "Build the CUDA backend (needs nvcc and cuBLASLt)" OFF)
 option(PLIMSOLL_ONEDNN "Use oneDNN for bf16 products on CPUs that have them" ON)
+option(PLIMSOLL_UNITY "Compile the files of a folder eight at a time, which takes a third of the time" OFF)
 option(PLIMSOLL_VERIFY "Run the graph and plan verifiers at every step of lowering" OFF)
 
 set(CMAKE_CXX_STANDARD 20)

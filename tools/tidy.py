@@ -5,7 +5,7 @@ A file is checked again only when it, a project header that it includes, the che
 .cache/tidy. Files are taken in the order of their last change, newest first, so that with --budget a run on a clean clone
 still sees every recent change; what it did not reach is said.
 
-usage: tidy.py --build build/release [--clang-tidy clang-tidy-19] [--budget SECONDS] [PATH...]
+usage: tidy.py --build build/tidy [--clang-tidy clang-tidy-19] [--budget SECONDS] [PATH...]
 """
 import argparse
 import concurrent.futures

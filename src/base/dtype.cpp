@@ -15,7 +15,7 @@ struct Row {
   bool is_float;
 };
 
-constexpr std::array<Row, 9> kRows{{
+constexpr std::array<Row, 9> kTypes{{
     {DType::f32, "f32", 4, true},
     {DType::bf16, "bf16", 2, true},
     {DType::f16, "f16", 2, true},
@@ -29,8 +29,8 @@ constexpr std::array<Row, 9> kRows{{
 
 const Row& row(DType dtype) {
   const auto index = static_cast<std::size_t>(dtype);
-  PLIMSOLL_CHECK(index < kRows.size() && kRows[index].dtype == dtype, "dtype {}", index);
-  return kRows[index];
+  PLIMSOLL_CHECK(index < kTypes.size() && kTypes[index].dtype == dtype, "dtype {}", index);
+  return kTypes[index];
 }
 
 }  // namespace
@@ -40,7 +40,7 @@ std::string_view name_of(DType dtype) { return row(dtype).name; }
 bool is_float(DType dtype) { return row(dtype).is_float; }
 
 std::optional<DType> dtype_from_name(std::string_view name) {
-  for (const Row& candidate : kRows) {
+  for (const Row& candidate : kTypes) {
     if (candidate.name == name) return candidate.dtype;
   }
   return std::nullopt;

@@ -14,6 +14,7 @@
 #include "formats/tokenizer/tokenizer.h"
 #include "formats/tokenizer/utf8.h"
 #include "io/posix_file_system.h"
+#include "observe/clock.h"
 #include "train/generation/generate.h"
 #include "train/setup/setup.h"
 #include "train/setup/text.h"
@@ -98,8 +99,6 @@ struct Made {
   double seconds = 0.0;        // of all
 };
 
-double seconds_now() { return std::chrono::duration<double>(std::chrono::steady_clock::now().time_since_epoch()).count(); }
-
 void print_json(const Made& made, std::int64_t prompt_tokens, std::int64_t context) {
   Json tokens = Json::array();
   for (const std::int32_t token : made.tokens) tokens.push(Json(token));
@@ -148,9 +147,9 @@ void generate_command(const GenerateOptions& options) {
                                  .top_p = options.top_p,
                                  .seed = static_cast<std::uint64_t>(options.seed.value_or(run.seed))};
   train::CachedNextToken next(session);
-  const double start = seconds_now();
+  const double start = observe::seconds_now();
   train::generate(next, prompt, options.tokens, sampling, [&](std::int32_t token) {
-    if (made.tokens.empty()) made.first_seconds = seconds_now() - start;
+    if (made.tokens.empty()) made.first_seconds = observe::seconds_now() - start;
     made.ended = std::find(ends.begin(), ends.end(), token) != ends.end();
     if (made.ended) return false;
     made.tokens.push_back(token);
@@ -158,7 +157,7 @@ void generate_command(const GenerateOptions& options) {
     made.text += text;
     return show(text);
   });
-  made.seconds = seconds_now() - start;
+  made.seconds = observe::seconds_now() - start;
   const std::string rest = words.finish();
   made.text += rest;
   show(rest + "\n");

@@ -31,7 +31,6 @@ using train::Forecast;
 constexpr std::size_t kTracedRanks = 16;
 constexpr std::size_t kWaterlinePoints = 200;
 constexpr std::size_t kShownClasses = 6;
-constexpr std::array<std::string_view, executor::sim::kLinkClasses> kLinks{"inside", "across", "host", "disk"};
 constexpr std::array<plan::Tier, plan::kTiers> kTiers{plan::Tier::device, plan::Tier::host, plan::Tier::disk};
 
 // So many of a list, evenly spread, its ends among them.
@@ -42,7 +41,7 @@ std::vector<std::size_t> spread(std::size_t count, std::size_t most) {
   return chosen;
 }
 
-Json peaks_json(const plan::Plan& plan) {
+Json arenas_json(const plan::Plan& plan) {
   Json classes = Json::object();
   for (const plan::RankClass& rank_class : plan.classes) {
     Json tiers = Json::object();
@@ -76,7 +75,8 @@ Json waterline_json(const Forecast& forecast) {
 Json to_json(const Forecast& forecast, const cluster::Cluster& cluster) {
   const executor::sim::Result& result = forecast.result;
   Json moved = Json::object();
-  for (std::size_t link = 0; link < kLinks.size(); ++link) moved.set(kLinks[link], Json(result.bytes[link]));
+  for (std::size_t link = 0; link < executor::sim::kLinkNames.size(); ++link)
+    moved.set(executor::sim::kLinkNames[link], Json(result.bytes[link]));
   Json ranks = Json::array();
   for (const RankTimes& times : result.times) {
     ranks.push(Json::object({{"name", times.name},
@@ -102,7 +102,7 @@ Json to_json(const Forecast& forecast, const cluster::Cluster& cluster) {
        {"hardware_tflops_per_device", result.hardware_tflops_per_device()},
        {"bubble_fraction", result.bubble_fraction()},
        {"exposed_fraction", result.exposed_fraction()},
-       {"peak_bytes", peaks_json(forecast.plan)},
+       {"peak_bytes", arenas_json(forecast.plan)},
        {"reserve_bytes", cluster.device.reserve.count},
        {"bytes_moved", std::move(moved)},
        {"rank_classes", std::move(ranks)},
@@ -141,8 +141,9 @@ void print_text(const Forecast& forecast, const cluster::Cluster& cluster, const
   }
   fmt::print("  memory       {}\n", memory_line(forecast, cluster));
   std::string moved;
-  for (std::size_t link = 0; link < kLinks.size(); ++link) {
-    if (result.bytes[link] > 0.0) moved += fmt::format("{}{} {}B", moved.empty() ? "" : ", ", kLinks[link], count_text(result.bytes[link]));
+  for (std::size_t link = 0; link < executor::sim::kLinkNames.size(); ++link) {
+    if (result.bytes[link] > 0.0)
+      moved += fmt::format("{}{} {}B", moved.empty() ? "" : ", ", executor::sim::kLinkNames[link], count_text(result.bytes[link]));
   }
   fmt::print("  moved        {}\n", moved.empty() ? "nothing" : moved + " a step, all ranks");
   if (result.times.size() > 1) {

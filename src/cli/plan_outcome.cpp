@@ -8,12 +8,6 @@ namespace plimsoll::cli {
 
 using base::Bytes;
 
-namespace {
-
-constexpr double kTera = 1e12;
-
-}  // namespace
-
 double tokens_per_step(const Problem& problem) { return static_cast<double>(problem.global_batch * problem.sequence); }
 
 double model_tflops(const Problem& problem, double seconds) {

@@ -48,6 +48,8 @@ struct Outcome {
   std::optional<NamedPlan> named = {};  // what another planner would choose
 };
 
+inline constexpr double kTera = 1e12;
+
 double tokens_per_step(const Problem& problem);
 double model_tflops(const Problem& problem, double seconds);  // of a device, as published tables count
 std::string seconds_text(double seconds);

@@ -31,7 +31,7 @@ constexpr std::int64_t kAttempts = 10;         // at a model whose simulation ke
 constexpr std::int64_t kClose = 4;             // of these, at the next smaller model; then at a sixteenth smaller
 
 // What every question takes.
-constexpr std::string_view kAlways[] = {"run", "--set", "--deepspeed", "--json"};
+constexpr std::string_view kTakenAlways[] = {"run", "--set", "--deepspeed", "--json"};
 
 struct Question {
   std::string_view name;
@@ -89,7 +89,7 @@ struct Witness {
 };
 
 // What lives elsewhere is updated bucket by bucket, and what comes in tiles does so block by block.
-bool is_quick(const Candidate& candidate) {
+bool has_few_pieces(const Candidate& candidate) {
   const base::Bytes elsewhere = candidate.estimate.memory.host + candidate.estimate.memory.disk;
   const auto pieces = [&](base::Bytes each) { return elsewhere.count / std::max<std::int64_t>(1, each.count); };
   const strategy::Strategy& strategy = candidate.choice.strategy;
@@ -101,7 +101,7 @@ std::optional<Witness> asked(const config::Run& run, const cluster::Cluster& clu
                              const Candidate& candidate) {
   const planner::Choice& choice = candidate.choice;
   const planner::Memory& memory = candidate.estimate.memory;
-  if (!is_quick(candidate))
+  if (!has_few_pieces(candidate))
     return Witness{choice, problem, false, candidate.estimate.step_seconds, memory.device(), memory.host, memory.disk};
   train::ForecastOptions options;
   if (choice.strategy.recompute == strategy::Recompute::optimal && !choice.strategy.own_degrees()) options.outline = true;
@@ -184,7 +184,8 @@ void require_answers(const PlanOptions& options, const config::Run& run) {
   std::vector<std::string> unused;
   for (const std::string& name : options.given) {
     const auto is_it = [&](std::string_view each) { return each == name; };
-    if (std::none_of(std::begin(kAlways), std::end(kAlways), is_it) && std::none_of(question.takes.begin(), question.takes.end(), is_it))
+    if (std::none_of(std::begin(kTakenAlways), std::end(kTakenAlways), is_it) &&
+        std::none_of(question.takes.begin(), question.takes.end(), is_it))
       unused.push_back(name);
   }
   if (!unused.empty()) {

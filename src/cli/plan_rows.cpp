@@ -17,7 +17,7 @@ using base::Bytes;
 
 constexpr std::int64_t kSimulatedPasses = 50'000;  // of blocks in all steps that are simulated, for those behind the best
 constexpr std::int64_t kVerdictPasses = 10'000;    // the same of what lies beside the best
-constexpr std::size_t kAlways = 3;                 // rows that are, however many passes they have
+constexpr std::size_t kRowsAlways = 3;             // rows that are, however many passes they have
 constexpr double kCloseCall = 1.1;                 // of a row's estimate, what the simulator is asked about
 constexpr std::size_t kCloseCalls = 4;             // beside each row
 constexpr std::size_t kNearMisses = 3;             // of a division, faster than what surely fits
@@ -98,13 +98,13 @@ Word simulate_one(const Outcome& outcome, Candidate& candidate, Closely closely)
   take_memory(fullest, forecast.outlined, candidate.estimate.memory);
   Simulated simulated{
       .exposed = forecast.result.exposed_fraction(), .moved = {}, .outlined = forecast.outlined && !train::is_outlined(decided)};
-  constexpr std::array<std::string_view, executor::sim::kLinkClasses> kLinks{"inside", "across", "host", "disk"};
-  for (std::size_t link = 0; link < kLinks.size(); ++link) simulated.moved.emplace_back(kLinks[link], forecast.result.bytes[link]);
+  for (std::size_t link = 0; link < executor::sim::kLinkNames.size(); ++link)
+    simulated.moved.emplace_back(executor::sim::kLinkNames[link], forecast.result.bytes[link]);
   return {.simulated = std::move(simulated)};
 }
 
 // What lives elsewhere is updated bucket by bucket: of large models the estimate has to do, unless it is the best.
-bool is_quick(const Candidate& candidate) {
+bool has_few_buckets(const Candidate& candidate) {
   const Bytes elsewhere = candidate.estimate.memory.host + candidate.estimate.memory.disk;
   return elsewhere.count / std::max<std::int64_t>(1, candidate.choice.strategy.bucket.count) <= kMostBuckets;
 }
@@ -161,8 +161,8 @@ class Rows {
       : outcome_(outcome), estimator_(estimator), rows_(best_of_meshes(outcome.found, most)) {}
 
   std::optional<Candidate> run() {
-    for (std::size_t index = 0; index < rows_.size() && (index < kAlways || has_time());) {
-      const bool stays = !is_quick(rows_[index].shown) || settle(index, Closely::outline);
+    for (std::size_t index = 0; index < rows_.size() && (index < kRowsAlways || has_time());) {
+      const bool stays = !has_few_buckets(rows_[index].shown) || settle(index, Closely::outline);
       index += stays ? 1 : 0;
     }
     simulate_first();
@@ -208,7 +208,7 @@ class Rows {
   bool settle(std::size_t index, Closely closely) {
     Row& row = rows_[index];
     for (const Candidate& candidate : std::exchange(row.near, {})) {
-      if (is_quick(candidate) && has_time() && takes(row, candidate, closely)) return true;
+      if (has_few_buckets(candidate) && has_time() && takes(row, candidate, closely)) return true;
     }
     const Candidate estimated = row.estimated;
     Candidate asked = estimated;
@@ -270,7 +270,7 @@ class Rows {
     std::stable_sort(beside.begin(), beside.end(), is_faster);
     if (beside.size() > kCloseCalls) beside.resize(kCloseCalls);
     for (const Candidate& candidate : beside) {
-      if (!has_time() || !is_quick(candidate)) continue;
+      if (!has_time() || !has_few_buckets(candidate)) continue;
       Candidate asked = candidate;
       const Word word = ask(asked, Closely::outline);
       if (!word.simulated || asked.estimate.step_seconds >= kFaster * row.shown.estimate.step_seconds) continue;
@@ -361,7 +361,7 @@ class Leanest {
   // False where that would take too long. What has a plan and is faster than what had one before takes its place.
   bool ask(const planner::Lean& lean) {
     const Candidate estimated{lean.choice, estimator_.evaluate(lean.choice)};
-    if (!is_quick(estimated) || passes_ > kSimulatedPasses) return false;
+    if (!has_few_buckets(estimated) || passes_ > kSimulatedPasses) return false;
     passes_ += passes_of(outcome_, lean.choice);
     ++asked_;
     Candidate asked = estimated;
@@ -425,7 +425,7 @@ std::optional<Candidate> simulate_verdicts(Outcome& outcome, const Candidate& be
       measured.bubble = candidate.estimate.bubble;
       verdict->reason = planner::why_slower(measured, first);
     }
-    if (!is_quick(candidate)) continue;
+    if (!has_few_buckets(candidate)) continue;
     passes += passes_of(outcome, candidate.choice);
     if (passes > kVerdictPasses) continue;
     Candidate simulated = candidate;

@@ -32,10 +32,9 @@ using base::Bytes;
 using base::Json;
 
 constexpr std::int64_t kRows = 8;
-constexpr std::size_t kCloseCalls = 4;  // turns in which something beside the best may take its place
+constexpr std::size_t kTurns = 4;  // turns in which something beside the best may take its place
 constexpr std::size_t kReasonsInWords = 3;
 constexpr std::size_t kMostPlans = 16;  // that are made to see whether they fit to the byte
-constexpr double kTera = 1e12;
 constexpr double kDay = 86400.0;
 
 // What was only estimated is marked as rows are: seconds, and bytes of what does not fit. Other reasons are exact.
@@ -60,7 +59,7 @@ Outcome search_for(const config::Run& run, cluster::Cluster cluster, std::int64_
   std::optional<Candidate> best = simulate_rows(outcome, estimator, kRows);
   if (!best && outcome.found.complete) best = simulate_leanest(outcome, estimator, train::pins_of(run));
   if (!best) train::refuse(run, outcome.cluster, outcome.problem, outcome.found);
-  for (std::size_t tried = 0; best && tried < kCloseCalls; ++tried) {
+  for (std::size_t tried = 0; best && tried < kTurns; ++tried) {
     outcome.verdicts = planner::explain(estimator, outcome.space, *best);
     best = simulate_verdicts(outcome, *best);
   }

@@ -24,7 +24,7 @@ using base::Json;
 using report::ClassTimes;
 
 constexpr std::size_t kUncounted = 2;  // steps
-constexpr std::size_t kShownClasses = 8;
+constexpr std::size_t kClassesOnPage = 8;
 constexpr std::size_t kShownCalls = 15;
 
 const plan::Program& train_program(const plan::RankClass& rank_class) { return *plan::find_program(rank_class, train::kTrain); }
@@ -126,7 +126,7 @@ struct Comparison {
       const std::string what = around[index].before ? "rows of the token table, brought" : "rows of the token table, taken back";
       table.rows.push_back(row_of(what, around[index].seconds, trained.timeline.around[index].seconds));
     }
-    for (std::size_t index = 0; index < std::min(kShownClasses, trained.times.size()); ++index) {
+    for (std::size_t index = 0; index < std::min(kClassesOnPage, trained.times.size()); ++index) {
       const plan::RankClass& rank_class = trained.plan.classes[index];
       const Sums sums =
           sums_of(train_program(rank_class), predicted[index], trained.times[index],
@@ -138,22 +138,23 @@ struct Comparison {
 
   report::PageTable calls() const {
     report::PageTable table = table_of("Where the two differ most", "Calls of the traced step by name, micro-batches together.");
-    struct Row {
+    struct Difference {
       std::string name;
       double predicted;
       double measured;
     };
-    std::vector<Row> rows;
+    std::vector<Difference> rows;
     for (std::size_t index = 0; index < trained.times.size(); ++index) {
       const plan::RankClass& rank_class = trained.plan.classes[index];
       for (const auto& [name, sum] : sums_of(train_program(rank_class), predicted[index], trained.times[index],
                                              [](const plan::Stream&, const plan::Call& call) { return call.label; }))
         rows.push_back({named(rank_class, name), sum.first, sum.second});
     }
-    std::stable_sort(rows.begin(), rows.end(),
-                     [](const Row& a, const Row& b) { return std::abs(a.predicted - a.measured) > std::abs(b.predicted - b.measured); });
+    std::stable_sort(rows.begin(), rows.end(), [](const Difference& a, const Difference& b) {
+      return std::abs(a.predicted - a.measured) > std::abs(b.predicted - b.measured);
+    });
     rows.resize(std::min(rows.size(), kShownCalls));
-    for (const Row& row : rows) table.rows.push_back(row_of(row.name, row.predicted, row.measured));
+    for (const Difference& row : rows) table.rows.push_back(row_of(row.name, row.predicted, row.measured));
     return table;
   }
 };

@@ -10,7 +10,6 @@ namespace plimsoll::cluster {
 
 namespace {
 
-constexpr std::int64_t kMostNodes = 10'000'000;
 constexpr std::int64_t kMostDevices = 100'000;  // of a node
 
 // What ranks of one processor reach when they exchange through its memory, where nobody has measured it.

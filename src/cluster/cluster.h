@@ -28,6 +28,8 @@
 namespace plimsoll::cluster {
 
 using base::Bytes;
+
+inline constexpr std::int64_t kMostNodes = 10'000'000;
 using base::DType;
 
 // How long one operator took on one shape, as measured.

@@ -146,8 +146,6 @@ struct Known {
 constexpr std::array<Known, 5> kKnown{
     {{"dgx-a100-80g", dgx_a100}, {"dgx-h100", dgx_h100}, {"hgx-h200", hgx_h200}, {"dgx2-v100-32g", dgx2}, {"p3.16xlarge", p3_16xlarge}}};
 
-constexpr std::int64_t kMostNodes = 10'000'000;
-
 }  // namespace
 
 std::vector<std::string_view> preset_names() {

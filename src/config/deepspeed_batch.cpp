@@ -6,13 +6,13 @@
 
 #include "base/error.h"
 #include "config/deepspeed.h"
+#include "config/field.h"
 
 namespace plimsoll::config {
 
 namespace {
 
 constexpr std::int64_t kMost = 1'000'000'000;
-constexpr std::int64_t kMostRanks = 1'000'000;
 
 struct Known {
   std::int64_t value = 0;  // 0: not known

@@ -15,7 +15,7 @@ namespace {
 
 using base::Json;
 
-constexpr std::int64_t kLongest = 100'000'000'000;
+constexpr std::int64_t kLongestCycle = 100'000'000'000;
 
 std::string lower(std::string text) {
   std::transform(text.begin(), text.end(), text.begin(), [](unsigned char c) { return static_cast<char>(std::tolower(c)); });
@@ -159,8 +159,8 @@ void DeepSpeedTranslation::cycle() {
         "and cycle_max_lr > 0",
         given("scheduler.type")->where());
   }
-  const std::int64_t first = std::clamp<std::int64_t>(count(prefix + "cycle_first_step_size", 2000), 1, kLongest);
-  const std::int64_t second = std::clamp<std::int64_t>(count(prefix + "cycle_second_step_size", first), 1, kLongest);
+  const std::int64_t first = std::clamp<std::int64_t>(count(prefix + "cycle_first_step_size", 2000), 1, kLongestCycle);
+  const std::int64_t second = std::clamp<std::int64_t>(count(prefix + "cycle_second_step_size", first), 1, kLongestCycle);
   peak_rate(*most, prefix + "cycle_max_lr");
   const double low = least->as_double() / most->as_double();
   assign("lr_schedule.points", Json::array({Json::array({0, low}), Json::array({first, 1.0}), Json::array({first + second, low})}),

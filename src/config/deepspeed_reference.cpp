@@ -8,7 +8,7 @@ namespace plimsoll::config {
 
 namespace {
 
-constexpr std::string_view kIntroduction = R"(# DeepSpeed's JSON
+constexpr std::string_view kDeepSpeedIntroduction = R"(# DeepSpeed's JSON
 
 `plimsoll train RUN.json --deepspeed ds_config.json` takes settings from a DeepSpeed configuration as
 it is; so do `plan`, `explain`, `eval` and `generate`. Its keys may also stand in the run file itself,
@@ -46,7 +46,7 @@ at the top or under `"deepspeed"`.
 |---|---|
 )";
 
-constexpr std::string_view kEnding = R"(
+constexpr std::string_view kDeepSpeedEnding = R"(
 *This page is made from the table in `src/config/deepspeed_keys.cpp`; `PLIMSOLL_UPDATE=1` in the environment of the test `config_reference` rewrites it.*
 )";
 
@@ -64,9 +64,9 @@ std::string fate(const DeepSpeedKey& key) {
 }  // namespace
 
 std::string deepspeed_page() {
-  std::string page(kIntroduction);
+  std::string page(kDeepSpeedIntroduction);
   for (const DeepSpeedKey& key : deepspeed_keys()) page += fmt::format("| `{}` | {} |\n", key.path, fate(key));
-  page += kEnding;
+  page += kDeepSpeedEnding;
   return page;
 }
 

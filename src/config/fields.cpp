@@ -8,7 +8,6 @@ namespace plimsoll::config {
 namespace {
 
 constexpr double kMostSequences = 1e9;
-constexpr double kMostTokens = 1e8;
 constexpr double kMostSteps = 1e12;
 
 // One path, or several that are read one after the other.

@@ -8,7 +8,6 @@ namespace {
 // Bounds that keep every product of two or three sizes within 64 bits.
 constexpr double kMostLayers = 1e5;
 constexpr double kMostWidth = 1e6;
-constexpr double kMostTokens = 1e8;
 
 Field preset_field() {
   Field field{.key = "model.preset",

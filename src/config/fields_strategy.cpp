@@ -9,7 +9,6 @@ namespace plimsoll::config {
 
 namespace {
 
-constexpr double kMostRanks = 1e6;
 constexpr double kMostBlocks = 1e5;
 constexpr std::size_t kMostStages = 1'000'000;
 

@@ -35,13 +35,6 @@ constexpr double kEndsOfASequence = 550.0;
 // Logits of a head are written once and read by softmax and its gradient, in chunks.
 constexpr double kLogitPasses = 4.0;
 
-DType type_of(Types inputs) {
-  for (const base::TensorType& type : inputs) {
-    if (base::is_float(type.dtype)) return type.dtype;
-  }
-  return DType::f32;
-}
-
 std::vector<Product> products_of(const ops::Op& op, Types inputs, Types outputs) {
   const auto products = ops::definition_of(op).products;
   if (products == nullptr) return {};
@@ -96,6 +89,13 @@ double modelled_seconds(const Device& device, const ops::Op& op, Types inputs, T
 }
 
 }  // namespace
+
+DType type_of(Types inputs) {
+  for (const base::TensorType& type : inputs) {
+    if (base::is_float(type.dtype)) return type.dtype;
+  }
+  return DType::f32;
+}
 
 std::array<std::int64_t, 3> extents_of(const ops::Op& op, Types inputs, Types outputs) {
   if (const std::optional<ops::Scores> scores = scores_of(op, inputs))

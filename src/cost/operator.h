@@ -17,6 +17,9 @@ namespace plimsoll::cost {
 // attention, (bytes, 1, 1) of everything else.
 std::array<std::int64_t, 3> extents_of(const ops::Op& op, ops::Types inputs, ops::Types outputs);
 
+// The type that its speed depends on: of the first operand of floats.
+base::DType type_of(ops::Types inputs);
+
 // Seconds on an idle device. `threads` are those of the rank where the device is a processor.
 double operator_seconds(const cluster::Device& device, const ops::Op& op, ops::Types inputs, ops::Types outputs, std::int64_t threads = 0);
 

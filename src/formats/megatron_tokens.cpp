@@ -12,7 +12,7 @@ namespace {
 using namespace std::string_view_literals;
 
 constexpr std::string_view kMagic = "MMIDIDX\0\0"sv;
-constexpr std::int64_t kHeaderBytes = 34;
+constexpr std::int64_t kIndexHeaderBytes = 34;
 
 struct Index {
   IdWidth width = IdWidth::u16;
@@ -48,7 +48,8 @@ IdWidth width_of(std::uint8_t code, const std::string& name) {
 
 Index parse_index(std::span<const std::byte> bytes, const std::string& name) {
   const auto size = static_cast<std::int64_t>(bytes.size());
-  if (size < kHeaderBytes) base::bad_input("'{}' has {} bytes; the header of a Megatron index alone has {}", name, size, kHeaderBytes);
+  if (size < kIndexHeaderBytes)
+    base::bad_input("'{}' has {} bytes; the header of a Megatron index alone has {}", name, size, kIndexHeaderBytes);
   const auto version = load<std::uint64_t>(bytes.data() + 9);
   if (version != 1) base::bad_input("'{}' is a Megatron index of version {}; expected 1", name, version);
   Index index;
@@ -60,7 +61,7 @@ Index parse_index(std::span<const std::byte> bytes, const std::string& name) {
   const bool plausible = sequences <= limit / 12 && marks <= limit / 8;
   index.sequences = plausible ? static_cast<std::int64_t>(sequences) : 0;
   index.marks = plausible ? static_cast<std::int64_t>(marks) : 0;
-  const std::int64_t expected = kHeaderBytes + index.sequences * 12 + index.marks * 8;
+  const std::int64_t expected = kIndexHeaderBytes + index.sequences * 12 + index.marks * 8;
   if (!plausible || (size != expected && size != expected + index.sequences)) {
     base::bad_input(
         "'{}' says it lists {} sequences and {} document marks, but has {} bytes; the index is cut short or its header is wrong", name,
@@ -69,9 +70,9 @@ Index parse_index(std::span<const std::byte> bytes, const std::string& name) {
   const auto part = [&](std::int64_t begin, std::int64_t count) {
     return bytes.subspan(static_cast<std::size_t>(begin), static_cast<std::size_t>(count));
   };
-  index.lengths = part(kHeaderBytes, index.sequences * 4);
-  index.offsets = part(kHeaderBytes + index.sequences * 4, index.sequences * 8);
-  index.documents = part(kHeaderBytes + index.sequences * 12, index.marks * 8);
+  index.lengths = part(kIndexHeaderBytes, index.sequences * 4);
+  index.offsets = part(kIndexHeaderBytes + index.sequences * 4, index.sequences * 8);
+  index.documents = part(kIndexHeaderBytes + index.sequences * 12, index.marks * 8);
   return index;
 }
 

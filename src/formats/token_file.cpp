@@ -11,7 +11,6 @@ namespace plimsoll::formats {
 
 namespace {
 
-constexpr std::int64_t kHeaderBytes = 1024;
 constexpr std::int32_t kGpt2Magic = 20240520;
 constexpr std::int32_t kLlama3Magic = 20240801;
 
@@ -48,8 +47,8 @@ bool is_second_half(const std::vector<io::Path>& paths, const io::Path& path) {
 std::unique_ptr<TokenSource> open_llmc(io::FileSystem& file_system, const io::Path& path, TokenFormat format) {
   io::Mapping mapping = file_system.map(path);
   const auto size = static_cast<std::int64_t>(mapping.bytes().size());
-  if (size < kHeaderBytes)
-    base::bad_input("'{}' has {} bytes; a token file of llm.c begins with a header of {}", path.string(), size, kHeaderBytes);
+  if (size < kLlmcHeaderBytes)
+    base::bad_input("'{}' has {} bytes; a token file of llm.c begins with a header of {}", path.string(), size, kLlmcHeaderBytes);
   const bool gpt2 = format == TokenFormat::llmc_gpt2;
   const std::int32_t expected_version = gpt2 ? 1 : 7;
   const std::int32_t version = load<std::int32_t>(mapping.bytes().data() + 4);
@@ -58,14 +57,14 @@ std::unique_ptr<TokenSource> open_llmc(io::FileSystem& file_system, const io::Pa
   }
   const IdWidth width = gpt2 ? IdWidth::u16 : IdWidth::u32;
   const std::int64_t count = load<std::int32_t>(mapping.bytes().data() + 8);
-  const std::int64_t expected_size = kHeaderBytes + count * size_of(width);
+  const std::int64_t expected_size = kLlmcHeaderBytes + count * size_of(width);
   if (count < 0 || size != expected_size) {
     base::bad_input("'{}' says it holds {} tokens, which takes {} bytes, but it has {}; the file is cut short or its header is wrong",
                     path.string(), count, count < 0 ? 0 : expected_size, size);
   }
   if (count == 0) base::bad_input("'{}' holds no tokens", path.string());
-  return std::make_unique<MappedTokens>(std::move(mapping),
-                                        TokenLayout{.file = path.string(), .width = width, .tokens = count, .runs = {{0, kHeaderBytes}}});
+  return std::make_unique<MappedTokens>(
+      std::move(mapping), TokenLayout{.file = path.string(), .width = width, .tokens = count, .runs = {{0, kLlmcHeaderBytes}}});
 }
 
 std::unique_ptr<TokenSource> open_headerless(io::FileSystem& file_system, const io::Path& path, const TokenFileOptions& options) {

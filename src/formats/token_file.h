@@ -24,6 +24,8 @@ enum class TokenFormat { llmc_gpt2, llmc_llama3, headerless, megatron };
 
 std::string_view name_of(TokenFormat format);
 
+inline constexpr std::int64_t kLlmcHeaderBytes = 1024;
+
 struct TokenFileOptions {
   std::int64_t token_bytes = 2;  // of headerless files: 2 or 4
   bool certain = false;          // somebody said so; else a file that looks like 4 is refused as one of 2

@@ -14,7 +14,6 @@ namespace plimsoll::formats {
 namespace {
 
 constexpr std::size_t kBlock = std::size_t{1} << 20;
-constexpr std::int64_t kHeaderBytes = 1024;
 constexpr std::int64_t kLargestU16Vocab = 65536;
 constexpr std::int64_t kMostLlmcTokens = std::numeric_limits<std::int32_t>::max();
 
@@ -63,7 +62,7 @@ std::string llmc_header(std::int64_t width, std::int64_t tokens) {
   put(header, static_cast<std::int32_t>(width == 2 ? 20240520 : 20240801));
   put(header, static_cast<std::int32_t>(width == 2 ? 1 : 7));
   put(header, static_cast<std::int32_t>(tokens));
-  header.resize(kHeaderBytes);
+  header.resize(kLlmcHeaderBytes);
   return header;
 }
 
@@ -115,7 +114,7 @@ void TokenWriter::begin_shard() {
   const io::Path folder = options_.out.parent_path();
   if (shards_.empty() && !folder.empty()) io::make_directories(file_system_, folder);
   shards_.push_back(std::make_unique<Shard>(file_system_, name + ".bin"));
-  if (options_.format == ShardFormat::llmc) current().ids->append(std::string(kHeaderBytes, '\0'));
+  if (options_.format == ShardFormat::llmc) current().ids->append(std::string(kLlmcHeaderBytes, '\0'));
 }
 
 void TokenWriter::write(std::span<const std::int32_t> ids) {

@@ -58,6 +58,8 @@ Path beside_of(Path path) { return path += ".tmp"; }
 
 std::span<const std::byte> as_bytes(std::string_view text) { return std::as_bytes(std::span(text.data(), text.size())); }
 
+bool exists(FileSystem& file_system, const Path& path) { return file_system.status(path).has_value(); }
+
 std::string read_text(FileSystem& file_system, const Path& path, std::int64_t limit) {
   const File file(file_system, path, OpenMode::read);
   const std::int64_t size = file.size();

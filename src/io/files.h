@@ -12,6 +12,8 @@ namespace plimsoll::io {
 
 std::span<const std::byte> as_bytes(std::string_view text);
 
+bool exists(FileSystem& file_system, const Path& path);
+
 // The whole file, which may be a pipe or /dev/stdin; longer than `limit` is bad input, so that a wrong path cannot fill the memory.
 std::string read_text(FileSystem& file_system, const Path& path, std::int64_t limit = std::int64_t{1} << 30);
 

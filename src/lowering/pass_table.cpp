@@ -28,10 +28,6 @@ plan::Tier tier_of(const strategy::TierShare& share) { return share.disk > 0.0 ?
 
 bool in_stages(const PassInputs& inputs) { return inputs.strategy.pipe > 1; }
 
-bool has_update(const Graph& graph) {
-  return std::any_of(graph.nodes.begin(), graph.nodes.end(), [](const graph::Node& node) { return node.phase == graph::Phase::update; });
-}
-
 bool updates_when(const Graph& graph, const PassInputs& inputs, HostUpdate when) { return inputs.update == when && has_update(graph); }
 
 // The norm of gradients is asked for before they are all in one place: some leave, are used up, or wait for the next step.

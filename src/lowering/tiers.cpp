@@ -3,6 +3,7 @@
 #include <algorithm>
 
 #include "lowering/layout/versions.h"
+#include "lowering/passes/block_chain.h"
 #include "lowering/passes/carry_update.h"
 #include "lowering/passes/offload.h"
 #include "strategy/legality.h"
@@ -53,10 +54,6 @@ bool leave_in_time(const LoweringInputs& inputs) {
     operations += ops::definition_of(node.op).work(node.op, graph.types(node.inputs), graph.types(node.outputs)).flops;
   }
   return bytes < inputs.link * operations;
-}
-
-bool has_update(const graph::Graph& graph) {
-  return std::any_of(graph.nodes.begin(), graph.nodes.end(), [](const graph::Node& node) { return node.phase == graph::Phase::update; });
 }
 
 }  // namespace

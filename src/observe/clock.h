@@ -10,6 +10,8 @@ class Clock {
   virtual double unix_seconds() const = 0;  // the calendar's
 };
 
+double seconds_now();  // of the steady clock, for durations of what no test decides
+
 class SystemClock final : public Clock {
  public:
   double seconds() const override;

@@ -121,7 +121,7 @@ bool goes_by_rows(const PlacementQuery& query) {
 Placement rows_of(const PlacementQuery& query) { return rows(query.types[0].shape.rows()); }
 
 bool last_is_split(const PlacementQuery& query, std::size_t input) {
-  return query.inputs[input].spread == Spread::split && query.inputs[input].dim == query.types[input].shape.rank() - 1;
+  return query.inputs[input].spread == Spread::split && query.inputs[input].dim == last_dim(query.types[input]);
 }
 
 Heads heads_here(const Heads& heads, const Seat& seat) {

@@ -141,6 +141,7 @@ Attributes with_rows_here(Attributes attributes, const PlacementQuery& query) {
   attributes.sample_rows = shape.rows() / shape[0];
   return attributes;
 }
+inline int last_dim(const TensorType& type) { return type.shape.rank() - 1; }
 // The last dim of operand `input` is what is split.
 bool last_is_split(const PlacementQuery& query, std::size_t input);
 // The heads that a rank has when their key-value groups are dealt out.

@@ -140,9 +140,7 @@ Work bias_grad_work(const Op&, Types inputs, Types outputs) {
   return {static_cast<double>(inputs[0].shape.elements()), bytes_of(inputs, outputs)};
 }
 
-int last(const TensorType& type) { return type.shape.rank() - 1; }
-
-bool by_rows(const PlacementQuery& query, std::size_t input) { return query.inputs[input].spread == Spread::rows; }
+bool dealt_by_rows(const PlacementQuery& query, std::size_t input) { return query.inputs[input].spread == Spread::rows; }
 
 // Weight rows shared out: each rank makes some of the outputs. Weight columns shared out: each makes a summand of all of them,
 // and the bias is one rank's to add. A whole weight works on the rows of x that are here.
@@ -151,7 +149,7 @@ PlacedOp place_linear(const PlacementQuery& query) {
   PlacedOp placed = place_whole(query, linear.activation == ActivationKind::none ? 1 : 2);
   const Placement weight = query.inputs[1];
   if (weight.spread != Spread::split) {
-    if (!by_rows(query, 0)) return placed;
+    if (!dealt_by_rows(query, 0)) return placed;
     placed.inputs[0] = query.inputs[0];
     placed.outputs.assign(placed.outputs.size(), query.inputs[0]);
     return placed;
@@ -159,12 +157,12 @@ PlacedOp place_linear(const PlacementQuery& query) {
   placed.inputs[1] = weight;
   if (weight.dim == 0) {
     if (linear.bias) placed.inputs[2] = on_dim(weight, 0);
-    for (Placement& output : placed.outputs) output = on_dim(weight, last(query.types[0]));
+    for (Placement& output : placed.outputs) output = on_dim(weight, last_dim(query.types[0]));
     return placed;
   }
   if (linear.activation != ActivationKind::none)
     base::not_legal("[linear] the weight's columns are split over the tensor axis, and an activation needs whole sums");
-  placed.inputs[0] = on_dim(weight, last(query.types[0]));
+  placed.inputs[0] = on_dim(weight, last_dim(query.types[0]));
   placed.outputs[0] = partial();
   if (linear.bias && query.seat.place > 0) {
     linear.bias = false;
@@ -179,13 +177,13 @@ PlacedOp place_grad_input(const PlacementQuery& query) {
   const Placement weight = query.inputs[1];
   const bool activates = query.inputs.size() == 3;
   if (weight.spread != Spread::split) {
-    if (by_rows(query, 0)) placed.inputs[0] = placed.outputs[0] = query.inputs[0];
+    if (dealt_by_rows(query, 0)) placed.inputs[0] = placed.outputs[0] = query.inputs[0];
   } else if (placed.inputs[1] = weight; weight.dim == 1) {
-    placed.outputs[0] = on_dim(weight, last(query.types[0]));
+    placed.outputs[0] = on_dim(weight, last_dim(query.types[0]));
   } else {
     if (activates)
       base::not_legal("[linear_grad_input] the weight's rows are split over the tensor axis, and an activation needs whole sums");
-    placed.inputs[0] = on_dim(weight, last(query.types[0]));
+    placed.inputs[0] = on_dim(weight, last_dim(query.types[0]));
     placed.outputs[0] = partial();
   }
   if (activates) placed.inputs[2] = placed.outputs[0];
@@ -194,7 +192,7 @@ PlacedOp place_grad_input(const PlacementQuery& query) {
 
 PlacedOp place_grad_weight(const PlacementQuery& query) {
   PlacedOp placed = place_whole(query, 1);
-  if (by_rows(query, 0) && by_rows(query, 1)) {
+  if (dealt_by_rows(query, 0) && dealt_by_rows(query, 1)) {
     placed.inputs[0] = query.inputs[0];
     placed.inputs[1] = query.inputs[1];
     placed.outputs[0] = partial();
@@ -214,7 +212,7 @@ PlacedOp place_bias_grad(const PlacementQuery& query) {
   if (last_is_split(query, 0)) {
     placed.inputs[0] = query.inputs[0];
     placed.outputs[0] = on_dim(query.inputs[0], 0);
-  } else if (by_rows(query, 0)) {
+  } else if (dealt_by_rows(query, 0)) {
     placed.inputs[0] = query.inputs[0];
     placed.outputs[0] = partial();
   }

@@ -60,8 +60,6 @@ Work scaled_linear_work(const Op&, Types inputs, Types outputs) {
   return {2.0 * static_cast<double>(inputs[0].shape.rows()) * static_cast<double>(inputs[1].shape.elements()), bytes_of(inputs, outputs)};
 }
 
-int last(const TensorType& type) { return type.shape.rank() - 1; }
-
 // Columns may be shared out, and of a matrix rows: each rank finds the largest of its own and scales by that. Scales are powers of two, so
 // what all ranks have together is what one would have, but for values too small for its scale.
 PlacedOp place_quantize(const PlacementQuery& query) {
@@ -96,7 +94,7 @@ PlacedOp place_scaled_linear(const PlacementQuery& query) {
   const Placement& b = query.inputs[1];
   if (last_is_split(query, 0) || (b.spread == Spread::split && b.dim == 1)) {
     const Placement summed = last_is_split(query, 0) ? a : b;
-    placed.inputs[0] = on_dim(summed, last(query.types[0]));
+    placed.inputs[0] = on_dim(summed, last_dim(query.types[0]));
     placed.inputs[1] = on_dim(summed, 1);
     placed.outputs[0] = partial();
     if (op.bias && query.seat.place > 0) {
@@ -106,7 +104,7 @@ PlacedOp place_scaled_linear(const PlacementQuery& query) {
     placed.op = op;
   } else if (b.spread == Spread::split) {
     placed.inputs[1] = b;
-    placed.outputs[0] = on_dim(b, last(query.types[0]));
+    placed.outputs[0] = on_dim(b, last_dim(query.types[0]));
     if (op.bias) placed.inputs[4] = on_dim(b, 0);
   } else if (a.spread == Spread::split) {
     placed.inputs[0] = placed.outputs[0] = a;

@@ -11,9 +11,8 @@ namespace {
 using strategy::Recompute;
 using strategy::Strategy;
 
-// Of the device's memory, what a tile may be where large weights are computed with in parts, and the smallest that is worth a kernel.
-constexpr std::int64_t kTilesOnDevice[] = {8, 16, 128};
-constexpr std::int64_t kLeastTile = 64 * 1024;
+// Of the device's memory, what a tile may be where large weights are computed with in parts.
+constexpr std::int64_t kTilesOfLeanest[] = {8, 16, 128};
 
 // Times the device's memory, beyond which no estimate is so wrong.
 constexpr std::int64_t kHopeless = 4;
@@ -97,7 +96,7 @@ class Leanest {
       add(parts);
     }
     if (!choice.strategy.offload.params.anything() || pins_.tile) return;
-    for (const std::int64_t tiles : kTilesOnDevice) {
+    for (const std::int64_t tiles : kTilesOfLeanest) {
       parts.strategy.tile = Bytes{std::max(kLeastTile, problem_.device.count / tiles / kLeastTile * kLeastTile)};
       if (parts.strategy.tile < problem_.largest) add(parts);
     }

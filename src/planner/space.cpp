@@ -20,7 +20,6 @@ constexpr std::int64_t kMostChunks = 8;
 // Of a device, the part that a block of weights must exceed for tiles to be worth a look, and the part that one of them may have.
 constexpr std::int64_t kWorthTiles = 8;
 constexpr std::int64_t kTilesOnDevice = 16;
-constexpr std::int64_t kLeastTile = 64 * 1024;
 
 template <typename T>
 std::vector<T> pinned_or(const std::optional<T>& pin, std::vector<T> open) {

@@ -5,6 +5,8 @@
 
 #include <fmt/format.h>
 
+#include "report/names.h"
+
 namespace plimsoll::report {
 
 namespace {
@@ -31,10 +33,6 @@ Look look_of(Work work) {
     case Work::update: break;
   }
   return {'.', "", ""};
-}
-
-std::string tinted(std::string_view text, std::string_view code, bool color) {
-  return color ? fmt::format("\x1b[{}m{}\x1b[0m", code, text) : std::string(text);
 }
 
 double shortest_piece(std::span<const Gantt> gantts) {

@@ -28,4 +28,8 @@ std::string_view label_at(const plan::Program& program, std::int32_t moment) {
   return "?";
 }
 
+std::string tinted(std::string_view text, std::string_view code, bool color) {
+  return color ? fmt::format("\x1b[{}m{}\x1b[0m", code, text) : std::string(text);
+}
+
 }  // namespace plimsoll::report

@@ -1,6 +1,7 @@
-// How drawings of a plan name its parts.
+// How drawings of a plan name its parts, and tint them.
 #pragma once
 
+#include <string>
 #include <string_view>
 
 #include "plan/plan.h"
@@ -12,5 +13,8 @@ std::string_view plural_of(plan::BufferKind kind);
 
 // The call at a moment of the program: "blocks.3.backward".
 std::string_view label_at(const plan::Program& program, std::int32_t moment);
+
+// With the terminal's code of a colour, such as "33", where it has colours.
+std::string tinted(std::string_view text, std::string_view code, bool color);
 
 }  // namespace plimsoll::report

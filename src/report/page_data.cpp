@@ -29,43 +29,46 @@ constexpr std::int64_t kQuanta = 4096;  // a waterline's heights are whole numbe
 constexpr std::size_t kTop = 12;        // tensors listed at the peak
 
 // Colour and name of a piece of work.
-constexpr std::array<std::pair<std::string_view, std::string_view>, 10> kWorks{{{"forward", "forward"},
-                                                                                {"backward", "backward"},
-                                                                                {"weights", "weight gradients"},
-                                                                                {"recompute", "recompute"},
-                                                                                {"update", "update"},
-                                                                                {"communication", "collective"},
-                                                                                {"send", "send"},
-                                                                                {"receive", "receive"},
-                                                                                {"copy", "copy"},
-                                                                                {"other", "other"}}};
-enum Work : std::uint8_t { forward, backward, weights, recompute, update, communication, send, receive, copy, other };
+constexpr std::array<std::pair<std::string_view, std::string_view>, 10> kPageWorks{{{"forward", "forward"},
+                                                                                    {"backward", "backward"},
+                                                                                    {"weights", "weight gradients"},
+                                                                                    {"recompute", "recompute"},
+                                                                                    {"update", "update"},
+                                                                                    {"communication", "collective"},
+                                                                                    {"send", "send"},
+                                                                                    {"receive", "receive"},
+                                                                                    {"copy", "copy"},
+                                                                                    {"other", "other"}}};
+enum class PageWork : std::uint8_t { forward, backward, weights, recompute, update, communication, send, receive, copy, other };
 
-Work work_of(plan::StreamKind stream, std::string_view label) {
+PageWork work_of(plan::StreamKind stream, std::string_view label) {
   switch (stream) {
-    case plan::StreamKind::communication: return communication;
-    case plan::StreamKind::send: return send;
-    case plan::StreamKind::receive: return receive;
+    case plan::StreamKind::communication: return PageWork::communication;
+    case plan::StreamKind::send: return PageWork::send;
+    case plan::StreamKind::receive: return PageWork::receive;
     case plan::StreamKind::host_in:
     case plan::StreamKind::host_out:
     case plan::StreamKind::disk_in:
-    case plan::StreamKind::disk_out: return copy;
+    case plan::StreamKind::disk_out: return PageWork::copy;
     case plan::StreamKind::compute:
     case plan::StreamKind::host_compute: break;
   }
-  constexpr std::array<std::pair<std::string_view, Work>, 5> kEndings{
-      {{".forward", forward}, {".backward", backward}, {".backward-weight", weights}, {".recompute", recompute}, {".update", update}}};
+  constexpr std::array<std::pair<std::string_view, PageWork>, 5> kEndings{{{".forward", PageWork::forward},
+                                                                           {".backward", PageWork::backward},
+                                                                           {".backward-weight", PageWork::weights},
+                                                                           {".recompute", PageWork::recompute},
+                                                                           {".update", PageWork::update}}};
   for (const auto& [ending, work] : kEndings) {
     if (label.ends_with(ending)) return work;
   }
-  return other;
+  return PageWork::other;
 }
 
 // Labels by number, so that spans are numbers alone.
 class Labels {
  public:
   std::int64_t of(plan::StreamKind stream, const std::string& label) {
-    const Work work = work_of(stream, label);
+    const PageWork work = work_of(stream, label);
     const auto [found, added] = numbers_.try_emplace({label, work}, static_cast<std::int64_t>(numbers_.size()));
     if (added) {
       names_.emplace_back(label);
@@ -77,7 +80,7 @@ class Labels {
   Json works() const { return Json(works_); }
 
  private:
-  std::map<std::pair<std::string, Work>, std::int64_t> numbers_;
+  std::map<std::pair<std::string, PageWork>, std::int64_t> numbers_;
   Json::Array names_;
   Json::Array works_;
 };
@@ -405,7 +408,7 @@ Json Writer::write() {
   Json figures = Json::array();
   for (const auto& [name, value] : page_.figures) figures.push(Json::array({Json(name), Json(value)}));
   Json works = Json::array();
-  for (const auto& [color, name] : kWorks) works.push(Json::array({Json(color), Json(name)}));
+  for (const auto& [color, name] : kPageWorks) works.push(Json::array({Json(color), Json(name)}));
   return Json::object({{"model", page_.plan.model},
                        {"strategy", page_.plan.strategy},
                        {"outlined", page_.outlined},
@@ -428,7 +431,9 @@ Json Writer::write() {
 
 }  // namespace
 
-std::string work_name(plan::StreamKind stream, std::string_view label) { return std::string(kWorks.at(work_of(stream, label)).second); }
+std::string work_name(plan::StreamKind stream, std::string_view label) {
+  return std::string(kPageWorks.at(static_cast<std::size_t>(work_of(stream, label))).second);
+}
 
 Json page_data(const Page& page) { return Writer(page).write(); }
 

@@ -28,10 +28,6 @@ std::string with_commas(std::int64_t count) {
   return digits;
 }
 
-std::string tinted(std::string_view text, std::string_view code, bool color) {
-  return color ? fmt::format("\x1b[{}m{}\x1b[0m", code, text) : std::string(text);
-}
-
 std::string_view tint_of(plan::BufferKind kind) {
   switch (kind) {
     case plan::BufferKind::parameter:

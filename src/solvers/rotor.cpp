@@ -22,7 +22,7 @@ namespace {
 
 using Work = ChainStep::Work;
 
-constexpr float kNever = std::numeric_limits<float>::infinity();
+constexpr float kDoesNotFit = std::numeric_limits<float>::infinity();
 
 // The chain in slots.
 struct Form {
@@ -73,14 +73,16 @@ class RotorTable::Programme {
     const std::size_t count = stages_.size();
     width_ = static_cast<std::size_t>(top_) + 1;
     nothing_.assign(width_, 0.0f);
-    fresh_.assign(count * count * width_, kNever);
-    if (options_.drops_inputs) held_.assign(most_forms_ * count * count * width_, kNever);
+    fresh_.assign(count * count * width_, kDoesNotFit);
+    if (options_.drops_inputs) held_.assign(most_forms_ * count * count * width_, kDoesNotFit);
     for (std::size_t length = 1; length <= count; ++length) {
       for (std::size_t s = 0; s + length <= count; ++s) fill(s, s + length - 1);
     }
   }
 
-  double time(std::size_t first, std::size_t last, std::int64_t free) { return free < 0 ? kNever : fresh(first, last)[slots_in(free)]; }
+  double time(std::size_t first, std::size_t last, std::int64_t free) {
+    return free < 0 ? kDoesNotFit : fresh(first, last)[slots_in(free)];
+  }
 
   ChainOrder order(std::size_t first, std::size_t last, std::int64_t free) {
     order_.clear();
@@ -181,7 +183,7 @@ class RotorTable::Programme {
   std::int32_t lowest(const Beginning& begin) const { return std::max({begin.need, begin.taken, -begin.given, 0}); }
 
   float time_of(const Beginning& begin, std::int32_t m) const {
-    if (m < lowest(begin)) return kNever;
+    if (m < lowest(begin)) return kDoesNotFit;
     return begin.time + begin.first[m - begin.taken] + begin.second[std::min(top_, m + begin.given)];
   }
 
@@ -197,14 +199,14 @@ class RotorTable::Programme {
 
   Beginning best_beginning(std::size_t s, std::size_t t, const Form* holding, std::size_t held_form, std::int32_t m) {
     Beginning best;
-    float least = kNever;
+    float least = kDoesNotFit;
     for_beginnings(s, t, holding, held_form, [&](const Beginning& begin) {
       const float time = time_of(begin, m);
       if (time >= least) return;
       least = time;
       best = begin;
     });
-    PLIMSOLL_CHECK(least < kNever, "stages {} to {} do not fit after all", s + 1, t + 1);
+    PLIMSOLL_CHECK(least < kDoesNotFit, "stages {} to {} do not fit after all", s + 1, t + 1);
     return best;
   }
 

@@ -13,6 +13,7 @@
 #include "config/choices.h"
 #include "config/config.h"
 #include "io/io_error.h"
+#include "observe/clock.h"
 #include "train/session/initialise.h"
 #include "train/setup/setup.h"
 #include "train/stored/kept_states.h"
@@ -23,8 +24,6 @@ namespace plimsoll::train {
 namespace {
 
 using base::Json;
-
-double seconds_now() { return std::chrono::duration<double>(std::chrono::steady_clock::now().time_since_epoch()).count(); }
 
 // Runs `work`, and notes whether it found the disk full: what travels between ranks is the message alone.
 void note_full(bool& full, const std::function<void()>& work) {
@@ -212,7 +211,7 @@ checkpoint::SaveRequest Checkpoints::request_of(Trainer& trainer) {
   request.state = Json::object({{"cursor", trainer.progress().cursor}, {"data", data_}, {"samples", trainer.data_digest()}});
   request.keep = settings_.keep;
   step_ = request.step;
-  began_ = seconds_now();
+  began_ = observe::seconds_now();
   stalled_ = 0.0;
   return request;
 }
@@ -235,8 +234,8 @@ bool Checkpoints::wait_for_room(Trainer& trainer, const SaveContext& context, bo
       observe::Notice::Level::warning,
       fmt::format("{}; the checkpoints before this one are kept. Training pauses and tries again in {} s: make room, or stop the run",
                   problem, settings_.retry_seconds)});
-  const double until = seconds_now() + settings_.retry_seconds;
-  while (seconds_now() < until && !context.stop_wanted.load()) std::this_thread::sleep_for(std::chrono::milliseconds(20));
+  const double until = observe::seconds_now() + settings_.retry_seconds;
+  while (observe::seconds_now() < until && !context.stop_wanted.load()) std::this_thread::sleep_for(std::chrono::milliseconds(20));
   return !anybody(context.stop_wanted.load());
 }
 
@@ -244,7 +243,7 @@ void Checkpoints::save_now(Trainer& trainer, const SaveContext& context) {
   Session& session = trainer.session();
   for (;;) {
     const checkpoint::SaveRequest request = request_of(trainer);
-    const double start = seconds_now();
+    const double start = observe::seconds_now();
     bool full = false;
     try {
       together(session.world(), [&] {
@@ -256,7 +255,7 @@ void Checkpoints::save_now(Trainer& trainer, const SaveContext& context) {
       } else {
         result = save_together(file_system_, folder_, request, session, full);
       }
-      stalled_ = result.seconds = seconds_now() - start;
+      stalled_ = result.seconds = observe::seconds_now() - start;
       return tell(context, result);
     } catch (const base::Error& error) {
       if (!wait_for_room(trainer, context, full, error.what())) throw;
@@ -289,9 +288,9 @@ void Checkpoints::start(Trainer& trainer, const SaveContext& context, bool& full
     if (!session.update_waits() && snapshot_->of_waiting_update.contains(&call)) return;
     const auto needed = snapshot_->needed_before.find(&call);
     if (needed == snapshot_->needed_before.end()) return;
-    const double wait = seconds_now();
+    const double wait = observe::seconds_now();
     background_.wait_until_read(needed->second, &stop_wanted);
-    stalled_ += seconds_now() - wait;
+    stalled_ += observe::seconds_now() - wait;
   });
   stage_ = world == nullptr ? Stage::whole : Stage::parts;
   if (world == nullptr) {
@@ -304,7 +303,7 @@ void Checkpoints::start(Trainer& trainer, const SaveContext& context, bool& full
       return checkpoint::SaveResult{};
     });
   }
-  stalled_ += seconds_now() - began_;
+  stalled_ += observe::seconds_now() - began_;
 }
 
 // Whether this rank's share of the stage has ended; throws when it failed.
@@ -359,7 +358,7 @@ void Checkpoints::drop(Trainer& trainer, const SaveContext& context) {
 void Checkpoints::collect(Trainer& trainer, const SaveContext& context, checkpoint::BackgroundSave::Wait wait) {
   collectives::Group* world = trainer.session().world();
   while (stage_ != Stage::none) {
-    const double start = seconds_now();
+    const double start = observe::seconds_now();
     bool ended = false;
     bool full = false;
     try {
@@ -371,14 +370,14 @@ void Checkpoints::collect(Trainer& trainer, const SaveContext& context, checkpoi
       return save_now(trainer, context);
     }
     const std::vector<std::int64_t> everybodys = tell_all(world, ended ? 1 : 0);
-    stalled_ += seconds_now() - start;
+    stalled_ += observe::seconds_now() - start;
     if (std::find(everybodys.begin(), everybodys.end(), 0) != everybodys.end()) return;
     if (stage_ == Stage::parts) {
       begin_commit(world);
       continue;
     }
     end();
-    if (result_.seconds == 0.0) result_.seconds = seconds_now() - began_;
+    if (result_.seconds == 0.0) result_.seconds = observe::seconds_now() - began_;
     tell(context, result_);
   }
 }

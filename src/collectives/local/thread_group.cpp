@@ -13,7 +13,7 @@ namespace plimsoll::collectives::local {
 
 namespace {
 
-constexpr std::align_val_t kLine{64};
+constexpr std::align_val_t kBoardAlignment{64};
 
 std::int64_t before(Counts counts, int member) { return std::accumulate(counts.begin(), counts.begin() + member, std::int64_t{0}); }
 
@@ -27,11 +27,11 @@ Board::Seat seat_for(const Group& group, int member, Watch* watch, const Limits&
 }  // namespace
 
 ThreadMeeting::ThreadMeeting(int members)
-    : board(static_cast<std::byte*>(::operator new(Board::bytes(members), kLine))), boxes(static_cast<std::size_t>(members)) {
+    : board(static_cast<std::byte*>(::operator new(Board::bytes(members), kBoardAlignment))), boxes(static_cast<std::size_t>(members)) {
   std::memset(board.get(), 0, Board::bytes(members));
 }
 
-void ThreadMeeting::Free::operator()(std::byte* memory) const { ::operator delete(memory, kLine); }
+void ThreadMeeting::Free::operator()(std::byte* memory) const { ::operator delete(memory, kBoardAlignment); }
 
 ThreadGroup::ThreadGroup(std::string name, std::vector<int> ranks, int member, std::shared_ptr<ThreadMeeting> meeting,
                          std::shared_ptr<Watch> watch, const Limits& limits)

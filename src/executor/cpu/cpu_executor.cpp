@@ -16,6 +16,7 @@
 #include "executor/core/rank_executor.h"
 #include "executor/core/stream_workers.h"
 #include "kernels/cpu/table.h"
+#include "observe/clock.h"
 #include "ops/live_rows.h"
 #include "plan/instructions.h"
 #include "storage/host_arena.h"
@@ -38,8 +39,6 @@ struct ResolvedProgram {
   std::vector<std::vector<CallMemory>> streams;
   std::unique_ptr<Tokens> tokens;
 };
-
-double seconds_now() { return std::chrono::duration<double>(std::chrono::steady_clock::now().time_since_epoch()).count(); }
 
 double thread_seconds() {
   timespec time{};
@@ -141,7 +140,7 @@ class CpuExecutor final : public RankExecutor {
     std::optional<SharedDevice::Turn> turn;
     if (shared_ != nullptr) turn.emplace(*shared_, class_.programs[index].name);
     ResolvedProgram& program = programs_[index];
-    const double start = seconds_now();
+    const double start = observe::seconds_now();
     std::vector<Timeline> lines(program.streams.size(), Timeline{.events = {}, .looks = timeline != nullptr && timeline->looks});
     const auto run_stream = [&](std::size_t stream) {
       Timeline* line = timeline != nullptr ? &lines[stream] : nullptr;
@@ -172,7 +171,7 @@ class CpuExecutor final : public RankExecutor {
       double processor = 0.0;
     };
     bool looks() const { return timeline != nullptr && timeline->looks && !timeline->not_finite; }
-    Moment now() const { return timeline != nullptr ? Moment{seconds_now() - start, thread_seconds()} : Moment{}; }
+    Moment now() const { return timeline != nullptr ? Moment{observe::seconds_now() - start, thread_seconds()} : Moment{}; }
     void note(const std::string& name, const std::string& detail, std::int32_t micro_batch, const Moment& begin) const {
       if (timeline == nullptr) return;
       const Moment end = now();

@@ -10,6 +10,7 @@
 #include <cstdint>
 #include <limits>
 #include <string>
+#include <string_view>
 #include <vector>
 
 #include "cluster/cluster.h"
@@ -23,6 +24,7 @@ inline constexpr std::size_t kWires = 7;
 
 enum class LinkClass : std::uint8_t { inside, across, host, disk };
 inline constexpr std::size_t kLinkClasses = 4;
+inline constexpr std::array<std::string_view, kLinkClasses> kLinkNames{"inside", "across", "host", "disk"};
 using LinkBytes = std::array<double, kLinkClasses>;
 
 struct Step {

@@ -12,7 +12,6 @@ namespace plimsoll::formats::tokenizer {
 
 namespace {
 
-constexpr std::string_view kSpaceMark = "\xE2\x96\x81";
 constexpr std::size_t kShortWord = 64;  // symbols; measured: a heap wins beyond about a hundred
 constexpr std::int32_t kMerged = -2;
 

@@ -16,25 +16,24 @@ namespace plimsoll::formats::tokenizer {
 
 namespace {
 
-constexpr std::uint32_t kLast = 0x10FFFF;
 constexpr CharacterSet::Span kSurrogates{0xD800, 0xDFFF};  // which are in no text, and PCRE2 does not want to see
 
 // Characters are asked for one by one up to `asked`; the rest of each stretch, up to `last`, is like its first one: nothing has been
 // assigned there, or all of it to private use.
-struct Stretch {
+struct LikeCharacters {
   std::uint32_t first;
   std::uint32_t asked;
   std::uint32_t last;
 };
-constexpr std::array<Stretch, 9> kStretches{{{0x0, 0xD7FF, 0xD7FF},
-                                             {0xE000, 0x3FFFF, 0x3FFFF},
-                                             {0x40000, 0x40000, 0xDFFFF},
-                                             {0xE0000, 0xE0FFF, 0xE0FFF},
-                                             {0xE1000, 0xE1000, 0xEFFFF},
-                                             {0xF0000, 0xF0000, 0xFFFFD},
-                                             {0xFFFFE, 0xFFFFE, 0xFFFFF},
-                                             {0x100000, 0x100000, 0x10FFFD},
-                                             {0x10FFFE, 0x10FFFE, kLast}}};
+constexpr std::array<LikeCharacters, 9> kStretches{{{0x0, 0xD7FF, 0xD7FF},
+                                                    {0xE000, 0x3FFFF, 0x3FFFF},
+                                                    {0x40000, 0x40000, 0xDFFFF},
+                                                    {0xE0000, 0xE0FFF, 0xE0FFF},
+                                                    {0xE1000, 0xE1000, 0xEFFFF},
+                                                    {0xF0000, 0xF0000, 0xFFFFD},
+                                                    {0xFFFFE, 0xFFFFE, 0xFFFFF},
+                                                    {0x100000, 0x100000, 0x10FFFD},
+                                                    {0x10FFFE, 0x10FFFE, kLastCharacter}}};
 
 // The characters that are asked for, stretch by stretch; a megabyte, made once.
 const std::array<std::string, kStretches.size()>& asked_characters() {
@@ -81,7 +80,7 @@ CharacterSet CharacterSet::complement() const {
     if (span.first > next) rest.spans_.push_back({next, span.first - 1});
     next = span.last + 1;
   }
-  if (next <= kLast) rest.spans_.push_back({next, kLast});
+  if (next <= kLastCharacter) rest.spans_.push_back({next, kLastCharacter});
   return rest;
 }
 

@@ -21,7 +21,7 @@ void replace_all(std::string& text, std::string_view from, std::string_view to) 
   for (std::size_t at = text.find(from); at != std::string::npos; at = text.find(from, at + to.size())) text.replace(at, from.size(), to);
 }
 
-class ByteLevel final : public Decoder {
+class ByteLevelDecoder final : public Decoder {
   // A token with a character that stands for no byte is taken as it is. Characters may be spread over tokens, so the
   // bytes are put together first.
   void apply(std::vector<std::string>& tokens) const override {
@@ -76,9 +76,9 @@ class Fuse final : public Decoder {
   }
 };
 
-class Replace final : public Decoder {
+class ReplaceDecoder final : public Decoder {
  public:
-  Replace(std::unique_ptr<Pattern> pattern, std::string content) : pattern_(std::move(pattern)), content_(std::move(content)) {}
+  ReplaceDecoder(std::unique_ptr<Pattern> pattern, std::string content) : pattern_(std::move(pattern)), content_(std::move(content)) {}
 
   void apply(std::vector<std::string>& tokens) const override {
     std::vector<Range> matches;
@@ -95,9 +95,9 @@ class Replace final : public Decoder {
   std::string content_;
 };
 
-class Strip final : public Decoder {
+class StripDecoder final : public Decoder {
  public:
-  Strip(std::string content, std::int64_t start, std::int64_t stop) : content_(std::move(content)), start_(start), stop_(stop) {}
+  StripDecoder(std::string content, std::int64_t start, std::int64_t stop) : content_(std::move(content)), start_(start), stop_(stop) {}
 
   void apply(std::vector<std::string>& tokens) const override {
     for (std::string& token : tokens) {
@@ -114,9 +114,9 @@ class Strip final : public Decoder {
   std::int64_t stop_;
 };
 
-class Metaspace final : public Decoder {
+class MetaspaceDecoder final : public Decoder {
  public:
-  Metaspace(std::string mark, bool prepended) : mark_(std::move(mark)), prepended_(prepended) {}
+  MetaspaceDecoder(std::string mark, bool prepended) : mark_(std::move(mark)), prepended_(prepended) {}
 
   void apply(std::vector<std::string>& tokens) const override {
     for (std::size_t i = 0; i < tokens.size(); ++i) {
@@ -181,22 +181,22 @@ void read_into(const Json& json, Decoders& out) {
   if (type == "Sequence") {
     for (const Json& step : json.at("decoders").as_array()) read_into(step, out);
   } else if (type == "ByteLevel") {
-    out.push_back(std::make_unique<ByteLevel>());
+    out.push_back(std::make_unique<ByteLevelDecoder>());
   } else if (type == "ByteFallback") {
     out.push_back(std::make_unique<ByteFallback>());
   } else if (type == "Fuse") {
     out.push_back(std::make_unique<Fuse>());
   } else if (type == "Replace") {
-    out.push_back(std::make_unique<Replace>(read_pattern(json.at("pattern")), json.at("content").as_string()));
+    out.push_back(std::make_unique<ReplaceDecoder>(read_pattern(json.at("pattern")), json.at("content").as_string()));
   } else if (type == "Strip") {
     const std::string& content = json.at("content").as_string();
     if (content.empty()) json.at("content").fail_expected("one character");
-    out.push_back(std::make_unique<Strip>(content, json.at("start").as_integer(), json.at("stop").as_integer()));
+    out.push_back(std::make_unique<StripDecoder>(content, json.at("start").as_integer(), json.at("stop").as_integer()));
   } else if (type == "Metaspace") {
     const bool prepended =
         json.find("prepend_scheme") != nullptr ? text(json, "prepend_scheme") != "never" : flag(json, "add_prefix_space", true);
     const std::string mark = text(json, "replacement");
-    out.push_back(std::make_unique<Metaspace>(mark.empty() ? "\xE2\x96\x81" : mark, prepended));
+    out.push_back(std::make_unique<MetaspaceDecoder>(mark.empty() ? std::string(kSpaceMark) : mark, prepended));
   } else if (type == "WordPiece") {
     out.push_back(std::make_unique<WordPieces>(json.find("prefix") != nullptr ? text(json, "prefix") : "##", flag(json, "cleanup", true)));
   } else if (type == "BPEDecoder") {

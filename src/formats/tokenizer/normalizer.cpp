@@ -76,7 +76,7 @@ class StripAccents final : public Normalizer {
   }
 };
 
-class ByteLevel final : public Normalizer {
+class ByteLevelNormalizer final : public Normalizer {
   std::string apply(std::string text, bool&) const override { return bytes_to_characters(text); }
 };
 
@@ -89,9 +89,9 @@ class Prepend final : public Normalizer {
   std::string prefix_;
 };
 
-class Replace final : public Normalizer {
+class ReplaceNormalizer final : public Normalizer {
  public:
-  Replace(std::unique_ptr<Pattern> pattern, std::string content) : pattern_(std::move(pattern)), content_(std::move(content)) {}
+  ReplaceNormalizer(std::unique_ptr<Pattern> pattern, std::string content) : pattern_(std::move(pattern)), content_(std::move(content)) {}
 
   std::string apply(std::string text, bool& at_start) const override {
     std::vector<Range> matches;
@@ -115,9 +115,9 @@ class Replace final : public Normalizer {
   std::string content_;
 };
 
-class Strip final : public Normalizer {
+class StripNormalizer final : public Normalizer {
  public:
-  Strip(bool left, bool right) : left_(left), right_(right) {}
+  StripNormalizer(bool left, bool right) : left_(left), right_(right) {}
 
   std::string apply(std::string text, bool& at_start) const override {
     const CharacterTable& table = CharacterTable::get();
@@ -266,13 +266,13 @@ void read_into(const Json& json, Normalizers& out) {
   } else if (type == "StripAccents") {
     out.push_back(std::make_unique<StripAccents>());
   } else if (type == "ByteLevel") {
-    out.push_back(std::make_unique<ByteLevel>());
+    out.push_back(std::make_unique<ByteLevelNormalizer>());
   } else if (type == "Prepend") {
     out.push_back(std::make_unique<Prepend>(json.at("prepend").as_string()));
   } else if (type == "Replace") {
-    out.push_back(std::make_unique<Replace>(read_pattern(json.at("pattern")), json.at("content").as_string()));
+    out.push_back(std::make_unique<ReplaceNormalizer>(read_pattern(json.at("pattern")), json.at("content").as_string()));
   } else if (type == "Strip") {
-    out.push_back(std::make_unique<Strip>(flag(json, "strip_left", true), flag(json, "strip_right", true)));
+    out.push_back(std::make_unique<StripNormalizer>(flag(json, "strip_left", true), flag(json, "strip_right", true)));
   } else if (type == "BertNormalizer") {
     out.push_back(std::make_unique<Bert>(json));
   } else if (type == "Precompiled") {

@@ -209,17 +209,17 @@ class ByteAlphabet final : public Rewriting {
   void rewrite(std::string_view piece, bool, std::string& out) const override { out += bytes_to_characters(piece); }
 };
 
-enum class Prepend { always, first, never };
+enum class PrependMark { always, first, never };
 
 class Metaspace final : public Rewriting {
  public:
-  Metaspace(std::string mark, Prepend prepend, bool split) : mark_(std::move(mark)), prepend_(prepend), split_(split) {}
+  Metaspace(std::string mark, PrependMark prepend, bool split) : mark_(std::move(mark)), prepend_(prepend), split_(split) {}
 
   AtSpaces at_spaces() const override { return split_ ? AtSpaces::cuts : AtSpaces::unknown; }
 
  private:
   void rewrite(std::string_view piece, bool begins_input, std::string& out) const override {
-    const bool wanted = prepend_ == Prepend::always || (prepend_ == Prepend::first && begins_input);
+    const bool wanted = prepend_ == PrependMark::always || (prepend_ == PrependMark::first && begins_input);
     if (wanted && !piece.starts_with(' ') && !piece.starts_with(mark_)) out += mark_;
     for (const char byte : piece) {
       if (byte == ' ') {
@@ -231,7 +231,7 @@ class Metaspace final : public Rewriting {
   }
 
   std::string mark_;
-  Prepend prepend_;
+  PrependMark prepend_;
   bool split_;  // the step that follows cuts at the marks
 };
 
@@ -298,13 +298,13 @@ class Reader {
   }
   void metaspace(const Json& json) {
     const Json* replacement = json.find("replacement");
-    const std::string mark = replacement != nullptr ? replacement->as_string() : "\xE2\x96\x81";
+    const std::string mark = replacement != nullptr ? replacement->as_string() : std::string(kSpaceMark);
     if (mark.empty() || length_of(mark[0]) != mark.size()) replacement->fail_expected("one character");
-    Prepend prepend = flag(json, "add_prefix_space", true) ? Prepend::always : Prepend::never;
+    PrependMark prepend = flag(json, "add_prefix_space", true) ? PrependMark::always : PrependMark::never;
     if (const Json* scheme = json.find("prepend_scheme")) {
       const std::string& name = scheme->as_string();
       if (name != "always" && name != "first" && name != "never") scheme->fail_expected("\"always\", \"first\" or \"never\"");
-      prepend = name == "always" ? Prepend::always : name == "first" ? Prepend::first : Prepend::never;
+      prepend = name == "always" ? PrependMark::always : name == "first" ? PrependMark::first : PrependMark::never;
     }
     const bool split = flag(json, "split", true);
     add<Metaspace>(mark, prepend, split);

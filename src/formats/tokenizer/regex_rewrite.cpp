@@ -312,7 +312,6 @@ class Rewriter {
 
   // \x41, \x{1F600} or \u3042.
   std::uint32_t read_number() {
-    constexpr std::uint32_t kLast = 0x10FFFF;
     const bool braces = peek(1) == 'x' && peek(2) == '{';
     const std::size_t begin = at_ + (braces ? 3 : 2);
     std::size_t end = std::min(text_.find_first_not_of("0123456789abcdefABCDEF", begin), text_.size());
@@ -320,7 +319,7 @@ class Rewriter {
     if (end == begin || end > begin + 6 || (peek(1) == 'u' && end < begin + 4) || (braces && (end == text_.size() || text_[end] != '}')))
       refuse("has a character's number that is not whole");
     const auto code = static_cast<std::uint32_t>(std::stoul(text_.substr(begin, end - begin), nullptr, 16));
-    if (code > kLast || (!braces && peek(1) == 'x' && code >= 0x80)) refuse("has a number that is no character");
+    if (code > kLastCharacter || (!braces && peek(1) == 'x' && code >= 0x80)) refuse("has a number that is no character");
     at_ = end + (braces ? 1 : 0);
     return code;
   }

@@ -18,11 +18,10 @@ namespace plimsoll::formats::tokenizer {
 
 namespace {
 
-constexpr std::string_view kSpaceMark = "\xE2\x96\x81";
-constexpr std::size_t kLongestText = std::size_t{1} << 28;
+constexpr std::size_t kLongestPieceText = std::size_t{1} << 28;
 
 // A stretch of text that is one symbol while pairs are merged.
-struct Stretch {
+struct PieceStretch {
   std::int32_t begin = 0;
   std::int32_t size = 0;  // 0: merged into its left neighbour
   std::int32_t previous = -1;
@@ -39,10 +38,10 @@ struct Candidate {
   bool operator>(const Candidate& other) const { return order != other.order ? order > other.order : left > other.left; }
 };
 
-struct Workspace {
+struct PieceWorkspace {
   WordCache cache;
   std::string text;
-  std::vector<Stretch> stretches;
+  std::vector<PieceStretch> stretches;
   std::vector<Candidate> heap;
   std::vector<UnigramStep> path;
 };
@@ -104,11 +103,11 @@ class SentencePiece final : public Tokenizer {
   }
 
   void encode(std::string_view text, std::vector<std::int32_t>& ids) const override {
-    if (text.size() > kLongestText)
-      base::bad_input("a text of {} bytes is too long to encode at once; at most {} are", text.size(), kLongestText);
+    if (text.size() > kLongestPieceText)
+      base::bad_input("a text of {} bytes is too long to encode at once; at most {} are", text.size(), kLongestPieceText);
     if (!valid_utf8(text)) return encode(repair_utf8(text), ids);
-    const Pool<Workspace>::Lease lease = pool_.take();
-    Workspace& work = *lease;
+    const Pool<PieceWorkspace>::Lease lease = pool_.take();
+    PieceWorkspace& work = *lease;
     normalise(text, work.text);
     if (work.text.size() > static_cast<std::size_t>(INT32_MAX))
       base::bad_input("'{}': a text of {} bytes grows too long", name_, text.size());
@@ -268,7 +267,7 @@ class SentencePiece final : public Tokenizer {
   }
 
   // Where no piece goes on after a space mark, words can be merged one by one, and remembered.
-  void encode_words(Workspace& work, std::vector<std::int32_t>& ids) const {
+  void encode_words(PieceWorkspace& work, std::vector<std::int32_t>& ids) const {
     std::string_view rest = work.text;
     while (!rest.empty()) {
       const std::size_t end = splits_ ? word_end(rest) : rest.size();
@@ -283,17 +282,17 @@ class SentencePiece final : public Tokenizer {
     return std::min(text.find(kSpaceMark, from), text.size());
   }
 
-  void encode_word(std::string_view word, Workspace& work, std::vector<std::int32_t>& ids) const {
+  void encode_word(std::string_view word, PieceWorkspace& work, std::vector<std::int32_t>& ids) const {
     std::unordered_map<std::string_view, std::size_t> halves;  // of unused pieces that were made: the length of the left one
     find_stretches(word, work.stretches);
     merge(word, work, halves);
-    for (const Stretch& stretch : work.stretches) {
+    for (const PieceStretch& stretch : work.stretches) {
       if (stretch.size > 0)
         put_unless_unused(word.substr(static_cast<std::size_t>(stretch.begin), static_cast<std::size_t>(stretch.size)), halves, ids);
     }
   }
 
-  void find_stretches(std::string_view word, std::vector<Stretch>& stretches) const {
+  void find_stretches(std::string_view word, std::vector<PieceStretch>& stretches) const {
     stretches.clear();
     for (std::size_t at = 0; at < word.size();) {
       const ByteTrie::Match symbol = user_defined_at(word.substr(at));
@@ -306,9 +305,9 @@ class SentencePiece final : public Tokenizer {
     }
   }
 
-  void merge(std::string_view word, Workspace& work, std::unordered_map<std::string_view, std::size_t>& halves) const {
-    std::vector<Stretch>& all = work.stretches;
-    const auto at = [&](std::int32_t i) -> Stretch& { return all[static_cast<std::size_t>(i)]; };
+  void merge(std::string_view word, PieceWorkspace& work, std::unordered_map<std::string_view, std::size_t>& halves) const {
+    std::vector<PieceStretch>& all = work.stretches;
+    const auto at = [&](std::int32_t i) -> PieceStretch& { return all[static_cast<std::size_t>(i)]; };
     work.heap.clear();
     const auto propose = [&](std::int32_t left, std::int32_t right) {
       if (left < 0 || right < 0 || at(left).frozen || at(right).frozen) return false;
@@ -327,8 +326,8 @@ class SentencePiece final : public Tokenizer {
       std::pop_heap(work.heap.begin(), work.heap.end(), std::greater<>());
       const Candidate top = work.heap.back();
       work.heap.pop_back();
-      Stretch& left = at(top.left);
-      Stretch& right = at(top.right);
+      PieceStretch& left = at(top.left);
+      PieceStretch& right = at(top.right);
       if (left.size == 0 || right.size == 0 || left.size + right.size != top.size) continue;
       left.size = top.size;
       right.size = 0;
@@ -404,7 +403,7 @@ class SentencePiece final : public Tokenizer {
   std::int32_t unknown_ = -1;
   bool splits_ = false;
   bool only_spaces_ = false;  // normalising changes nothing else
-  mutable Pool<Workspace> pool_;
+  mutable Pool<PieceWorkspace> pool_;
 };
 
 }  // namespace

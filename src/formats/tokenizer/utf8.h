@@ -11,6 +11,8 @@
 namespace plimsoll::formats::tokenizer {
 
 inline constexpr std::string_view kReplacement = "\xEF\xBF\xBD";  // U+FFFD
+inline constexpr std::string_view kSpaceMark = "\xE2\x96\x81";    // U+2581, which vocabularies have for a space
+inline constexpr std::uint32_t kLastCharacter = 0x10FFFF;
 
 // Bytes of the character that begins with `lead`, of valid text.
 inline std::size_t length_of(char lead) {

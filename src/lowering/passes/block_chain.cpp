@@ -298,6 +298,10 @@ bool has_backward_pass(const Graph& graph) {
   return std::any_of(graph.nodes.begin(), graph.nodes.end(), [](const Node& node) { return node.phase == Phase::backward; });
 }
 
+bool has_update(const Graph& graph) {
+  return std::any_of(graph.nodes.begin(), graph.nodes.end(), [](const Node& node) { return node.phase == Phase::update; });
+}
+
 std::vector<BlockPasses> passes_of(const Graph& graph) {
   if (!has_backward_pass(graph)) return {};
   std::vector<BlockPasses> passes;

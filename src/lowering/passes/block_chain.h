@@ -27,6 +27,7 @@ struct BlockPasses {
 };
 
 bool has_backward_pass(const graph::Graph& graph);
+bool has_update(const graph::Graph& graph);
 
 // In the order of the forward pass. Empty for graphs without a backward pass.
 std::vector<BlockPasses> passes_of(const graph::Graph& graph);

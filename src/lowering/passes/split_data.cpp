@@ -49,9 +49,9 @@ struct Bucket {
   std::vector<ValueId> shards{};
 };
 
-using Stretch = WeightStretch;
-
 class DataSplit {
+  using Stretch = WeightStretch;
+
  public:
   DataSplit(const Graph& old, const strategy::Strategy& strategy, std::int32_t micro_batches)
       : old_(old),

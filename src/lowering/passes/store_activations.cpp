@@ -21,7 +21,7 @@ using graph::Phase;
 using graph::ValueId;
 using ops::Tier;
 
-struct Leaving {
+struct LeavingActivation {
   ValueId value;
   std::size_t made = 0;    // the stretch that makes it
   std::size_t wanted = 0;  // the first stretch that reads it again
@@ -30,9 +30,9 @@ struct Leaving {
   ValueId back{};          // on the device again
 };
 
-class Store {
+class ActivationStore {
  public:
-  Store(const Graph& old, const StoreOptions& options)
+  ActivationStore(const Graph& old, const StoreOptions& options)
       : old_(old), chains_(old), rewrite_(old), options_(options), base_(old.values.size()) {
     for (std::uint32_t index = 0; index < old.values.size(); ++index) base_[index] = ValueId{index};
     for (std::uint32_t index = 0; index < old.nodes.size(); ++index) {
@@ -133,11 +133,11 @@ class Store {
   void send(std::size_t stretch) {
     const Stretch& here = stretches_[stretch];
     const auto each = [&](const auto& visit) {
-      for (Leaving& leaving : leaving_) {
+      for (LeavingActivation& leaving : leaving_) {
         if (leaving.made == stretch) visit(leaving, old_.values[leaving.value].name);
       }
     };
-    each([&](Leaving& leaving, const std::string& name) {
+    each([&](LeavingActivation& leaving, const std::string& name) {
       if (options_.among) {
         leaving.gone = move(own_part(leaving, here), Tier::device, Tier::device, here.block, here.phase, name + ".own");
       } else {
@@ -145,18 +145,18 @@ class Store {
       }
     });
     if (options_.tier != Tier::disk) return;
-    each([&](Leaving& leaving, const std::string& name) {
+    each([&](LeavingActivation& leaving, const std::string& name) {
       leaving.gone = move(leaving.gone, Tier::host, Tier::disk, here.block, here.phase, name + ".on_disk");
     });
   }
 
-  ValueId own_part(const Leaving& leaving, const Stretch& here) {
+  ValueId own_part(const LeavingActivation& leaving, const Stretch& here) {
     const std::int64_t count = old_.values[leaving.value].type.shape.elements() / options_.among->members;
     const ops::Slice part{.first = count * options_.among->place, .count = count};
     return rewrite_.make_one(part, {leaving.value}, {here.block, here.phase}, old_.values[leaving.value].name + ".part");
   }
 
-  ValueId gathered(const Leaving& leaving, const Stretch& wanted, Phase phase, const std::string& name) {
+  ValueId gathered(const LeavingActivation& leaving, const Stretch& wanted, Phase phase, const std::string& name) {
     const ops::Collective gather{
         .kind = ops::CollectiveKind::all_gather, .axis = ops::Axis::tensor, .members = options_.among->members, .tensors = 1};
     const ValueId flat = rewrite_.make_one(gather, {leaving.gone}, {wanted.block, phase}, name + ".parts");
@@ -170,11 +170,11 @@ class Store {
   void bring_back(std::size_t index) {
     const auto ahead = static_cast<std::size_t>(options_.prefetch);
     if (options_.tier == Tier::disk) {
-      hop(index, 2 * ahead, next_near_, [&](Leaving& leaving, const Stretch& wanted, Phase phase, const std::string& name) {
+      hop(index, 2 * ahead, next_near_, [&](LeavingActivation& leaving, const Stretch& wanted, Phase phase, const std::string& name) {
         leaving.near = move(leaving.gone, Tier::disk, Tier::host, wanted.block, phase, name + ".near");
       });
     }
-    hop(index, ahead, next_back_, [&](Leaving& leaving, const Stretch& wanted, Phase phase, const std::string& name) {
+    hop(index, ahead, next_back_, [&](LeavingActivation& leaving, const Stretch& wanted, Phase phase, const std::string& name) {
       if (options_.among) {
         leaving.back = gathered(leaving, wanted, phase, name);
         return;
@@ -224,8 +224,8 @@ class Store {
   const StoreOptions& options_;
   std::vector<ValueId> base_;  // of a view, what it is a view of
   std::vector<Stretch> stretches_;
-  std::vector<bool> same_;        // values that all tensor ranks have, where they share them out
-  std::vector<Leaving> leaving_;  // in the order in which they are made
+  std::vector<bool> same_;                  // values that all tensor ranks have, where they share them out
+  std::vector<LeavingActivation> leaving_;  // in the order in which they are made
   std::map<std::uint32_t, std::size_t> leaving_of_;
   std::map<std::uint32_t, ValueId> views_;  // old view -> the same of what is back
   std::size_t next_near_ = 0;               // the first stretch for which nobody asked
@@ -235,7 +235,7 @@ class Store {
 }  // namespace
 
 Graph store_activations(const Graph& graph, const StoreOptions& options) {
-  return has_backward_pass(graph) ? Store(graph, options).run() : graph;
+  return has_backward_pass(graph) ? ActivationStore(graph, options).run() : graph;
 }
 
 }  // namespace plimsoll::lowering

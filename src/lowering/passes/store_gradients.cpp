@@ -23,7 +23,7 @@ using graph::ValueId;
 using ops::Tier;
 
 // A gradient that leaves. Homes are numbered.
-struct Leaving {
+struct LeavingGradient {
   ValueId last;          // as the update reads it
   ValueId first;         // what the first operator makes of it, in the same memory
   std::size_t home = 0;  // where it lives
@@ -44,9 +44,9 @@ struct Going {
   std::size_t home = 0;
 };
 
-class Store {
+class GradientStore {
  public:
-  Store(const Graph& old, const StoreGradients& options)
+  GradientStore(const Graph& old, const StoreGradients& options)
       : old_(old), rewrite_(old), new_(rewrite_.to()), options_(options), stretches_(stretches_of(old)) {
     for (const Node& node : old.nodes) {
       if (node.phase == Phase::update && ops::is_copy(node.op)) pending_[node.inputs[0].index] = node.inputs[1];
@@ -77,7 +77,7 @@ class Store {
           "use \"zero\": 2 or 3 with \"keep_grads\": false, or one micro-batch",
           options_.micro_batches);
     }
-    Leaving leaving{.last = gradient, .first = gradient, .home = home_of(gradient)};
+    LeavingGradient leaving{.last = gradient, .first = gradient, .home = home_of(gradient)};
     leaving.first = walk_back(gradient, [&](ValueId last) {
       new_.values[last].begins_gradient = true;
       // Ranks may add up what waits here to less than it: that has no room for it.
@@ -167,11 +167,11 @@ class Store {
     struct Coming {
       ValueId from;
       Turn turn;
-      Leaving* leaving;  // what earlier micro-batches left of it, or
-      Pause* pause;      // what this one did
+      LeavingGradient* leaving;  // what earlier micro-batches left of it, or
+      Pause* pause;              // what this one did
     };
     std::vector<Coming> coming;
-    for (Leaving& leaving : leaving_) {
+    for (LeavingGradient& leaving : leaving_) {
       if (leaving.made == index && options_.micro_batches > 1) coming.push_back({homes_[leaving.home], Turn::later, &leaving, nullptr});
     }
     for (Pause& pause : pauses_) {
@@ -232,7 +232,7 @@ class Store {
   Graph& new_;
   StoreGradients options_;
   std::vector<Stretch> stretches_;
-  std::vector<Leaving> leaving_;
+  std::vector<LeavingGradient> leaving_;
   std::map<std::uint32_t, std::size_t> leaving_of_;  // old gradient -> which of them
   std::map<std::uint32_t, ValueId> pending_;         // old gradient -> where it waits for the next step
   std::set<std::size_t> brought_;                    // stretches for which gradients have come back
@@ -243,6 +243,6 @@ class Store {
 
 }  // namespace
 
-Graph store_gradients(const Graph& graph, const StoreGradients& options) { return Store(graph, options).run(); }
+Graph store_gradients(const Graph& graph, const StoreGradients& options) { return GradientStore(graph, options).run(); }
 
 }  // namespace plimsoll::lowering

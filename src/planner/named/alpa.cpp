@@ -15,8 +15,6 @@ namespace plimsoll::planner::named {
 
 namespace {
 
-constexpr double kNever = std::numeric_limits<double>::infinity();
-
 constexpr std::size_t kTriedExactly = 8;
 
 struct Choice {
@@ -60,9 +58,9 @@ class Meshes {
   std::vector<std::int64_t> sizes_;
 };
 
-class Program {
+class AlpaProgram {
  public:
-  explicit Program(const Chain& chain) : chain_(chain), meshes_(chain), most_(static_cast<std::int64_t>(chain.size())) {
+  explicit AlpaProgram(const Chain& chain) : chain_(chain), meshes_(chain), most_(static_cast<std::int64_t>(chain.size())) {
     const std::size_t layers = chain.size();
     table_.resize(static_cast<std::size_t>(most_ + 1) * layers * (layers + 1) * meshes_.sizes().size());
     for (std::int64_t behind = 1; behind <= most_; ++behind) {
@@ -177,7 +175,7 @@ void extend(const Chain& chain, const Meshes& meshes, std::size_t last, std::int
 
 }  // namespace
 
-Answer alpa_inter(const Chain& chain) { return Program(chain).run(); }
+Answer alpa_inter(const Chain& chain) { return AlpaProgram(chain).run(); }
 
 Answer brute_alpa_inter(const Chain& chain) {
   Answer answer;

@@ -13,6 +13,8 @@
 
 namespace plimsoll::planner::named {
 
+inline constexpr double kNever = std::numeric_limits<double>::infinity();  // seconds of what does not fit
+
 // One layer on `tensor` devices, for one micro-batch.
 struct Layer {
   double seconds = 0.0;         // forward and backward
@@ -54,8 +56,8 @@ struct Stage {
 
 struct Answer {
   std::vector<Stage> stages;
-  double objective = std::numeric_limits<double>::infinity();  // in the planner's own terms; infinite where nothing fits
-  std::int64_t micro = 0;                                      // samples, where the planner chooses them
+  double objective = kNever;  // in the planner's own terms; infinite where nothing fits
+  std::int64_t micro = 0;     // samples, where the planner chooses them
 };
 
 Answer pipedream(const Chain& chain);

@@ -12,7 +12,6 @@ namespace plimsoll::planner::named {
 
 namespace {
 
-constexpr double kNever = std::numeric_limits<double>::infinity();
 constexpr std::int64_t kStepsPerPlacement = 400;
 // At the start, one in e proposals that cost a twentieth more is taken.
 constexpr double kBeta = 20.0;

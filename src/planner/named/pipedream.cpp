@@ -15,8 +15,6 @@ namespace plimsoll::planner::named {
 
 namespace {
 
-constexpr double kNever = std::numeric_limits<double>::infinity();
-
 struct Level {
   double bandwidth = 1.0;
   std::int64_t count = 1;  // components of the level below

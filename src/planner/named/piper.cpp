@@ -16,8 +16,6 @@ namespace plimsoll::planner::named {
 
 namespace {
 
-constexpr double kNever = std::numeric_limits<double>::infinity();
-
 struct Inner {
   double seconds = kNever;  // between two micro-batches
   bool again = false;       // some layer is made again
@@ -73,9 +71,9 @@ class Stages {
   std::vector<StageCosts> costs_;
 };
 
-class Program {
+class PiperProgram {
  public:
-  explicit Program(const Chain& chain) : chain_(chain), stages_(chain), replicas_(divisors(chain.micro_batches)) {
+  explicit PiperProgram(const Chain& chain) : chain_(chain), stages_(chain), replicas_(divisors(chain.micro_batches)) {
     std::erase_if(replicas_, [&](std::int64_t data) { return data > chain.devices; });
   }
 
@@ -166,7 +164,7 @@ void extend(const Chain& chain, const Stages& costs, std::size_t last, std::int6
 
 }  // namespace
 
-Answer piper(const Chain& chain) { return Program(chain).run(); }
+Answer piper(const Chain& chain) { return PiperProgram(chain).run(); }
 
 Answer brute_piper(const Chain& chain) {
   Answer answer;

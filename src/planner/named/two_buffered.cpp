@@ -12,8 +12,6 @@ namespace plimsoll::planner::named {
 
 namespace {
 
-constexpr double kNever = std::numeric_limits<double>::infinity();
-
 std::vector<Stage> equal_stages(const Chain& chain, std::int64_t depth, bool again) {
   std::vector<Stage> stages;
   std::size_t first = 0;

@@ -14,7 +14,7 @@ namespace plimsoll::strategy::schedules {
 namespace {
 
 constexpr std::size_t kMostProblems = 12;
-constexpr std::size_t kWorks = 6;
+constexpr std::size_t kKindsOfWork = 6;
 constexpr std::int32_t kAbsent = -1;
 
 class Verifier {
@@ -74,7 +74,7 @@ class Verifier {
 
   const Schedule& schedule_;
   std::size_t pairs_;
-  std::array<Places, kWorks> places_;
+  std::array<Places, kKindsOfWork> places_;
   std::vector<std::string> problems_;
 };
 

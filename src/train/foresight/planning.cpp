@@ -19,11 +19,11 @@ constexpr std::int64_t kMostNodes = 1 << 20;
 
 // On a processor the host's memory is the device's: it is another tier only where the run gives it a limit. On this machine a disk is used
 // where the run says which.
-bool uses_host(const config::Run& run, const cluster::Cluster& cluster) {
+bool may_use_host(const config::Run& run, const cluster::Cluster& cluster) {
   if (cluster.find(cluster::Reach::host) == nullptr) return false;
   return run.limits.host.count > 0 || cluster.device.cores == 0;
 }
-bool uses_disk(const config::Run& run, const cluster::Cluster& cluster) {
+bool may_use_disk(const config::Run& run, const cluster::Cluster& cluster) {
   if (cluster.find(cluster::Reach::disk) == nullptr) return false;
   return run.limits.disk.count > 0 || !run.limits.disk_path.empty() || (cluster.device.cores == 0 && cluster.name != "this");
 }
@@ -141,10 +141,10 @@ planner::Problem planning_problem(const config::Run& run, const cluster::Cluster
                            .heads = run.model.heads,
                            .device = device,
                            .host = run.limits.host.count > 0 ? std::min(run.limits.host, host_memory) : host_memory,
-                           .disk = !uses_disk(run, cluster)    ? base::Bytes{0}
+                           .disk = !may_use_disk(run, cluster) ? base::Bytes{0}
                                    : run.limits.disk.count > 0 ? std::min(run.limits.disk, cluster.host.disk)
                                                                : cluster.host.disk,
-                           .host_is_a_tier = uses_host(run, cluster),
+                           .host_is_a_tier = may_use_host(run, cluster),
                            .together = processor && !limited ? whole_device : base::Bytes{},
                            .host_beside = cluster.device.cores == 0,
                            .largest = base::Bytes{std::max({whole.embedding.weights, whole.layer.weights, whole.head.weights})},

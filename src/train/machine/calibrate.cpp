@@ -14,6 +14,7 @@
 #include "cost/operator.h"
 #include "executor/cpu/cpu_backend.h"
 #include "io/files.h"
+#include "observe/clock.h"
 #include "plan/instructions.h"
 #include "train/machine/calibrate_moves.h"
 #include "train/machine/core_distance.h"
@@ -27,7 +28,6 @@ using base::Bytes;
 using base::DType;
 using cluster::Sample;
 
-constexpr std::int64_t kLargestFile = std::int64_t{64} << 20;
 constexpr int kSteps = 3;                  // of a model; the first is not counted
 constexpr int kPasses = 2;                 // with the cores together
 constexpr double kSecondsToRepeat = 85.0;  // no further pass is begun or gone on with after so long
@@ -35,8 +35,6 @@ constexpr double kSecondsToRepeat = 85.0;  // no further pass is begun or gone o
 constexpr double kInterrupted = 3.0;
 // Several layers up to this width, so that one's weights are not always in the cache; of wider models one fills it.
 constexpr std::int64_t kSmallWidth = 256;
-
-double now() { return std::chrono::duration<double>(std::chrono::steady_clock::now().time_since_epoch()).count(); }
 
 double median(std::vector<double> values) {
   const auto middle = values.begin() + static_cast<std::ptrdiff_t>(values.size() / 2);
@@ -119,13 +117,6 @@ void fill(Session& session, const SmallModel& small, std::int32_t micro_batches)
 using SampleKey = std::tuple<std::string, DType, std::int64_t, std::array<std::int64_t, 3>>;
 using Times = std::map<SampleKey, std::vector<double>>;
 
-DType type_of(ops::Types types) {
-  for (const base::TensorType& type : types) {
-    if (base::is_float(type.dtype)) return type.dtype;
-  }
-  return DType::f32;
-}
-
 // A timeline has the instructions of each stream's calls in their order, each call behind its own.
 void collect(const plan::Plan& plan, std::int32_t rank, const executor::Timeline& timeline, Times& times) {
   const plan::Program& program = *plan::find_program(plan::class_of(plan, rank), kTrain);
@@ -141,7 +132,8 @@ void collect(const plan::Plan& plan, std::int32_t rank, const executor::Timeline
             [&](const plan::Compute& compute) {
               const std::vector<base::TensorType> inputs = plan::types_of(compute.inputs);
               const std::vector<base::TensorType> outputs = plan::types_of(compute.outputs);
-              times[{std::string(ops::name_of(compute.op)), type_of(inputs), plan.threads, cost::extents_of(compute.op, inputs, outputs)}]
+              times[{std::string(ops::name_of(compute.op)), cost::type_of(inputs), plan.threads,
+                     cost::extents_of(compute.op, inputs, outputs)}]
                   .push_back(std::max(seconds, 1e-9));
             },
             plan::kIgnoreOthers);
@@ -244,10 +236,10 @@ class Passes {
 
   void measure() {
     last_round_trip_ = least_ = core_round_trip();
-    const double begin = now();
+    const double begin = observe::seconds_now();
     // Where cores are never together again, the passes end with the time.
     for (int pass = 0; pass < (options_.brief ? 1 : 3 * kPasses); ++pass) {
-      const auto late = [&] { return pass > 0 && now() - begin > kSecondsToRepeat; };
+      const auto late = [&] { return pass > 0 && observe::seconds_now() - begin > kSecondsToRepeat; };
       for (std::size_t index = 0; index < units_.size() && !late(); ++index) {
         if (together(runs_[index]) >= kPasses) continue;
         const SmallModel& small = units_[index].small;
@@ -370,7 +362,7 @@ io::Path calibration_path() {
 std::optional<cluster::Cluster> calibrated_machine(io::FileSystem& file_system) {
   const io::Path path = calibration_path();
   if (!file_system.status(path)) return std::nullopt;
-  cluster::Cluster cluster = cluster::parse_cluster(io::read_text(file_system, path, kLargestFile), path.string());
+  cluster::Cluster cluster = cluster::parse_cluster(io::read_text(file_system, path, cluster::kLargestFile), path.string());
   cluster.origin = fmt::format("measured here, {}", path.string());
   return cluster;
 }

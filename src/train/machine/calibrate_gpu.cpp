@@ -19,7 +19,7 @@ namespace {
 using base::Bytes;
 using base::DType;
 
-constexpr int kSteps = 3;  // of a model that count
+constexpr int kCountedSteps = 3;  // of a model that count
 // Seconds of steps before them: what a GPU's clock is in training is decided by its power limit, which takes some tenths of a second to
 // show.
 constexpr double kWarming = 0.5;
@@ -93,15 +93,15 @@ std::int64_t bytes_of(const plan::Instruction& instruction) {
       [](const auto&) -> std::int64_t { return 1; });
 }
 
-using SampleKey = std::tuple<std::string, DType, std::array<std::int64_t, 3>>;
+using GpuSampleKey = std::tuple<std::string, DType, std::array<std::int64_t, 3>>;
 
 struct Took {
   double seconds = 0.0;
   double part = 1.0;  // of an event
 };
 
-struct Measured {
-  std::map<SampleKey, std::vector<Took>> operators;
+struct GpuTimes {
+  std::map<GpuSampleKey, std::vector<Took>> operators;
   std::map<plan::StreamKind, std::vector<double>> copies;  // bytes a second
   std::vector<double> streaming;                           // bytes a second of kernels that only stream
   std::vector<double> host_updates;                        // bytes a second of the host's memory
@@ -115,14 +115,7 @@ double quantile(std::vector<double> values, double share) {
   return *at;
 }
 
-DType type_of(ops::Types types) {
-  for (const base::TensorType& type : types) {
-    if (base::is_float(type.dtype)) return type.dtype;
-  }
-  return DType::f32;
-}
-
-void note(const plan::Compute& compute, const InstructionTime& time, double seconds, Measured& measured) {
+void note(const plan::Compute& compute, const InstructionTime& time, double seconds, GpuTimes& measured) {
   const double rate = static_cast<double>(bytes_of(*time.instruction)) / seconds;
   const bool updates = ops::is_update(compute.op);
   const bool large = bytes_of(*time.instruction) >= 8 * kLargeCopy;
@@ -134,11 +127,11 @@ void note(const plan::Compute& compute, const InstructionTime& time, double seco
   if (time.part == 1.0) measured.launch = std::min(measured.launch, seconds);
   const std::vector<base::TensorType> inputs = plan::types_of(compute.inputs);
   const std::vector<base::TensorType> outputs = plan::types_of(compute.outputs);
-  measured.operators[{std::string(ops::name_of(compute.op)), type_of(inputs), cost::extents_of(compute.op, inputs, outputs)}].push_back(
-      {seconds, time.part});
+  measured.operators[{std::string(ops::name_of(compute.op)), cost::type_of(inputs), cost::extents_of(compute.op, inputs, outputs)}]
+      .push_back({seconds, time.part});
 }
 
-void note(const InstructionTime& time, Measured& measured) {
+void note(const InstructionTime& time, GpuTimes& measured) {
   const double seconds = std::max(time.seconds, 1e-9);
   plan::match(
       *time.instruction, [&](const plan::Compute& compute) { note(compute, time, seconds, measured); },
@@ -150,7 +143,7 @@ void note(const InstructionTime& time, Measured& measured) {
 }
 
 void run_model(const executor::Backend& gpu, const Shape& shape, model::Precision precision, const strategy::Offload& offload,
-               Measured& measured) {
+               GpuTimes& measured) {
   const model::Model model = model_of(shape);
   SessionOptions options{.forward = forward_of(model), .name = "calibration", .training = {}};
   options.training.precision = precision;
@@ -168,7 +161,7 @@ void run_model(const executor::Backend& gpu, const Shape& shape, model::Precisio
   };
   const auto start = std::chrono::steady_clock::now();
   while (std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count() < kWarming) step(nullptr);
-  for (int counted = 0; counted < kSteps; ++counted) {
+  for (int counted = 0; counted < kCountedSteps; ++counted) {
     executor::Timeline timeline;
     step(&timeline);
     for (const InstructionTime& time : instruction_times(session.plan(), program, timeline)) note(time, measured);
@@ -179,7 +172,7 @@ void run_model(const executor::Backend& gpu, const Shape& shape, model::Precisio
 // all took, which has next to nothing to do.
 double without_launch(const Took& took, double launch) { return std::max(took.seconds - launch * took.part, 0.1 * took.seconds); }
 
-void set_rates(const Measured& measured, cluster::Device& device) {
+void set_rates(const GpuTimes& measured, cluster::Device& device) {
   device.launch = measured.launch;
   for (const auto& [key, all] : measured.operators) {
     const auto& [op, dtype, extents] = key;
@@ -203,7 +196,7 @@ constexpr strategy::TierShare kHost{.host = 1.0};
 // Bytes a second of the host's update beside the copies that belong to it; zero where none was large enough.
 double host_update_rate(const executor::Backend& gpu, const CalibrationOptions& options) {
   if (options.progress) options.progress("the host's update");
-  Measured measured;
+  GpuTimes measured;
   run_model(gpu, kMoved, model::Precision::bf16, {.optimizer = kHost, .gradients = {}, .params = {}, .activations = {}}, measured);
   return measured.host_updates.empty() ? 0.0 : quantile(measured.host_updates, 0.5);
 }
@@ -245,7 +238,7 @@ std::vector<InstructionTime> instruction_times(const plan::Plan& plan, const pla
 cluster::Cluster calibrate_gpu(const executor::Backend& gpu, cluster::Cluster around, const CalibrationOptions& options) {
   const executor::DeviceMemory memory = gpu.memory(0);
   const double early = host_update_rate(gpu, options);
-  Measured measured;
+  GpuTimes measured;
   for (const Shape& shape : shapes_to_run(options.brief)) {
     if (options.progress)
       options.progress(
@@ -256,7 +249,7 @@ cluster::Cluster calibrate_gpu(const executor::Backend& gpu, cluster::Cluster ar
   }
   if (options.progress) options.progress("copies");
   // They have the host's memory to themselves where activations alone are moved.
-  Measured beside;
+  GpuTimes beside;
   run_model(gpu, kMoved, model::Precision::bf16, {.optimizer = {}, .gradients = {}, .params = {}, .activations = kHost}, beside);
 
   cluster::Cluster cluster = std::move(around);

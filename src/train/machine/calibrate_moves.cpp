@@ -12,6 +12,7 @@
 #include "base/parallel.h"
 #include "collectives/local/threads.h"
 #include "io/files.h"
+#include "observe/clock.h"
 
 namespace plimsoll::train {
 
@@ -25,8 +26,6 @@ constexpr std::size_t kCopied = std::size_t{64} << 20;
 constexpr std::size_t kOnDisk = std::size_t{512} << 20;
 constexpr std::size_t kDiskBlock = std::size_t{8} << 20;
 
-double now() { return std::chrono::duration<double>(std::chrono::steady_clock::now().time_since_epoch()).count(); }
-
 // Seconds of one call of `action` by two ranks at once.
 double exchanged(const std::function<void(collectives::Group&)>& action, int repeats) {
   double seconds = 0.0;
@@ -34,10 +33,10 @@ double exchanged(const std::function<void(collectives::Group&)>& action, int rep
     const std::unique_ptr<collectives::Group> world = transport.make_world("calibration");
     action(*world);
     world->barrier();
-    const double begin = now();
+    const double begin = observe::seconds_now();
     for (int repeat = 0; repeat < repeats; ++repeat) action(*world);
     world->barrier();
-    if (world->rank() == 0) seconds = (now() - begin) / repeats;
+    if (world->rank() == 0) seconds = (observe::seconds_now() - begin) / repeats;
   });
   return seconds;
 }
@@ -70,10 +69,10 @@ double copy_rate() {
   std::vector<std::byte> to(kCopied);
   std::array<double, 5> seconds{};
   for (double& each : seconds) {
-    const double begin = now();
+    const double begin = observe::seconds_now();
     std::memcpy(to.data(), from.data(), kCopied);
     from[0] = to[kCopied - 1];
-    each = now() - begin;
+    each = observe::seconds_now() - begin;
   }
   std::sort(seconds.begin(), seconds.end());
   return static_cast<double>(kCopied) / seconds[seconds.size() / 2];
@@ -96,9 +95,9 @@ double disk_rate(io::FileSystem& file_system, const io::Path& folder) {
     }
   };
   base::in_parallel(kTransfers, [&](std::int64_t lane) { share(true, lane, kTransfers); });  // so that there is something to read
-  const double begin = now();
+  const double begin = observe::seconds_now();
   base::in_parallel(kTransfers, [&](std::int64_t lane) { share(lane % 2 == 0, lane / 2, kTransfers / 2); });
-  return 2.0 * static_cast<double>(kOnDisk) / (now() - begin);
+  return 2.0 * static_cast<double>(kOnDisk) / (observe::seconds_now() - begin);
 }
 
 }  // namespace

@@ -66,12 +66,12 @@ int thread_count(const SessionOptions& options) {
   return std::max(1, base::usable_cores() / static_cast<int>(options.strategy.ranks()));
 }
 
-const executor::Backend& backend_of(const SessionOptions& options) {
+const executor::Backend& backend_in(const SessionOptions& options) {
   return options.backend != nullptr ? *options.backend : executor::cpu_backend();
 }
 
 ops::ChooseKernel chooser_of(const SessionOptions& options) {
-  return [&backend = backend_of(options), deterministic = options.deterministic](const ops::KernelQuery& query) {
+  return [&backend = backend_in(options), deterministic = options.deterministic](const ops::KernelQuery& query) {
     ops::KernelQuery asked = query;
     asked.deterministic = deterministic;
     return asked.tier == ops::Tier::host ? executor::cpu_backend().choose(asked) : backend.choose(asked);
@@ -89,8 +89,8 @@ lowering::LoweringInputs lowering_inputs(const SessionOptions& options, const st
                                   .schedule = options.schedule,
                                   .choose = chooser_of(options),
                                   .threads = thread_count(options),
-                                  .link = options.link > 0.0 ? options.link : link_of(backend_of(options)),
-                                  .host_beside = backend_of(options).name() != executor::cpu_backend().name(),
+                                  .link = options.link > 0.0 ? options.link : link_of(backend_in(options)),
+                                  .host_beside = backend_in(options).name() != executor::cpu_backend().name(),
                                   .device_limit = options.device_limit,
                                   .host_limit = options.host_limit,
                                   .pass_done = options.pass_done};
@@ -164,7 +164,7 @@ struct Session::State {
         sources(std::move(prepared.programs)),
         plan(std::move(prepared.plan)),
         rank(options.transport == nullptr ? 0 : options.transport->rank()),
-        executor(backend_of(options).make_executor(plan, {.rank = rank,
+        executor(backend_in(options).make_executor(plan, {.rank = rank,
                                                           .transport = options.transport,
                                                           .file_system = options.file_system != nullptr ? options.file_system : &files,
                                                           .disk_folder = options.disk_folder,

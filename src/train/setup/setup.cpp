@@ -28,7 +28,7 @@ namespace plimsoll::train {
 
 namespace {
 
-using Tokenizer = std::shared_ptr<const formats::tokenizer::Tokenizer>;
+using OpenTokenizer = std::shared_ptr<const formats::tokenizer::Tokenizer>;
 
 // BERT's batches may be padded, and padding is a segment of its own.
 bool has_segments(const config::Run& run) { return run.data.mask_documents || run.model.family == model::Family::bert; }
@@ -46,7 +46,7 @@ void check_first_ids(const formats::TokenSource& source, std::int64_t vocab) {
   }
 }
 
-using OpenText = std::function<std::unique_ptr<formats::TokenSource>(const io::Path&, const Tokenizer&)>;
+using OpenText = std::function<std::unique_ptr<formats::TokenSource>(const io::Path&, const OpenTokenizer&)>;
 
 std::shared_ptr<const formats::TokenSource> open_source(io::FileSystem& file_system, const config::Run& run,
                                                         const std::vector<std::string>& files, std::string_view key,
@@ -218,7 +218,7 @@ std::shared_ptr<const data::BatchReader> open_reader(io::FileSystem& file_system
                                                      const std::vector<std::string>& files, bool evaluation) {
   std::shared_ptr<const formats::TokenSource> source =
       open_source(file_system, run, files, evaluation ? "data.valid" : "data.train",
-                  [&](const io::Path& path, const Tokenizer& tokenizer) { return data::open_text(file_system, path, tokenizer); });
+                  [&](const io::Path& path, const OpenTokenizer& tokenizer) { return data::open_text(file_system, path, tokenizer); });
   check_first_ids(*source, run.model.vocab);
   data::BatchReaderOptions options{.sequence = run.batch.sequence,
                                    .vocab = run.model.vocab,
@@ -249,9 +249,9 @@ std::shared_ptr<const data::BatchReader> open_reader(io::FileSystem& file_system
 
 base::Bytes data_to_come(io::FileSystem& file_system, const config::Run& run) {
   base::Bytes tokens;
-  Tokenizer opened;
+  OpenTokenizer opened;
   const base::Bytes before = process_memory();
-  const auto count = [&](const io::Path& path, const Tokenizer& tokenizer) {
+  const auto count = [&](const io::Path& path, const OpenTokenizer& tokenizer) {
     opened = tokenizer;
     tokens += base::Bytes{data::expected_token_bytes(file_system, path, *tokenizer)};
     return formats::tokens_in_memory(path.string(), {0});

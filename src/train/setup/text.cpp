@@ -26,8 +26,6 @@ using formats::tokenizer::Tokenizer;
 constexpr std::string_view kBytes = "bytes";
 constexpr std::int32_t kMaskBehindBytes = formats::ByteTokenizer::kVocab;
 
-bool is_there(io::FileSystem& file_system, const io::Path& path) { return file_system.status(path).has_value(); }
-
 // Bytes know no mask: for BERT it is the id behind them.
 bool needs_mask_behind_bytes(const config::Run& run) {
   return run.model.family == model::Family::bert && (!run.given("mlm.mask_token") || run.mlm.mask_token == kMaskBehindBytes);
@@ -46,7 +44,7 @@ config::TokenizerFacts facts_of_bytes(const config::Run& run) {
 // The name of a kept tokenizer, where the run's folder has one.
 std::optional<std::string> kept_tokenizer(io::FileSystem& file_system, const config::Run& run) {
   const io::Path kept = kept_folder(run.out);
-  if (!is_there(file_system, kept)) return std::nullopt;
+  if (!io::exists(file_system, kept)) return std::nullopt;
   const auto file = formats::tokenizer::tokenizer_file(file_system, kept.string());
   return file ? std::optional(file->string()) : std::nullopt;
 }
@@ -54,7 +52,7 @@ std::optional<std::string> kept_tokenizer(io::FileSystem& file_system, const con
 // A model from a folder speaks the language of that folder's tokenizer unless the run says otherwise.
 void settle_name(io::FileSystem& file_system, config::Run& run) {
   if (run.given("data.tokenizer")) {
-    const bool gone = run.data.tokenizer != kBytes && !is_there(file_system, run.data.tokenizer);
+    const bool gone = run.data.tokenizer != kBytes && !io::exists(file_system, run.data.tokenizer);
     const bool asked_for = run.origin("data.tokenizer").kind == config::OriginKind::set;
     if (const auto kept = gone && !asked_for ? kept_tokenizer(file_system, run) : std::nullopt) run.data.tokenizer = *kept;
     return;
@@ -70,7 +68,7 @@ void settle_name(io::FileSystem& file_system, config::Run& run) {
 void refuse_halves(io::FileSystem& file_system, const config::Run& run) {
   if (run.model_path.empty() || run.given("data.tokenizer")) return;
   for (const char* half : {"vocab.json", "vocab.txt", "merges.txt", "tekken.json"}) {
-    if (!is_there(file_system, io::Path(run.model_path) / half)) continue;
+    if (!io::exists(file_system, io::Path(run.model_path) / half)) continue;
     base::bad_input("the folder has {} but no tokenizer.json; make one: AutoTokenizer.from_pretrained(FOLDER).save_pretrained(FOLDER)",
                     half);
   }
@@ -157,7 +155,7 @@ void set_ends(const formats::HfEnds& ends, Json& config) {
 constexpr std::string_view kPassengers = "unused.safetensors";
 
 std::vector<formats::HfPassenger> read_passengers(io::FileSystem& file_system, const io::Path& path) {
-  if (!is_there(file_system, path)) return {};
+  if (!io::exists(file_system, path)) return {};
   std::vector<formats::HfPassenger> passengers;
   const formats::SafetensorsSet file = formats::SafetensorsSet::open(file_system, path);
   for (const std::string_view name : file.names()) passengers.push_back({std::string(name), formats::to_f32(file.at(name))});
@@ -252,11 +250,11 @@ std::shared_ptr<const Tokenizer> open_tokenizer(io::FileSystem& file_system, con
 }
 
 ModelFiles model_files(io::FileSystem& file_system, const config::Run& run, const io::Path& kept) {
-  if (kept.empty() || !is_there(file_system, kept)) return named_files(file_system, run);
+  if (kept.empty() || !io::exists(file_system, kept)) return named_files(file_system, run);
   ModelFiles result{.companions = formats::read_companions(file_system, kept)};
   if (run.data.document_end >= 0) result.ends.end = static_cast<std::int32_t>(run.data.document_end);
   result.passengers = read_passengers(file_system, kept / kPassengers);
-  if (is_there(file_system, kept / kConfig)) result.config = formats::read_hf_config_json(file_system, kept);
+  if (io::exists(file_system, kept / kConfig)) result.config = formats::read_hf_config_json(file_system, kept);
   const auto file = formats::tokenizer::tokenizer_file(file_system, kept.string());
   if (file && result.config.is_null()) {
     const formats::HfEnds ends = ends_of(*formats::tokenizer::open_tokenizer(file_system, file->string()));

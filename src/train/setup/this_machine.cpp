@@ -15,7 +15,6 @@ namespace plimsoll::train {
 
 namespace {
 
-constexpr std::int64_t kLargestFile = std::int64_t{64} << 20;
 constexpr double kGB = 1e9;
 
 // A core with 256-bit vectors at an ordinary clock, and its share of the memory's bandwidth.
@@ -89,7 +88,7 @@ config::Run without_reserve(const config::Run& run) {
 }
 
 cluster::Cluster open_cluster(io::FileSystem& file_system, const std::string& name, const config::Run& run, std::int64_t ranks) {
-  if (name.ends_with(".json")) return cluster::parse_cluster(io::read_text(file_system, name, kLargestFile), name);
+  if (name.ends_with(".json")) return cluster::parse_cluster(io::read_text(file_system, name, cluster::kLargestFile), name);
   if (name == "this") {
     if (ranks == 0) ranks = run.strategy_auto ? 1 : run.strategy.ranks();
     std::optional<cluster::Cluster> measured = calibrated_machine(file_system);

@@ -8,6 +8,7 @@
 #include "base/error.h"
 #include "checkpoint/folder.h"
 #include "formats/file_dtype.h"
+#include "io/files.h"
 #include "train/session/initialise.h"
 #include "train/session/low_halves.h"
 #include "train/stored/weights.h"
@@ -18,12 +19,10 @@ namespace {
 
 io::Path without_slash(const io::Path& folder) { return folder.has_filename() ? folder : folder.parent_path(); }
 
-bool is_there(io::FileSystem& file_system, const io::Path& path) { return file_system.status(path).has_value(); }
-
 // The run that a folder inside it belongs to.
 io::Path run_file_in(io::FileSystem& file_system, const io::Path& run_folder, const io::Path& of) {
   const io::Path path = run_folder / "run.json";
-  if (!is_there(file_system, path)) {
+  if (!io::exists(file_system, path)) {
     base::bad_input("{}: found no {}, which says what model the checkpoint is of; expected it where plimsoll train left it", of.string(),
                     path.string());
   }
@@ -53,11 +52,11 @@ ModelPlace find_model(io::FileSystem& file_system, const io::Path& path) {
     base::bad_input("{}: No such file or folder; expected a run file, a run's folder, a checkpoint or a model folder", path.string());
   if (status->kind != io::EntryKind::directory) return {.run_file = path};
   const io::Path folder = without_slash(path);
-  if (is_there(file_system, folder / "config.json")) return {.model_folder = folder};
-  if (is_there(file_system, folder / checkpoint::kManifestName)) {
+  if (io::exists(file_system, folder / "config.json")) return {.model_folder = folder};
+  if (io::exists(file_system, folder / checkpoint::kManifestName)) {
     return {.run_file = run_file_in(file_system, parent_of(parent_of(folder)), folder), .checkpoint = folder};
   }
-  if (is_there(file_system, folder / "run.json")) return {.run_file = folder / "run.json", .checkpoints = folder / "checkpoints"};
+  if (io::exists(file_system, folder / "run.json")) return {.run_file = folder / "run.json", .checkpoints = folder / "checkpoints"};
   if (!checkpoint::list_steps(file_system, folder).empty()) {
     return {.run_file = run_file_in(file_system, parent_of(folder), folder), .checkpoints = folder};
   }
