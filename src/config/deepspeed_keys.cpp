@@ -2,7 +2,13 @@
 
 #include <algorithm>
 #include <array>
+#include <set>
 #include <utility>
+
+#include <fmt/format.h>
+
+#include "config/fields.h"
+#include "ops/optim/rules.h"
 
 namespace plimsoll::config {
 
@@ -23,10 +29,7 @@ constexpr DeepSpeedKey kKeys[] = {
     {"optimizer.type", Takes::text, "", Effect::mapped, "optimizer.type"},
     {"optimizer.params.lr", Takes::number, "", Effect::mapped, "optimizer.lr"},
     {"optimizer.params.betas", Takes::list, "", Effect::mapped, "optimizer.betas"},
-    {"optimizer.params.eps", Takes::number, "", Effect::mapped, "optimizer.eps"},
     {"optimizer.params.weight_decay", Takes::number, "", Effect::mapped, "optimizer.weight_decay"},
-    {"optimizer.params.momentum", Takes::number, "", Effect::mapped, "optimizer.momentum"},
-    {"optimizer.params.alpha", Takes::number, "", Effect::mapped, "optimizer.alpha"},
     {"optimizer.params.centered", Takes::flag, "false", Effect::refused, "leave it out"},
     {"optimizer.params.max_grad_norm", Takes::number, "", Effect::mapped, "optimizer.clip, where gradient_clipping is not given"},
     {"optimizer.params.adam_w_mode", Takes::flag, "", Effect::mapped, "optimizer.type"},
@@ -43,12 +46,10 @@ constexpr DeepSpeedKey kKeys[] = {
     {"optimizer.params.local_step_clipper", Takes::number, "", Effect::missing, kOneBit},
     {"optimizer.params.cuda_aware", Takes::flag, "false", Effect::missing, kOneBit},
     {"optimizer.params.comm_backend_name", Takes::text, "", Effect::missing, kOneBit},
-    {"optimizer.params.max_coeff", Takes::number, "10", Effect::missing, "LAMB's bounds are not used"},
-    {"optimizer.params.min_coeff", Takes::number, "0.01", Effect::missing, "LAMB's bounds are not used"},
-    {"optimizer.params.coeff_beta", Takes::number, "0.9", Effect::missing, "LAMB's bounds are not used"},
-    {"optimizer.params.factor_max", Takes::number, "4", Effect::missing, "LAMB's bounds are not used"},
-    {"optimizer.params.factor_min", Takes::number, "0.5", Effect::missing, "LAMB's bounds are not used"},
-    {"optimizer.params.factor_threshold", Takes::number, "0.1", Effect::missing, "LAMB's bounds are not used"},
+    {"optimizer.params.coeff_beta", Takes::number, "0.9", Effect::missing, kOneBit},
+    {"optimizer.params.factor_max", Takes::number, "4", Effect::missing, kOneBit},
+    {"optimizer.params.factor_min", Takes::number, "0.5", Effect::missing, kOneBit},
+    {"optimizer.params.factor_threshold", Takes::number, "0.1", Effect::missing, kOneBit},
     {"optimizer.legacy_fusion", Takes::flag, "", Effect::harmless, "the update is one pass over each tensor"},
 
     {"scheduler.type", Takes::text, "", Effect::mapped, "lr_schedule.type"},
@@ -282,9 +283,31 @@ constexpr std::array<std::pair<std::string_view, std::string_view>, 14> kAliases
     {"zero_optimization.allgather_sequential", "zero_optimization.stage3_allgather_sequential"},
 }};
 
+// With the settings of update rules, which have the same names there, behind those that all have.
+std::vector<DeepSpeedKey> with_rule_numbers() {
+  static std::set<std::string> names;  // what the rows view
+  std::vector<DeepSpeedKey> keys;
+  for (const DeepSpeedKey& key : kKeys) {
+    keys.push_back(key);
+    if (key.path != "optimizer.params.weight_decay") continue;
+    for (const ops::UpdateRule& rule : ops::update_rules()) {
+      for (const ops::RuleNumber& number : rule.numbers) {
+        const std::string setting = numbers_key(number.name);
+        if (rule.deepspeed.empty() || setting == "optimizer.betas") continue;
+        const auto [path, fresh] = names.insert(fmt::format("optimizer.params.{}", number.name));
+        if (fresh) keys.push_back({*path, Takes::number, "", Effect::mapped, *names.insert(setting).first});
+      }
+    }
+  }
+  return keys;
+}
+
 }  // namespace
 
-std::span<const DeepSpeedKey> deepspeed_keys() { return kKeys; }
+std::span<const DeepSpeedKey> deepspeed_keys() {
+  static const std::vector<DeepSpeedKey> keys = with_rule_numbers();
+  return keys;
+}
 
 std::string canonical_deepspeed_path(std::string_view path) {
   for (const auto& [alias, meant] : kAliases) {
@@ -296,12 +319,13 @@ std::string canonical_deepspeed_path(std::string_view path) {
 }
 
 const DeepSpeedKey* find_deepspeed_key(std::string_view path) {
-  const auto found = std::find_if(std::begin(kKeys), std::end(kKeys), [&](const DeepSpeedKey& key) { return key.path == path; });
-  return found == std::end(kKeys) ? nullptr : found;
+  const std::span<const DeepSpeedKey> keys = deepspeed_keys();
+  const auto found = std::find_if(keys.begin(), keys.end(), [&](const DeepSpeedKey& key) { return key.path == path; });
+  return found == keys.end() ? nullptr : &*found;
 }
 
 bool is_deepspeed_group(std::string_view path) {
-  return std::any_of(std::begin(kKeys), std::end(kKeys), [&](const DeepSpeedKey& key) {
+  return std::any_of(deepspeed_keys().begin(), deepspeed_keys().end(), [&](const DeepSpeedKey& key) {
     return key.path.size() > path.size() && key.path.starts_with(path) && key.path[path.size()] == '.';
   });
 }
@@ -314,7 +338,7 @@ bool is_strict_deepspeed_group(std::string_view path) {
 std::vector<std::string> deepspeed_words_below(std::string_view group) {
   std::vector<std::string> words;
   const std::string prefix = group.empty() ? std::string() : std::string(group) + ".";
-  for (const DeepSpeedKey& key : kKeys) {
+  for (const DeepSpeedKey& key : deepspeed_keys()) {
     if (!key.path.starts_with(prefix)) continue;
     const std::string_view rest = key.path.substr(prefix.size());
     std::string word(rest.substr(0, rest.find('.')));
@@ -325,7 +349,7 @@ std::vector<std::string> deepspeed_words_below(std::string_view group) {
 
 std::string deepspeed_path_of_word(std::string_view word) {
   std::string found;
-  for (const DeepSpeedKey& key : kKeys) {
+  for (const DeepSpeedKey& key : deepspeed_keys()) {
     for (std::size_t start = 0; start != std::string_view::npos;) {
       const std::size_t end = key.path.find('.', start);
       if (key.path.substr(start, end - start) == word) {

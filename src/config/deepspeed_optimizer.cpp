@@ -3,6 +3,7 @@
 #include <cctype>
 
 #include <fmt/format.h>
+#include <fmt/ranges.h>
 
 #include "base/error.h"
 #include "config/deepspeed.h"
@@ -22,14 +23,22 @@ std::string lower(std::string text) {
   return text;
 }
 
-bool is_one_bit(const std::string& name) { return name == "onebitadam" || name == "zerooneadam"; }
+bool is_one_bit(const std::string& name) { return name == "onebitadam" || name == "zerooneadam" || name == "onebitlamb"; }
 
 // The rule that DeepSpeed calls so; nullptr: there is none here.
 const ops::UpdateRule* rule_of(const std::string& name) {
   for (const ops::UpdateRule& rule : ops::update_rules()) {
-    if (std::find(rule.deepspeed.begin(), rule.deepspeed.end(), name) != rule.deepspeed.end()) return &rule;
+    for (const std::string_view known : rule.deepspeed) {
+      if (lower(std::string(known)) == name) return &rule;
+    }
   }
   return nullptr;
+}
+
+std::vector<std::string_view> known_types() {
+  std::vector<std::string_view> names;
+  for (const ops::UpdateRule& rule : ops::update_rules()) names.insert(names.end(), rule.deepspeed.begin(), rule.deepspeed.end());
+  return names;
 }
 
 bool is_scheduler(const std::string& name) {
@@ -55,7 +64,7 @@ void DeepSpeedTranslation::refuse_foreign_types(const Json& document) {
   };
   const Json* rule = type_in(document, "optimizer");
   if (rule != nullptr && rule_of(lower(rule->as_string())) == nullptr)
-    refuse("optimizer", *rule, "an update rule that does: Adam, AdamW, OneBitAdam, ZeroOneAdam, Lion, RMSprop or SGD");
+    refuse("optimizer", *rule, fmt::format("an update rule that does: {}", fmt::join(known_types(), ", ")));
   const Json* schedule = type_in(document, "scheduler");
   if (schedule != nullptr && !is_scheduler(lower(schedule->as_string())))
     refuse("scheduler", *schedule, "WarmupLR, WarmupDecayLR, WarmupCosineLR, OneCycle or LRRangeTest");
@@ -93,8 +102,8 @@ void DeepSpeedTranslation::optimizer() {
   if (rule == "sgd" && number("optimizer.params.momentum", 0.0) > 0.0) rule = "momentum";
   assign("optimizer.type", std::string(rule), "optimizer.type");
   if (is_one_bit(name))
-    note("optimizer.type", "adamw: gradients are sent whole instead of as single bits, and its averages are corrected for their start",
-         true);
+    note("optimizer.type",
+         fmt::format("{}: gradients are sent whole instead of as single bits, and its averages are corrected for their start", rule), true);
   optimizer_params(ops::update_rule(rule));
 }
 

@@ -1,5 +1,6 @@
 // Settings of the update. Those of update rules are as the table of rules has them (ops/optim).
 #include <algorithm>
+#include <cmath>
 
 #include <fmt/format.h>
 #include <fmt/ranges.h>
@@ -17,13 +18,14 @@ constexpr std::string_view kSecondBeta = "beta2";
 std::vector<const ops::UpdateRule*> rules_with(std::string_view number) {
   std::vector<const ops::UpdateRule*> found;
   for (const ops::UpdateRule& rule : ops::update_rules()) {
-    if (rule.place_of(number) >= 0) found.push_back(&rule);
+    if (ops::goes_by(rule, number)) found.push_back(&rule);
   }
   return found;
 }
 
 const ops::RuleNumber& number_in(const ops::UpdateRule& rule, std::string_view name) {
-  return rule.numbers[static_cast<std::size_t>(rule.place_of(name))];
+  const int place = rule.place_of(name);
+  return place < 0 ? number_in(ops::update_rule(rule.otherwise), name) : rule.numbers[static_cast<std::size_t>(place)];
 }
 
 Range range_of(const ops::RuleNumber& number) {
@@ -41,6 +43,14 @@ std::string usual_of(std::string_view name) {
     if (const double usual = number_in(*rule, name).usual; usual != first) text += fmt::format("; {} for {}", usual, rule->name);
   }
   return text;
+}
+
+std::vector<const ops::UpdateRule*> rules_that_decay_apart() {
+  std::vector<const ops::UpdateRule*> found;
+  for (const ops::UpdateRule& rule : ops::update_rules()) {
+    if (rule.decays_apart) found.push_back(&rule);
+  }
+  return found;
 }
 
 std::string names_of(const std::vector<const ops::UpdateRule*>& rules) {
@@ -74,15 +84,20 @@ Field rule_number_field(std::string_view name) {
   const ops::RuleNumber& number = number_in(*rules.front(), name);
   Field field{.key = fmt::format("optimizer.{}", name),
               .about = fmt::format("{} ({})", number.about.substr(0, number.about.size() - 1), names_of(rules)) + ".",
-              .expects = expects_number(range_of(number))};
+              .expects = number.whole ? fmt::format("a whole number >= {}", number.least) : expects_number(range_of(number))};
   if (const std::string usual = usual_of(name); usual.find(';') != std::string::npos) field.derived = usual;
-  field.read = [range = range_of(number), name = std::string(name), key = field.key](const base::Json& value, Run& run) {
+  field.read = [range = range_of(number), whole = number.whole, name = std::string(name), key = field.key](const base::Json& value,
+                                                                                                           Run& run) {
     if (!value.is_number() || !range.contains(value.as_double())) return false;
+    if (whole && value.as_double() != std::floor(value.as_double())) return false;
     if (value.as_double() > range.ceiling) fail_value(value, key, fmt::format("at most {}", range.ceiling));
     run.optimizer.numbers[name] = value.as_double();
     return true;
   };
-  field.write = [name = std::string(name)](const Run& run) { return base::Json(run.optimizer.number(name)); };
+  field.write = [whole = number.whole, name = std::string(name)](const Run& run) {
+    const double value = run.optimizer.number(name);
+    return whole ? base::Json(static_cast<std::int64_t>(value)) : base::Json(value);
+  };
   return field;
 }
 
@@ -191,8 +206,9 @@ std::vector<Field> optimizer_fields() {
     if (numbers_key(name) != "optimizer.betas") list.push_back(rule_number_field(name));
   }
   list.push_back(number_field("optimizer.weight_decay", PLIMSOLL_AT(optimizer.weight_decay), f32_from(0.0),
-                              "Decay of parameters of two or more dimensions: apart from the gradient for adamw and lion, added to it for "
-                              "the others.")
+                              fmt::format("Decay of parameters of two or more dimensions: apart from the gradient for {}, added to it "
+                                          "for the others.",
+                                          names_of(rules_that_decay_apart())))
                      .derived_from(usual_decays()));
   list.push_back(groups_field());
   list.push_back(number_field("optimizer.clip", PLIMSOLL_AT(optimizer.clip), f32_from(0.0),

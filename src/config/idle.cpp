@@ -1,6 +1,7 @@
 // Settings that a run gives but has no use for: accepted, since run files are varied by hand and by scripts, but not in silence.
 #include <algorithm>
 #include <optional>
+#include <span>
 #include <vector>
 
 #include <fmt/format.h>
@@ -64,8 +65,9 @@ bool concerns(const Use& use, std::string_view key) {
 std::optional<std::string> lacking_rule(const Run& run, std::string_view key) {
   std::vector<std::string_view> having;
   for (const ops::UpdateRule& rule : ops::update_rules()) {
-    const bool has = std::any_of(rule.numbers.begin(), rule.numbers.end(),
-                                 [&](const ops::RuleNumber& number) { return numbers_key(number.name) == key; });
+    const auto is_key = [&](const ops::RuleNumber& number) { return numbers_key(number.name) == key; };
+    const std::span<const ops::RuleNumber> others = rule.otherwise.empty() ? rule.numbers : ops::update_rule(rule.otherwise).numbers;
+    const bool has = std::any_of(rule.numbers.begin(), rule.numbers.end(), is_key) || std::any_of(others.begin(), others.end(), is_key);
     if (has && &rule == run.optimizer.rule) return std::nullopt;
     if (has) having.push_back(rule.name);
   }

@@ -98,6 +98,7 @@ ValueId Builder::embed(const std::vector<std::pair<ValueId, ValueId>>& ids_and_t
 ValueId Builder::linear(ValueId x, const std::string& name, std::int64_t width, const LinearOptions& options) {
   const std::int64_t inner = graph_.values[x].type.shape[-1];
   std::vector<ValueId> inputs{x, parameter(name + ".weight", Shape{width, inner}, normal(options.init_std), options.deal)};
+  graph_.parameters.back().matrix = options.matrices;
   const bool by_rows = options.deal.spread == ops::Spread::split && options.deal.dim == 0;
   if (options.bias) inputs.push_back(parameter(name + ".bias", Shape{width}, zeros(), by_rows ? options.deal : ops::whole()));
   return apply(ops::Linear{.bias = options.bias}, std::move(inputs), name);

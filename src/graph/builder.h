@@ -42,6 +42,8 @@ struct LinearOptions {
   // How tensor ranks may share out the weight: by rows (dim 0) each makes some of the outputs, by columns (dim 1) a summand of
   // all of them.
   ops::Placement deal{};
+  // Where rows of several matrices alternate: how many of each there are in a unit. Rules for matrices update them one by one.
+  base::Shape matrices{};
 };
 
 struct NormOptions {

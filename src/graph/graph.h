@@ -122,6 +122,9 @@ struct Parameter {
   bool gradient_leaves = false;  // what a micro-batch made of the gradient is kept in a slower tier
   bool rows_of_table = false;    // it holds the rows that a step reads of a table on disk
   std::optional<Stored> stored{};
+  // Of a linear layer's weight, which rules for matrices update as such: how many rows of each matrix are in a unit where those of several
+  // alternate; {}: it is one.
+  std::optional<base::Shape> matrix{};
   // The axes of the mesh over which its gradient is summed; nullopt: those that say so for all (ops::AxisRow). Over an axis that shares out
   // the batch and is not among them each rank has its own of it, which its own samples train.
   std::optional<std::vector<ops::Axis>> sums_over{};

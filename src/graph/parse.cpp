@@ -381,6 +381,9 @@ class Reader {
         parameter.gradient_leaves = true;
       } else if (item.key == "rows_of_table") {
         parameter.rows_of_table = true;
+      } else if (item.key == "matrix") {
+        parameter.matrix.emplace();
+        if (!item.value.empty()) ops::parse_into(item.value, *parameter.matrix);
       } else if (item.key == "sums_over") {
         ops::parse_into(item.value, parameter.sums_over.emplace());
       } else if (item.key == "form") {
@@ -417,7 +420,7 @@ class Reader {
     if (word != kScalarsWord && word != kPendingWord)
       base::bad_input("found \"{}:\"; expected {}, {} or {}", word, kResultsWord, kScalarsWord, kPendingWord);
     if (wanted.size() > 1) base::bad_input("{} values are {}; expected one", wanted.size(), word);
-    ValueId Graph::* const where = word == kScalarsWord ? &Graph::scalars : &Graph::pending;
+    ValueId Graph::*const where = word == kScalarsWord ? &Graph::scalars : &Graph::pending;
     afterwards([this, where, only = wanted.front()] { graph_.*where = value_of(only); });
   }
 

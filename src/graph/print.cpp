@@ -150,6 +150,8 @@ class Printer {
     if (parameter.gradient.valid()) point("gradient", parameter.gradient);
     if (parameter.gradient_leaves) items.emplace_back("gradient_leaves");
     if (parameter.rows_of_table) items.emplace_back("rows_of_table");
+    if (parameter.matrix)
+      items.push_back(parameter.matrix->rank() == 0 ? "matrix" : fmt::format("matrix={}", ops::text_of(*parameter.matrix)));
     if (parameter.sums_over) items.push_back(fmt::format("sums_over={}", ops::text_of(*parameter.sums_over)));
     if (parameter.stored) {
       items.push_back(fmt::format("form={}", name_of(parameter.stored->form)));

@@ -58,6 +58,12 @@ void require_lookups_only(const Graph& graph, const Found& found) {
     const bool looks_up = std::holds_alternative<ops::Embed>(node.op);
     for (std::size_t input = 0; input < node.inputs.size(); ++input) {
       const ValueId id = node.inputs[input];
+      if (const auto* prelude = std::get_if<ops::UpdatePrelude>(&node.op); prelude != nullptr && id == parameter.master)
+        base::not_legal(
+            "\"embedding_rows\" is \"disk\", where a step has a few rows of {}, but \"{}\" looks at all of it before it updates; use "
+            "another "
+            "\"optimizer.type\", or \"embedding_rows\": \"whole\"",
+            parameter.name, prelude->update.rule->name);
       if (id == parameter.weight && !is_update(node.op) && !(looks_up && node.inputs[input - 1] == found.tokens))
         base::not_legal(
             "\"embedding_rows\" is \"disk\", but [{}] needs all of {}, which the model's head shares; use \"model.tied\": false, or "

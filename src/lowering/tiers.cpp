@@ -2,6 +2,7 @@
 
 #include <algorithm>
 
+#include "base/error.h"
 #include "lowering/layout/versions.h"
 #include "lowering/passes/block_chain.h"
 #include "lowering/passes/carry_update.h"
@@ -56,6 +57,14 @@ bool leave_in_time(const LoweringInputs& inputs) {
   return bytes < inputs.link * operations;
 }
 
+// The optimizer whose updates wait for preludes; empty: none does.
+std::string_view rule_with_preludes(const graph::Graph& graph) {
+  for (const graph::Node& node : graph.nodes) {
+    if (ops::has_prelude(node.op)) return std::get<ops::Update>(node.op).rule->name;
+  }
+  return {};
+}
+
 }  // namespace
 
 HostUpdate host_update(const LoweringInputs& inputs) {
@@ -64,6 +73,11 @@ HostUpdate host_update(const LoweringInputs& inputs) {
   if (!strategy.offload.optimizer.anything() || !has_update(graph)) return HostUpdate::none;
   if (graph.pending.valid()) return HostUpdate::late;
   if (!strategy::synchronous(strategy)) return HostUpdate::behind;
+  if (const std::string_view rule = rule_with_preludes(graph); !rule.empty()) {
+    if (strategy.carry_update != strategy::CarryUpdate::always) return HostUpdate::behind;
+    base::not_legal(
+        "\"carry_update\" is \"always\", but \"{}\" looks at whole parameters before it updates them; use \"auto\" or \"never\"", rule);
+  }
   if (strategy.carry_update == strategy::CarryUpdate::always) return HostUpdate::under_forward;
   // Its updates are where they are with more steps to a flush.
   if (strategy::made_without_flush(strategy)) return HostUpdate::behind;
@@ -93,6 +107,8 @@ std::string update_note(const graph::Graph& graph, HostUpdate update, const plan
           base::to_string(bytes_of(fullest, waits)));
     case HostUpdate::behind: break;
   }
+  if (const std::string_view rule = rule_with_preludes(graph); !rule.empty())
+    return fmt::format("the host updates behind the backward pass: {} looks at whole parameters before it updates them", rule);
   if (needs_verdict(graph)) {
     return "the host updates behind the backward pass: clipping and loss scaling wait for all gradients (\"clip\": 0 without fp16 does "
            "not)";

@@ -21,9 +21,11 @@ double Optimizer::number(std::string_view name) const {
   PLIMSOLL_CHECK(false, "no update rule has a setting {}", name);
 }
 
-ops::RuleNumbers Optimizer::all_numbers() const {
-  ops::RuleNumbers all{};
-  for (std::size_t index = 0; index < rule->numbers.size(); ++index) all[index] = number(rule->numbers[index].name);
+ops::RuleNumbers Optimizer::all_numbers(const ops::UpdateRule& of) const {
+  ops::RuleNumbers all = of.usual();
+  for (std::size_t index = 0; index < of.numbers.size(); ++index) {
+    if (const auto given = numbers.find(of.numbers[index].name); given != numbers.end()) all[index] = given->second;
+  }
   return all;
 }
 

@@ -41,7 +41,7 @@ struct Optimizer {
 
   // A setting of the rule, or what another rule's would be.
   double number(std::string_view name) const;
-  ops::RuleNumbers all_numbers() const;
+  ops::RuleNumbers all_numbers(const ops::UpdateRule& of) const;
   // It makes no difference whether a setting is given as usual or left out.
   bool operator==(const Optimizer& other) const;
 };

@@ -23,22 +23,32 @@ Attributes plain_of(const Attributes&) {
   return {};
 }
 Update plain_of(const Update& update) { return update.plain(); }
+UpdatePrelude plain_of(const UpdatePrelude& prelude) { return prelude.plain(); }
 template <typename Attributes>
 std::string printed_name_of(const Attributes&) {
   return std::string(Attributes::kName);
 }
 std::string printed_name_of(const Update& update) { return update.printed_name(); }
+std::string printed_name_of(const UpdatePrelude& prelude) { return prelude.printed_name(); }
+
+// The operator of this type that goes by a rule and is printed by that name.
+template <typename ByRule>
+std::optional<Op> parse_by_rule(const NamedList& text) {
+  for (const UpdateRule& rule : update_rules()) {
+    if (const ByRule plain = ByRule::by(rule); text.name == plain.printed_name()) return fields_from<ByRule>(text, kFields, plain);
+  }
+  return std::nullopt;
+}
 
 template <std::size_t... kIndex>
 Op parse_named(const NamedList& text, std::index_sequence<kIndex...>) {
-  for (const UpdateRule& rule : update_rules()) {
-    if (const Update update = Update::by(rule); text.name == update.printed_name()) return fields_from<Update>(text, kFields, update);
-  }
+  if (const std::optional<Op> update = parse_by_rule<Update>(text)) return *update;
+  if (const std::optional<Op> prelude = parse_by_rule<UpdatePrelude>(text)) return *prelude;
   std::optional<Op> parsed;
   ((std::variant_alternative_t<kIndex, Op>::kName == text.name &&
     (parsed = fields_from<std::variant_alternative_t<kIndex, Op>>(text, kFields), true)) ||
    ...);
-  if (!parsed || text.name == Update::kName) base::bad_input("there is no operator \"{}\"", text.name);
+  if (!parsed || text.name == Update::kName || text.name == UpdatePrelude::kName) base::bad_input("there is no operator \"{}\"", text.name);
   return *parsed;
 }
 

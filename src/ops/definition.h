@@ -178,6 +178,10 @@ AttentionView attention_of(const Op& op);
 bool is_elementwise(const Op& op);
 inline bool is_update(const Op& op) { return definition_of(op).update; }
 inline bool sums_squares(const Op& op) { return definition_of(op).sums == Sum::squares; }
+// An update that reads what a prelude made of the whole parameter.
+bool has_prelude(const Op& op);
+// Where an update reads a step of the whole matrix; nullopt: nowhere.
+std::optional<std::size_t> step_operand(const Op& op);
 // Of an update: whether it also writes the weight in the type the model computes with.
 inline bool has_copy(const Op& op) { return definition_of(op).without_copy(op).has_value(); }
 

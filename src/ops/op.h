@@ -15,21 +15,24 @@
 #include "ops/linear.h"
 #include "ops/loss.h"
 #include "ops/norm.h"
+#include "ops/optim/prelude.h"
 #include "ops/optim/scalars.h"
 #include "ops/optim/update.h"
+#include "ops/parts.h"
 #include "ops/quantize.h"
 #include "ops/rope.h"
 #include "ops/stateful.h"
 
 namespace plimsoll::ops {
 
-using Op = std::variant<Embed, EmbedGrad, Linear, LinearGradInput, LinearGradWeight, BiasGrad, Activation, ActivationGrad, Gate, GateGrad,
-                        Add, Cast, Dropout, Residual, Norm, NormGrad, QkNorm, QkNormGrad, Rope, Attention, AttentionGrad, CachedAttention,
-                        CrossEntropy, CrossEntropyGrad, HeadLoss, BeginStep, SumLoss, SquaredNorm, PrepareUpdate, FinishStep, Update,
-                        MergeScalars, FreshScalars, ShiftIds, CrossEntropyPart, CrossEntropyMerge, Collective, Message, Move, MoveRows,
-                        View, Slice, OwnShard, Pad, Accumulate, Quantize, NoteAmax, ScaledLinear, TakeColumns, PutColumns, Encode, Decode,
-                        CheckRows, RunningMean, RoundWithError, RepeatRows, LossWeights, ActivationGradGrad, GateGradGrad, NormGradGrad,
-                        QkNormGradGrad, AttentionGradGrad, CrossEntropyGradGrad>;
+using Op =
+    std::variant<Embed, EmbedGrad, Linear, LinearGradInput, LinearGradWeight, BiasGrad, Activation, ActivationGrad, Gate, GateGrad, Add,
+                 Cast, Dropout, Residual, Norm, NormGrad, QkNorm, QkNormGrad, Rope, Attention, AttentionGrad, CachedAttention, CrossEntropy,
+                 CrossEntropyGrad, HeadLoss, BeginStep, SumLoss, SquaredNorm, PrepareUpdate, FinishStep, Update, MergeScalars, FreshScalars,
+                 ShiftIds, CrossEntropyPart, CrossEntropyMerge, Collective, Message, Move, MoveRows, View, Slice, OwnShard, Pad, Accumulate,
+                 Quantize, NoteAmax, ScaledLinear, TakeColumns, PutColumns, Encode, Decode, CheckRows, RunningMean, RoundWithError,
+                 RepeatRows, LossWeights, ActivationGradGrad, GateGradGrad, NormGradGrad, QkNormGradGrad, AttentionGradGrad,
+                 CrossEntropyGradGrad, UpdatePrelude, MergeSums, Orthogonalize, PutPart, TakePart>;
 
 std::string_view name_of(Tier tier);
 std::string_view name_of(CollectiveKind kind);

@@ -2,6 +2,7 @@
 // program stays the same from step to step and a device needs no word from the host in the middle of one.
 #pragma once
 
+#include <array>
 #include <cstdint>
 
 #include "base/exact_sum.h"
@@ -32,6 +33,15 @@ struct StepScalars {
 };
 
 inline base::TensorType step_scalars_type() { return {base::DType::u8, base::Shape{static_cast<std::int64_t>(sizeof(StepScalars))}}; }
+
+// Sums over a parameter that its update wants (optim/prelude.h), as its rule numbers them.
+struct ParameterSums {
+  std::array<base::ExactSum, 2> sum;
+
+  bool operator==(const ParameterSums&) const = default;
+};
+
+inline base::TensorType parameter_sums_type() { return {base::DType::u8, base::Shape{static_cast<std::int64_t>(sizeof(ParameterSums))}}; }
 
 // Sums over a tensor are made of blocks of this many elements, each summed in f32 and added exactly; shards are
 // aligned to it, so a norm or a loss does not depend on how a tensor is split.

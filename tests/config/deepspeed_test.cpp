@@ -236,9 +236,9 @@ TEST(DeepSpeed, WrongKeysAndValuesPointAtThemselves) {
   EXPECT_EQ(error_of(R"({"zero_optimization": {"stage": 4}})"),
             "ds.json:1:33: found 4 for \"zero_optimization.stage\", expected 0, 1, 2 or 3");
   EXPECT_EQ(error_of(R"({"gradient_clipping": -1})"), "ds.json:1:23: found -1 for \"gradient_clipping\", expected a number >= 0");
-  EXPECT_TRUE(says(error_of(R"({"optimizer": {"type": "Adadelta"}})"), "expected an update rule that does: Adam, AdamW"));
-  EXPECT_TRUE(
-      says(error_of(R"({"optimizer": {"params": {"muon_lr": 0.02}, "type": "Muon"}})"), "expected an update rule that does: Adam, AdamW"));
+  EXPECT_TRUE(says(error_of(R"({"optimizer": {"type": "Adadelta"}})"), "expected an update rule that does: SGD, Adam, AdamW"));
+  EXPECT_TRUE(says(error_of(R"({"optimizer": {"params": {"muon_lr": 0.02}, "type": "Muon"}})"),
+                   "expected an update rule that does: SGD, Adam, AdamW"));
   EXPECT_TRUE(
       says(error_of(R"({"scheduler": {"params": {"T_max": 9}, "type": "CosineAnnealingLR"}})"), "expected WarmupLR, WarmupDecayLR"));
   EXPECT_TRUE(says(error_of(R"({"curriculum_learning": {"enabled": true}})"), "leave the block out"));
@@ -262,8 +262,9 @@ TEST(DeepSpeed, AllErrorsAreShownAtOnce) {
                R"({"steps": -5})"),
       "found 6 mistakes:\n"
       "  run.json:1:11: found -5 for \"steps\", expected an integer >= 0\n"
-      "  ds.json:2:24: found \"Adadelta\" for \"optimizer.type\", which does not exist here; expected an update rule that does: Adam, "
-      "AdamW, OneBitAdam, ZeroOneAdam, Lion, RMSprop or SGD\n"
+      "  ds.json:2:24: found \"Adadelta\" for \"optimizer.type\", which does not exist here; expected an update rule that does: SGD, "
+      "Adam, AdamW, FusedAdam, CPUAdam, DeepSpeedCPUAdam, OneBitAdam, ZeroOneAdam, RMSprop, Lion, FusedLion, CPULion, DeepSpeedCPULion, "
+      "Lamb, FusedLamb, OneBitLamb\n"
       "  ds.json:1:32: found the unknown key \"zero_optimization.stag\", did you mean \"stage\"?\n"
       "  ds.json:1:51: found \"maybe\" for \"zero_optimization.overlap_comm\", expected true or false or \"auto\"\n"
       "  ds.json:1:93: found an object for \"sparse_attention\", which would change what is trained and does not exist here; leave the "

@@ -56,7 +56,7 @@ TEST(Idle, NamesWhatHasNoUseAndWhatItNeeds) {
                 "run.json", {"optimizer.momentum=0.5"});
   EXPECT_EQ(idle_settings(run),
             "note: optimizer.momentum = 0.5 (--set optimizer.momentum=0.5) has no use without an \"optimizer.type\" that has it (momentum, "
-            "rmsprop); "
+            "rmsprop, muon); "
             "lr_schedule.min_ratio = 0.1 (run.json:1:31) has no use without an \"lr_schedule.type\" that falls (linear, cosine, wsd); "
             "loss_scale.window = 7 (run.json:1:108) has no use without \"precision\": \"fp16\"; "
             "strategy.zero = 2 (run.json:1:58) has no use without several data ranks; "

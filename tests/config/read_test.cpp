@@ -184,7 +184,8 @@ TEST(ReadRun, ValuesOfTheWrongKindOrRange) {
   EXPECT_EQ(error_of(R"({"optimizer": {"betas": [0.9]}})"),
             "run.json:1:25: found an array of 1 for \"optimizer.betas\", expected two numbers >= 0 and < 1, such as [0.9, 0.95]");
   EXPECT_EQ(error_of(R"({"optimizer": {"type": "adamW"}})"),
-            "run.json:1:24: found \"adamW\" for \"optimizer.type\", expected one of sgd, momentum, adam, adamw, rmsprop, lion; did you "
+            "run.json:1:24: found \"adamW\" for \"optimizer.type\", expected one of sgd, momentum, adam, adamw, rmsprop, lion, lamb, muon; "
+            "did you "
             "mean \"adamw\"?");
   EXPECT_EQ(error_of(R"({"optimizer": 3})"), "run.json:1:15: found 3 for \"optimizer\", expected an object");
   EXPECT_EQ(error_of(R"({"deterministic": "yes"})"), "run.json:1:19: found \"yes\" for \"deterministic\", expected true or false");

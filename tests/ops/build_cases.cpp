@@ -372,8 +372,46 @@ Case update_case(const ops::Update& op, const Shape& weight, DType gradient, DTy
   for (const ops::RuleState& state : op.rule->states)
     test.inputs.push_back({{forms.moments, weight}, Reals{.positive = state.never_negative && !op.split}});
   if (op.split) test.inputs.push_back({{DType::u16, weight}, Integers{0x7FFE, 0x8003}});
+  if (op.prelude) {
+    ops::Update plain = op;
+    plain.copy = plain.leaves = plain.prelude = false;
+    plain.sends = {};
+    Made made{.op = ops::UpdatePrelude{.update = plain}, .operands = {}};
+    for (std::size_t operand = 0; operand < test.inputs.size(); ++operand) made.operands.push_back(operand);
+    test.inputs.push_back({ops::prelude_type(*op.rule, weight), made});
+  }
   if (op.copy) test.inputs.push_back({{copy, weight}});
   return test;
+}
+
+Case prelude_case(const ops::UpdatePrelude& op, const Shape& weight, DType gradient, const StateForms& forms) {
+  Case test = update_case(op.update, weight, gradient, DType::bf16, mid_run(), forms);
+  test.op = op;
+  if (!op.into) return test;
+  ops::ParameterSums before;
+  for (base::ExactSum& sum : before.sum) sum.add(0.125f);
+  test.inputs.push_back({ops::parameter_sums_type(), before});
+  return test;
+}
+
+Case merge_sums_case(std::int64_t members) {
+  const std::int64_t bytes = members * ops::parameter_sums_type().bytes();
+  return {ops::MergeSums{.members = members}, {{{DType::u8, Shape{bytes}}, Integers{0, 2}}}};
+}
+
+Case orthogonalize_case(const ops::Orthogonalize& op, const Shape& x) { return {op, {{{DType::f32, x}}}}; }
+
+Case put_part_case(const ops::PutPart& op, Shape part, DType dtype) {
+  part.set(op.part.dim, op.part.count + op.part.tail);
+  Case test{op, {{{dtype, part}}}};
+  part.set(op.part.dim, op.part.extent);
+  if (op.into) test.inputs.push_back({{dtype, part}});
+  return test;
+}
+
+Case take_part_case(const ops::TakePart& op, Shape whole, DType dtype) {
+  whole.set(op.part.dim, op.part.extent);
+  return {op, {{{dtype, whole}}}};
 }
 
 }  // namespace plimsoll::op_cases

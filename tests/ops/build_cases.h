@@ -69,5 +69,11 @@ struct StateForms {
 
 Case update_case(const ops::Update& op, const Shape& weight, DType gradient, DType copy, const ops::StepScalars& scalars,
                  const StateForms& forms = {});
+Case prelude_case(const ops::UpdatePrelude& op, const Shape& weight, DType gradient, const StateForms& forms = {});
+Case merge_sums_case(std::int64_t members);
+Case orthogonalize_case(const ops::Orthogonalize& op, const Shape& x);
+// Extents along the part's dim are the operator's.
+Case put_part_case(const ops::PutPart& op, Shape part, DType dtype);
+Case take_part_case(const ops::TakePart& op, Shape whole, DType dtype);
 
 }  // namespace plimsoll::op_cases

@@ -112,11 +112,11 @@ std::vector<double> draw_values(const Input& input, std::int64_t count, std::uin
   return values;
 }
 
-reference::RefTensor made_input(const Case& test, std::size_t index, const std::vector<reference::RefValue>& values) {
+reference::RefValue made_input(const Case& test, std::size_t index, const std::vector<reference::RefValue>& values) {
   const auto& made = std::get<Made>(test.inputs[index].source);
   std::vector<reference::RefValue> operands;
   for (const std::size_t operand : made.operands) operands.push_back(values[operand]);
-  return reference::tensor(reference::evaluate(made.op, operands)[made.output]);
+  return reference::evaluate(made.op, operands)[made.output];
 }
 
 std::vector<reference::RefValue> draw_inputs(const Case& test) {
@@ -130,6 +130,8 @@ std::vector<reference::RefValue> draw_inputs(const Case& test) {
     const Input& input = test.inputs[index];
     if (const auto* scalars = std::get_if<ops::StepScalars>(&input.source)) {
       values[index] = *scalars;
+    } else if (const auto* sums = std::get_if<ops::ParameterSums>(&input.source)) {
+      values[index] = *sums;
     } else if (const auto* encoded = std::get_if<Encoded>(&input.source)) {
       const Input elements{{DType::f32, encoded->shape}};
       const reference::RefValue drawn =
@@ -140,7 +142,9 @@ std::vector<reference::RefValue> draw_inputs(const Case& test) {
     }
   }
   for (std::size_t index = 0; index < values.size(); ++index) {
-    if (std::holds_alternative<Made>(test.inputs[index].source)) put(index, made_input(test, index, values));
+    if (!std::holds_alternative<Made>(test.inputs[index].source)) continue;
+    values[index] = made_input(test, index, values);
+    if (auto* tensor = std::get_if<reference::RefTensor>(&values[index])) put(index, std::move(*tensor));
   }
   return values;
 }

@@ -51,7 +51,7 @@ struct Encoded {
   Shape shape;
 };
 
-using Source = std::variant<Reals, Integers, Segments, Rotations, ops::StepScalars, Made, Encoded>;
+using Source = std::variant<Reals, Integers, Segments, Rotations, ops::StepScalars, ops::ParameterSums, Made, Encoded>;
 
 struct Input {
   TensorType type;
@@ -83,8 +83,8 @@ Case accumulating_case(const Case& plain, const ops::Op& accumulating);
 std::vector<double> draw_values(const Input& input, std::int64_t count, std::uint64_t salt);
 
 // What an input that is Made is, given the others; not rounded.
-kernels::cpu::reference::RefTensor made_input(const Case& test, std::size_t index,
-                                              const std::vector<kernels::cpu::reference::RefValue>& values);
+kernels::cpu::reference::RefValue made_input(const Case& test, std::size_t index,
+                                             const std::vector<kernels::cpu::reference::RefValue>& values);
 
 // All inputs of a case as numbers its element types can hold; Made ones by the reference.
 std::vector<kernels::cpu::reference::RefValue> draw_inputs(const Case& test);

@@ -33,7 +33,8 @@ TEST(Definition, InferredTypesAreWhatTheReferenceGives) {
       if (const auto* tensor = std::get_if<reference::RefTensor>(&results[output])) {
         EXPECT_EQ(tensor->shape, types[output].shape) << base::to_string(tensor->shape) << " as " << base::to_string(types[output]);
       } else {
-        EXPECT_EQ(types[output], ops::step_scalars_type());
+        const bool sums = std::holds_alternative<ops::ParameterSums>(results[output]);
+        EXPECT_EQ(types[output], sums ? ops::parameter_sums_type() : ops::step_scalars_type());
       }
     }
   }
@@ -146,6 +147,7 @@ class RandomFields {
   explicit RandomFields(std::uint64_t seed) : key_(base::random_key(seed, 5)) {}
 
   void operator()(std::string_view, bool& field) { field = word() % 2 == 0; }
+  void operator()(std::string_view, int& field) { field = static_cast<int>(word() % 1000); }
   void operator()(std::string_view, std::int64_t& field) { field = static_cast<std::int32_t>(word()); }
   void operator()(std::string_view, std::uint64_t& field) { field = static_cast<std::uint64_t>(word()) << 32 | word(); }
   void operator()(std::string_view, double& field) {
@@ -203,6 +205,9 @@ template <typename Attributes>
 void check_text() {
   if constexpr (std::is_same_v<Attributes, ops::Update>) {
     for (const ops::UpdateRule& rule : ops::update_rules()) check_text_of(ops::Update::by(rule), std::string(rule.name) + "_update");
+  } else if constexpr (std::is_same_v<Attributes, ops::UpdatePrelude>) {
+    for (const ops::UpdateRule& rule : ops::update_rules())
+      check_text_of(ops::UpdatePrelude::by(rule), std::string(rule.name) + "_prelude");
   } else {
     check_text_of(Attributes{}, Attributes::kName);
   }

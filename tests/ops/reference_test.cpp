@@ -122,6 +122,67 @@ TEST(ByHand, AdamsFirstStepIsTheSignOfTheGradient) {
   EXPECT_EQ(first(evaluate(tests::AdamUpdate{}, std::vector<RefValue>{step, one(-3.0), one(1.0), one(0.0), one(0.0)})), 1.0);
 }
 
+// A parameter of length 5 goes as far as it is long times the rate, whatever the length of its gradient: 5 over that of (1, -1).
+TEST(ByHand, LambsStepIsAsLongAsTheParameter) {
+  ops::Update update = ops::Update::by(ops::update_rule("lamb"));
+  update.numbers[2] = 0.0;  // eps
+  ops::StepScalars step;
+  step.learning_rate = 0.5f;
+  const auto pair = [](double a, double b) { return RefTensor{base::Shape{1, 2}, {a, b}}; };
+  std::vector<RefValue> operands{step, pair(0.25, -8.0), pair(3.0, 4.0), pair(0.0, 0.0), pair(0.0, 0.0)};
+  const Results sums = evaluate(ops::UpdatePrelude{.update = update}, operands);
+  EXPECT_NEAR(reference::sums(sums[0]).sum[0].value(), 25.0, 1e-9);
+  EXPECT_NEAR(reference::sums(sums[0]).sum[1].value(), 2.0, 1e-9);
+  EXPECT_NEAR(first(evaluate(update, operands)), 3.0 - 0.5, 1e-9);  // without sums every parameter counts as long as its step
+  update.prelude = true;
+  operands.push_back(sums[0]);
+  const Results made = evaluate(update, operands);
+  const double far = 0.5 * 5.0 / std::sqrt(2.0);
+  EXPECT_NEAR(tensor(made[0])[0], 3.0 - far, 1e-6);
+  EXPECT_NEAR(tensor(made[0])[1], 4.0 + far, 1e-6);
+}
+
+// Three updates of a 6 x 4 matrix as torch.optim.Muon 2.15 makes them (adjust_lr_fn "original" and "match_rms_adamw"), its products in
+// double: as it is, with products in bf16, it is off by up to 1% of its steps.
+TEST(ByHand, MuonIsPyTorchs) {
+  const auto values = [](double seed) {
+    RefTensor made(base::Shape{6, 4});
+    for (std::int64_t i = 0; i < made.elements(); ++i) {
+      const auto at = static_cast<double>(i);
+      made[i] = std::sin(1.7 * at + seed) + 0.3 * std::cos(0.9 * at * seed + 0.2);
+    }
+    return made;
+  };
+  const std::vector<double> original{0.719901705,  1.05109312,   -0.5360056,   -0.618356093, 0.713783826,   0.171921077,
+                                     -1.22405725,  -0.514450671, 0.754414252,  -0.17735048,  -0.95509067,   0.466739069,
+                                     1.09864165,   -0.269998676, -0.482784838, 0.964429743,  0.702733269,   -0.859687415,
+                                     -0.435853502, 0.742399051,  -0.232725256, -1.29375144,  -0.0764365074, 0.804977405};
+  const std::vector<double> matched{0.74924915,   1.04506735,   -0.543432529, -0.620113747, 0.71826216,    0.176747422,
+                                    -1.23389284,  -0.479598374, 0.75623936,   -0.205569035, -0.966123244,  0.467274185,
+                                    1.10732971,   -0.275020366, -0.45959004,  0.98116351,   0.68357266,    -0.881452628,
+                                    -0.436826373, 0.743289397,  -0.233225282, -1.28677946,  -0.0512286307, 0.809088487};
+  for (const bool matches : {false, true}) {
+    ops::Update update = ops::Update::by(ops::update_rule("muon"));
+    update.weight_decay = 0.1;
+    update.prelude = true;
+    ops::Update plain = update;
+    plain.prelude = false;
+    ops::StepScalars step;
+    step.learning_rate = 0.02f;
+    RefTensor weight = values(0.5), average(base::Shape{6, 4});
+    for (int index = 0; index < 3; ++index) {
+      std::vector<RefValue> operands{step, values(1.0 + index), weight, average};
+      const Results wanted = evaluate(ops::UpdatePrelude{.update = plain}, operands);
+      operands.push_back(evaluate(ops::Orthogonalize{.match_rms = matches ? 0.2 : 0.0}, wanted)[0]);
+      const Results made = evaluate(update, operands);
+      weight = tensor(made[0]);
+      average = tensor(made[1]);
+    }
+    for (std::int64_t i = 0; i < weight.elements(); ++i)
+      EXPECT_NEAR(weight[i], (matches ? matched : original)[static_cast<std::size_t>(i)], 1e-8) << i;
+  }
+}
+
 TEST(ByHand, DropoutKeepsItsShareAndItsMean) {
   ops::StepScalars step;
   step.seed = 9;

@@ -38,22 +38,11 @@ bool GuardedBuffer::intact() const {
 
 Bytes encode(const reference::RefValue& value, const base::TensorType& type) {
   Bytes bytes(static_cast<std::size_t>(type.bytes()));
-  if (const auto* scalars = std::get_if<ops::StepScalars>(&value)) {
-    std::memcpy(bytes.data(), scalars, sizeof *scalars);
-  } else {
-    reference::store(reference::tensor(value), bytes.data(), type);
-  }
+  reference::store_value(value, bytes.data(), type);
   return bytes;
 }
 
-reference::RefValue decode(const Bytes& bytes, const base::TensorType& type) {
-  if (type == ops::step_scalars_type()) {
-    ops::StepScalars scalars;
-    std::memcpy(&scalars, bytes.data(), sizeof scalars);
-    return scalars;
-  }
-  return reference::load(bytes.data(), type);
-}
+reference::RefValue decode(const Bytes& bytes, const base::TensorType& type) { return reference::load_value(bytes.data(), type); }
 
 bool can_share(const ops::Op& op) {
   const std::vector<ops::Alias> aliases = ops::aliases_of(op);

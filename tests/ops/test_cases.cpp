@@ -373,6 +373,9 @@ void add_optimizers(std::vector<Case>& cases) {
             ops::Update update = ops::Update::by(rule);
             update.weight_decay = 0.1;
             update.copy = copy;
+            if (rule.prelude != ops::Prelude::matrix) cases.push_back(update_case(update, shape, gradient, copied, scalars));
+            if (rule.prelude == ops::Prelude::none) continue;
+            update.prelude = true;
             cases.push_back(update_case(update, shape, gradient, copied, scalars));
           }
           cases.push_back(update_case(tests::AdamUpdate{.weight_decay = 0.1, .copy = copy}, shape, gradient, copied, scalars));
@@ -391,12 +394,53 @@ void add_optimizers(std::vector<Case>& cases) {
   }
 }
 
+void add_preludes(std::vector<Case>& cases) {
+  for (const Shape& shape : {Shape{1}, Shape{7, 5}, Shape{1030}, Shape{13, 999}}) {
+    for (const ops::UpdateRule& rule : ops::update_rules()) {
+      if (rule.prelude == ops::Prelude::none) continue;
+      ops::UpdatePrelude prelude = ops::UpdatePrelude::by(rule);
+      prelude.update.weight_decay = 0.1;
+      for (const DType gradient : kTypes) cases.push_back(prelude_case(prelude, shape, gradient));
+      for (const StateForms& forms : {StateForms{.weight = DType::bf16}, StateForms{.moments = DType::bf16}})
+        cases.push_back(prelude_case(prelude, shape, DType::f32, forms));
+      if (rule.prelude == ops::Prelude::matrix) continue;
+      prelude.into = true;
+      cases.push_back(prelude_case(prelude, shape, DType::f32));
+      prelude.counted = shape.elements() / 2;
+      cases.push_back(prelude_case(prelude, shape, DType::f32));
+      if (!rule.has_signs()) continue;
+      prelude.update.split = true;
+      cases.push_back(prelude_case(prelude, shape, DType::f32));
+    }
+  }
+  for (const std::int64_t members : {2, 3}) cases.push_back(merge_sums_case(members));
+  for (const Shape& shape : {Shape{12, 7}, Shape{8, 40}, Shape{64, 16}}) {
+    for (const double match_rms : {0.0, 0.2}) {
+      cases.push_back(orthogonalize_case({.match_rms = match_rms}, shape));
+      cases.push_back(orthogonalize_case({.steps = 2, .match_rms = match_rms, .parts = {2, 1, 1}}, shape));
+    }
+  }
+  for (const DType dtype : kTypes) {
+    for (const Shape& shape : {Shape{5, 3}, Shape{4, 6, 2}}) {
+      for (const bool into : {false, true}) {
+        cases.push_back(put_part_case({.part = {.dim = 0, .extent = 9, .begin = 2, .count = 3}, .into = into}, shape, dtype));
+        cases.push_back(put_part_case({.part = {.dim = 1, .extent = 8, .begin = 1, .count = 2, .tail_begin = 6, .tail = 1}, .into = into},
+                                      shape, dtype));
+      }
+      cases.push_back(
+          put_part_case({.part = {.dim = 0, .extent = 9, .count = 3, .tail_begin = 7, .tail = 2}, .without_tail = true}, shape, dtype));
+      cases.push_back(take_part_case({.part = {.dim = 0, .extent = 9, .begin = 2, .count = 3}}, shape, dtype));
+      cases.push_back(take_part_case({.part = {.dim = 1, .extent = 8, .begin = 1, .count = 2, .tail_begin = 6, .tail = 1}}, shape, dtype));
+    }
+  }
+}
+
 }  // namespace
 
 std::vector<Case> test_cases() {
   std::vector<Case> cases;
   for (const auto family : {add_embedding, add_linear, add_quantized, add_forms, add_stateful, add_elementwise, add_dropout, add_norm,
-                            add_rope, add_attention, add_cached_attention, add_loss, add_scalars, add_optimizers}) {
+                            add_rope, add_attention, add_cached_attention, add_loss, add_scalars, add_optimizers, add_preludes}) {
     family(cases);
   }
   const std::size_t plain = cases.size();

@@ -68,6 +68,7 @@ class Rules : public testing::TestWithParam<const ops::UpdateRule*> {
     std::int64_t zero = 0;
     std::int64_t tile = 0;
     strategy::TierShare states = {};
+    std::int64_t pipe = 1;
     std::int64_t micro = 1;
   };
   Layout layout(const Where& where) const {
@@ -76,6 +77,7 @@ class Rules : public testing::TestWithParam<const ops::UpdateRule*> {
     layout.disk_folder = folder_.string();
     layout.strategy.data = where.data;
     layout.strategy.tensor = where.tensor;
+    layout.strategy.pipe = where.pipe;
     layout.strategy.zero = where.zero;
     layout.strategy.tile = base::Bytes{where.tile};
     layout.strategy.offload.optimizer = where.states;
@@ -113,6 +115,33 @@ TEST_P(Rules, TrainAlikeInEveryLayout) {
     for (std::size_t step = 0; step < one.losses.size(); ++step) EXPECT_NEAR(other.losses[step], one.losses[step], 2e-3 * one.losses[step]);
   }
   EXPECT_NE(one.losses.front(), one.losses.back());
+}
+
+// Everything that cuts or moves a parameter at once, with states in two bytes.
+TEST_P(Rules, TrainAlikeWithAllOfItAtOnce) {
+  task_.precision = model::Precision::bf16;
+  task_.moments = model::Moments::bf16;
+  const Outcome one = train(task_, layout({.micro = 2}));
+  for (const Where& where : {Where{.data = 2, .tensor = 2, .zero = 3, .tile = 3'500, .states = {.host = 1.0}},
+                             Where{.data = 2, .tensor = 2, .zero = 2, .tile = 3'500, .states = {.disk = 1.0}},
+                             Where{.data = 2, .zero = 1, .states = {.host = 0.5, .disk = 0.2}, .pipe = 2, .micro = 2}}) {
+    const Outcome other = train(task_, layout(where));
+    ASSERT_EQ(other.losses.size(), one.losses.size());
+    for (std::size_t step = 0; step < one.losses.size(); ++step) EXPECT_NEAR(other.losses[step], one.losses[step], 1e-2 * one.losses[step]);
+  }
+}
+
+// With the gradients of the step before, wherever the host updates.
+TEST_P(Rules, GiveTheSameBitsAStepLate) {
+  Layout late = layout({.states = {.host = 1.0}, .micro = 2});
+  late.strategy.delayed_update = true;
+  const Outcome host = train(task_, late);
+  late.strategy.offload.optimizer = {.disk = 1.0};
+  const Outcome disk = train(task_, late);
+  EXPECT_EQ(disk.losses, host.losses);
+  EXPECT_TRUE(disk.parameters == host.parameters);
+  const Outcome prompt = train(task_, layout({.micro = 2}));
+  EXPECT_NE(host.losses, prompt.losses);
 }
 
 INSTANTIATE_TEST_SUITE_P(All, Rules, testing::ValuesIn(all_rules()), [](const auto& each) { return std::string(each.param->name); });

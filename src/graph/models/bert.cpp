@@ -9,10 +9,13 @@ namespace {
 ValueId bert_block(const model::Model& model, Builder& build, std::int64_t layer, ValueId x) {
   const std::string name = block_name(layer);
   const NormOptions norm{.kind = ops::NormKind::layer, .eps = model.norm_eps, .bias = true};
-  const auto dealt = [&](const ops::Placement& deal) { return LinearOptions{.bias = true, .init_std = model.init_std, .deal = deal}; };
+  const auto dealt = [&](const ops::Placement& deal, const base::Shape& matrices = {}) {
+    return LinearOptions{.bias = true, .init_std = model.init_std, .deal = deal, .matrices = matrices};
+  };
   const ops::Heads heads = heads_of(model);
 
-  const ValueId packed = build.linear(x, name + ".attention.qkv", heads.packed_width(), dealt(dealt_packed(heads)));
+  const ValueId packed =
+      build.linear(x, name + ".attention.qkv", heads.packed_width(), dealt(dealt_packed(heads), matrices_in_packed(heads)));
   const ValueId mixed = build.attention(packed, {.heads = heads, .causal = false}, model.attention_dropout, name + ".attention");
   const ValueId out = build.linear(mixed, name + ".attention.out", model.width, dealt(dealt_queries(heads)));
   x = build.norm(build.residual(x, out, model.dropout, name + ".attention.residual"), name + ".attention.norm", norm);

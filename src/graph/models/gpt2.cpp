@@ -15,8 +15,9 @@ ValueId gpt2_block(const model::Model& model, Builder& build, std::int64_t layer
   const ops::Heads heads = heads_of(model);
 
   const ValueId y = build.norm(x, name + ".attention.norm", norm);
-  const ValueId packed = build.linear(y, name + ".attention.qkv", heads.packed_width(),
-                                      {.bias = true, .init_std = model.init_std, .deal = dealt_packed(heads)});
+  const ValueId packed =
+      build.linear(y, name + ".attention.qkv", heads.packed_width(),
+                   {.bias = true, .init_std = model.init_std, .deal = dealt_packed(heads), .matrices = matrices_in_packed(heads)});
   const ValueId mixed = build.attention(packed, {.heads = heads, .causal = true}, model.attention_dropout, name + ".attention");
   const ValueId out =
       build.linear(mixed, name + ".attention.out", model.width, {.bias = true, .init_std = branch_std, .deal = dealt_queries(heads)});

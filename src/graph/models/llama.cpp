@@ -8,13 +8,14 @@ namespace {
 ValueId llama_block(const model::Model& model, Builder& build, std::int64_t layer, ValueId x, ValueId table) {
   const std::string name = block_name(layer);
   const NormOptions norm{.kind = ops::NormKind::rms, .eps = model.norm_eps, .bias = false};
-  const auto dealt = [&](bool bias, const ops::Placement& deal) {
-    return LinearOptions{.bias = bias, .init_std = model.init_std, .deal = deal};
+  const auto dealt = [&](bool bias, const ops::Placement& deal, const base::Shape& matrices = {}) {
+    return LinearOptions{.bias = bias, .init_std = model.init_std, .deal = deal, .matrices = matrices};
   };
   const ops::Heads heads = heads_of(model);
 
   const ValueId y = build.norm(x, name + ".attention.norm", norm);
-  ValueId packed = build.linear(y, name + ".attention.qkv", heads.packed_width(), dealt(model.qkv_bias, dealt_packed(heads)));
+  ValueId packed =
+      build.linear(y, name + ".attention.qkv", heads.packed_width(), dealt(model.qkv_bias, dealt_packed(heads), matrices_in_packed(heads)));
   if (model.qk_norm) packed = build.qk_norm(packed, name + ".attention", heads, model.norm_eps);
   packed = build.rope(packed, table, heads, name + ".attention.rope");
   const ValueId mixed = build.attention(packed, {.heads = heads, .causal = true, .window = model.sliding_window}, model.attention_dropout,
@@ -23,7 +24,7 @@ ValueId llama_block(const model::Model& model, Builder& build, std::int64_t laye
                      model.dropout, name + ".attention.residual");
 
   const ValueId z = build.norm(x, name + ".ffn.norm", norm);
-  const ValueId up = build.linear(z, name + ".ffn.up", 2 * model.ffn, dealt(false, ops::split(0, model.ffn)));
+  const ValueId up = build.linear(z, name + ".ffn.up", 2 * model.ffn, dealt(false, ops::split(0, model.ffn), {1, 1}));
   const ValueId gated = build.gate(up, activation_of(model), name + ".ffn.gate");
   return build.residual(x, build.linear(gated, name + ".ffn.down", model.width, dealt(false, ops::split(1, model.ffn))), model.dropout,
                         name + ".ffn.residual");

@@ -17,6 +17,8 @@ void build_forward(const model::Model& model, Builder& build) {
 
 ops::Heads heads_of(const model::Model& model) { return {.query = model.heads, .kv = model.kv_heads, .dim = model.head_dim}; }
 
+base::Shape matrices_in_packed(const ops::Heads& heads) { return {heads.per_group() * heads.dim, heads.dim, heads.dim}; }
+
 ops::Placement dealt_packed(const ops::Heads& heads) {
   return {.spread = ops::Spread::split, .dim = 0, .units = heads.kv, .own = heads.per_group(), .shared = 2};
 }

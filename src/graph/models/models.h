@@ -15,6 +15,8 @@ void build_forward(const model::Model& model, Builder& build);
 
 ops::Heads heads_of(const model::Model& model);
 // How the rows that make packed heads, and the columns that take what attention gives, are dealt out over tensor ranks.
+// Queries, keys and values.
+base::Shape matrices_in_packed(const ops::Heads& heads);
 ops::Placement dealt_packed(const ops::Heads& heads);
 ops::Placement dealt_queries(const ops::Heads& heads);
 ops::ActivationKind activation_of(const model::Model& model);

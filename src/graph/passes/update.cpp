@@ -1,5 +1,6 @@
 // The end of a step: squares of all gradients, the verdict, the update of every parameter, the closing of the step.
 #include <algorithm>
+#include <span>
 
 #include "base/error.h"
 #include "graph/live_rows.h"
@@ -25,8 +26,16 @@ bool is_split(const model::Training& training, DType weight) {
   return training.optimizer.master == model::Master::split && weight == DType::bf16 && in_place(training, weight);
 }
 
+const ops::UpdateRule& rule_of(const model::Optimizer& optimizer, const Parameter& parameter) {
+  const bool otherwise = optimizer.rule->prelude == ops::Prelude::matrix && !parameter.matrix;
+  return otherwise ? ops::update_rule(optimizer.rule->otherwise) : *optimizer.rule;
+}
+
 ops::Update update_of(const model::Optimizer& optimizer, const Parameter& parameter, std::int64_t rank) {
-  ops::Update update{.rule = optimizer.rule, .numbers = optimizer.all_numbers(), .weight_decay = rank >= 2 ? optimizer.weight_decay : 0.0};
+  const ops::UpdateRule& rule = rule_of(optimizer, parameter);
+  ops::Update update{.rule = &rule, .numbers = optimizer.all_numbers(rule), .weight_decay = rank >= 2 ? optimizer.weight_decay : 0.0};
+  // Sums over a vector say little; what rules do with them is for matrices and tables.
+  update.prelude = rule.prelude == ops::Prelude::matrix || (rule.prelude == ops::Prelude::sums && rank >= 2);
   for (const model::ParameterGroup& group : optimizer.groups) {
     const bool matches = std::any_of(group.match.begin(), group.match.end(),
                                      [&](const std::string& pattern) { return matches_name(pattern, parameter.name); });
@@ -66,7 +75,7 @@ void add_roots(Graph& graph, Parameter& parameter, const model::Training& traini
     parameter.master = add("master", dtype, Role::master, weight.init);
   }
   const DType moments = optimizer.moments == model::Moments::bf16 ? DType::bf16 : DType::f32;
-  for (const ops::RuleState& state : optimizer.rule->states)
+  for (const ops::RuleState& state : rule_of(optimizer, parameter).states)
     parameter.states.push_back(add(state.name, moments, Role::state, {.kind = Init::Kind::zeros}));
   // Filled with the weight.
   if (is_split(training, weight.type.dtype)) parameter.states.push_back(add("low", DType::u16, Role::state, {}));
@@ -106,6 +115,63 @@ void keep_for_next_step(Graph& graph, ValueId value, ValueId pending, BlockId bl
                  graph.values[pending].name + ".put");
 }
 
+// What a rule wants to know of the whole parameter; invalid where it wants nothing.
+ValueId append_prelude(Graph& graph, const ops::Update& update, const std::vector<ValueId>& inputs, const Parameter& parameter) {
+  if (!update.prelude) return {};
+  ops::Update plain = update;
+  plain.copy = plain.prelude = false;
+  const BlockId block = graph.values[parameter.weight].block;
+  const ValueId made = graph.add_node(ops::UpdatePrelude{.update = plain}, inputs, block, Phase::update, parameter.name + ".prelude")[0];
+  if (update.rule->prelude != ops::Prelude::matrix) return made;
+  const auto number = [&](std::string_view name) { return update.numbers[static_cast<std::size_t>(update.rule->place_of(name))]; };
+  const ops::Orthogonalize orthogonalize{
+      .steps = static_cast<std::int64_t>(number("ns_steps")), .match_rms = number("match_rms"), .parts = parameter.matrix.value()};
+  return graph.add_node(orthogonalize, {made}, block, Phase::update, parameter.name + ".orthogonal")[0];
+}
+
+// An update with what it reads.
+struct Operands {
+  ops::Update update;
+  std::vector<ValueId> inputs;
+};
+
+Operands operands_of(Graph& graph, Parameter& parameter, const model::Training& training, ValueId scalars) {
+  add_roots(graph, parameter, training);
+  std::vector<ValueId> inputs{scalars, parameter.gradient, parameter.master};
+  inputs.insert(inputs.end(), parameter.states.begin(), parameter.states.end());
+  if (training.delayed) {
+    inputs[0] = graph.pending;
+    inputs[1] = add_pending(graph, parameter);
+    parameter.states.push_back(inputs[1]);
+  }
+  const Value& weight = graph.values[parameter.weight];
+  ops::Update update = update_of(training.optimizer, parameter, weight.type.shape.rank());
+  update.copy = parameter.master != parameter.weight;
+  update.split = is_split(training, weight.type.dtype);
+  if (const ValueId prelude = append_prelude(graph, update, inputs, parameter); prelude.valid()) inputs.push_back(prelude);
+  if (update.copy) inputs.push_back(parameter.weight);
+  return {update, std::move(inputs)};
+}
+
+void append_one(Graph& graph, const Parameter& parameter, Operands operands, bool delayed) {
+  const BlockId block = graph.values[parameter.weight].block;
+  graph.add_node(operands.update, std::move(operands.inputs), block, Phase::update, parameter.name + ".updated");
+  if (delayed) keep_for_next_step(graph, parameter.gradient, parameter.states.back(), block);
+}
+
+// Of the parameters of one block. Preludes come first, so that ranks that share out parameters exchange those of a block together.
+void append_block(Graph& graph, std::span<Parameter* const> parameters, const model::Training& training, ValueId scalars) {
+  const bool preludes = training.optimizer.rule->prelude != ops::Prelude::none;
+  std::vector<Operands> waiting;
+  for (Parameter* parameter : parameters) {
+    waiting.push_back(operands_of(graph, *parameter, training, scalars));
+    if (preludes) continue;
+    append_one(graph, *parameter, std::move(waiting.back()), training.delayed);
+  }
+  for (std::size_t index = 0; preludes && index < parameters.size(); ++index)
+    append_one(graph, *parameters[index], std::move(waiting[index]), training.delayed);
+}
+
 }  // namespace
 
 void append_update(Graph& graph, const model::Training& training) {
@@ -130,26 +196,11 @@ void append_update(Graph& graph, const model::Training& training) {
                                      .block = step,
                                      .init = {.kind = Init::Kind::zeros}});
   }
-  for (Parameter* parameter : trained) {
-    add_roots(graph, *parameter, training);
-    const bool copy = parameter->master != parameter->weight;
-    std::vector<ValueId> inputs{scalars, parameter->gradient, parameter->master};
-    inputs.insert(inputs.end(), parameter->states.begin(), parameter->states.end());
-    if (copy) inputs.push_back(parameter->weight);
-    if (training.delayed) {
-      inputs[0] = graph.pending;
-      inputs[1] = add_pending(graph, *parameter);
-      parameter->states.push_back(inputs[1]);
-    }
-    const Value& weight = graph.values[parameter->weight];
-    const std::string name = parameter->name + ".updated";
-    const BlockId block = weight.block;
-    const bool split = is_split(training, weight.type.dtype);
-    ops::Update update = update_of(optimizer, *parameter, weight.type.shape.rank());
-    update.copy = copy;
-    update.split = split;
-    graph.add_node(update, inputs, block, Phase::update, name);
-    if (training.delayed) keep_for_next_step(graph, parameter->gradient, parameter->states.back(), block);
+  for (auto first = trained.begin(); first != trained.end();) {
+    const BlockId block = graph.values[(*first)->weight].block;
+    const auto last = std::find_if(first, trained.end(), [&](const Parameter* each) { return graph.values[each->weight].block != block; });
+    append_block(graph, {first, last}, training, scalars);
+    first = last;
   }
   if (training.delayed) keep_for_next_step(graph, scalars, graph.pending, step);
   const model::LossScaling& scaling = training.loss_scaling;

@@ -390,7 +390,30 @@ void run_put_columns(const Call& call) {
   });
 }
 
+void run_put_part(const Call& call) {
+  const auto& op = std::get<ops::PutPart>(call.op);
+  const Tensor& part = call.inputs[0];
+  const Tensor& whole = call.outputs[0];
+  const auto size = static_cast<std::size_t>(base::size_of(part.type.dtype));
+  if (!op.into) std::memset(whole.data, 0, static_cast<std::size_t>(whole.type.bytes()));
+  ops::for_each_stretch(op.part, part.type.shape, !op.without_tail, [&](std::int64_t in_whole, std::int64_t in_part, std::int64_t count) {
+    std::memcpy(element_address(whole, in_whole), element_address(part, in_part), static_cast<std::size_t>(count) * size);
+  });
+}
+
+void run_take_part(const Call& call) {
+  const Tensor& whole = call.inputs[0];
+  const Tensor& part = call.outputs[0];
+  const auto size = static_cast<std::size_t>(base::size_of(part.type.dtype));
+  ops::for_each_stretch(
+      std::get<ops::TakePart>(call.op).part, part.type.shape, true, [&](std::int64_t in_whole, std::int64_t in_part, std::int64_t count) {
+        std::memcpy(element_address(part, in_part), element_address(whole, in_whole), static_cast<std::size_t>(count) * size);
+      });
+}
+
 constexpr std::array kKernels{
+    Kernel{.op = "put_part", .name = "put_part.memory", .run = run_put_part},
+    Kernel{.op = "take_part", .name = "take_part.memory", .run = run_take_part},
     Kernel{.op = "take_columns", .name = "take_columns.memory", .run = run_take_columns},
     Kernel{.op = "put_columns", .name = "put_columns.memory", .run = run_put_columns},
     Kernel{.op = "pad", .name = "pad.memory", .run = run_pad},

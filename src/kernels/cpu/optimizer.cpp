@@ -10,9 +10,11 @@
 
 #include "base/processor.h"
 #include "kernels/cpu/convert.h"
+#include "kernels/cpu/parallel.h"
 #include "kernels/cpu/simd_targets.h"
 #include "kernels/cpu/state_forms.h"
 #include "kernels/cpu/table.h"
+#include "kernels/cpu/workspace.h"
 #include "ops/forms/bf16.h"
 #include "ops/forms/random_rounding.h"
 #include "ops/forms/split.h"
@@ -112,23 +114,78 @@ ops::RuleCode code_of_processor() {
   return isa >= base::Isa::avx512 ? ops::RuleCode::avx512 : isa >= base::Isa::avx2 ? ops::RuleCode::avx2 : ops::RuleCode::plain;
 }
 
-class Updating {
+// What updates and their preludes read of a parameter.
+class Kept {
+ public:
+  // `kept`: the weight, its states, its lower halves.
+  Kept(const ops::Update& op, const Tensor& gradient, std::span<const Tensor> kept)
+      : gradient_(gradient),
+        weight_(&kept[0], RoundedState::weight),
+        states_(op.states()),
+        low_(op.split ? kept[op.low()].as<std::uint16_t>() : nullptr) {
+    rounds_ = weight_.is_rounded() && !op.split;
+    for (std::size_t index = 0; index < states_; ++index) {
+      state_[index] = Stored(&kept[1 + index], kRoundedStates[index]);
+      rounds_ = rounds_ || state_[index].is_rounded();
+    }
+  }
+
+  // Everything lies in memory as rules take it.
+  bool is_plain() const { return gradient_.type.dtype == base::DType::f32 && !rounds_ && low_ == nullptr; }
+
+  ops::RuleSpan<float> in_memory(std::int64_t first, std::int64_t count) const {
+    return {.gradient = gradient_.as<const float>() + first,
+            .weight = weight_.room(first, nullptr),
+            .state = {state_[0].room(first, nullptr), state_[1].room(first, nullptr)},
+            .count = count};
+  }
+
+  // In f32, in the blocks where it is not in memory. What is in memory changes only where `writes`: signs that belong to the weight are
+  // taken off their state.
+  ops::RuleSpan<float> in_blocks(std::int64_t first, std::int64_t count, Blocks& blocks, bool writes) const {
+    ops::RuleSpan<float> span{.gradient = read_f32(gradient_, first, count, blocks.gradient),
+                              .weight = low_ != nullptr ? blocks.weight : weight_.values(first, count, blocks.weight),
+                              .count = count};
+    for (std::size_t index = 0; index < states_; ++index) span.state[index] = state_[index].values(first, count, blocks.state[index]);
+    if (low_ == nullptr) return span;
+    float*& signs = span.state[ops::kSignState];
+    if (!writes && signs != blocks.state[ops::kSignState]) {
+      std::memcpy(blocks.state[ops::kSignState], signs, static_cast<std::size_t>(count) * sizeof(float));
+      signs = blocks.state[ops::kSignState];
+    }
+    join_halves(weight_.halves(first), low_ + first, signs, span.weight, count);
+    return span;
+  }
+
+ protected:
+  const Tensor& gradient_;
+  Stored weight_;
+  std::size_t states_;
+  std::array<Stored, ops::kMostRuleStates> state_{};
+  std::uint16_t* low_;  // null: the weight is not split
+  bool rounds_ = false;
+};
+
+ops::RuleStep step_of(const ops::Update& op, const ops::StepScalars& scalars) { return op.rule->prepare(op.inputs(scalars)); }
+
+class Updating : public Kept {
  public:
   Updating(const Call& call, const ops::Update& op, const Copy& copy)
-      : call_(call),
-        gradient_(call.inputs[1]),
-        weight_(&call.outputs[0], RoundedState::weight),
-        states_(op.states()),
-        low_(op.split ? call.outputs[op.low()].as<std::uint16_t>() : nullptr),
+      : Kept(op, call.inputs[1], call.outputs),
+        call_(call),
         copy_(copy),
         update_(op.rule->update[static_cast<std::size_t>(code_of_processor())]) {
     const auto& scalars = *call.inputs[0].as<const ops::StepScalars>();
-    step_ = op.rule->prepare(op.inputs(scalars));
+    step_ = step_of(op, scalars);
     key_ = ops::rounding_key(scalars);
-    rounds_ = weight_.is_rounded() && !op.split;
-    for (std::size_t index = 0; index < states_; ++index) {
-      state_[index] = Stored(&call.outputs[1 + index], kRoundedStates[index]);
-      rounds_ = rounds_ || state_[index].is_rounded();
+    if (!op.prelude) return;
+    const Tensor& prelude = call.inputs[op.prelude_operand()];
+    if (op.rule->prelude == ops::Prelude::matrix) {
+      direction_ = prelude.as<float>();
+    } else {
+      ops::RuleSums sums{};
+      for (std::size_t index = 0; index < sums.size(); ++index) sums[index] = prelude.as<const ops::ParameterSums>()->sum[index].value();
+      op.rule->scale(step_, sums);
     }
   }
 
@@ -136,7 +193,7 @@ class Updating {
   // it is in the cache.
   void run() const {
     in_pieces(call_.threads, call_.outputs[0].type.shape.elements(), [&](std::int64_t begin, std::int64_t end) {
-      if (is_plain()) return update_(step_, in_memory(begin, end - begin));
+      if (is_plain() && copy_.to == nullptr) return update_(step_, directed(in_memory(begin, end - begin), begin));
       for (std::int64_t first = begin; first < end; first += kBlock) {
         const std::int64_t count = std::min(kBlock, end - first);
         run_block(first, count, std::min(kBlock, end - first - count));
@@ -146,14 +203,9 @@ class Updating {
   }
 
  private:
-  // Everything lies in memory as the update takes it, and it makes nothing else.
-  bool is_plain() const { return copy_.to == nullptr && gradient_.type.dtype == base::DType::f32 && !rounds_ && low_ == nullptr; }
-
-  ops::RuleSpan<float> in_memory(std::int64_t first, std::int64_t count) const {
-    return {.gradient = gradient_.as<const float>() + first,
-            .weight = weight_.room(first, nullptr),
-            .state = {state_[0].room(first, nullptr), state_[1].room(first, nullptr)},
-            .count = count};
+  ops::RuleSpan<float> directed(ops::RuleSpan<float> span, std::int64_t first) const {
+    if (direction_ != nullptr) span.direction = direction_ + first;
+    return span;
   }
 
   // `next`: how many elements the block behind has.
@@ -161,16 +213,11 @@ class Updating {
     Blocks blocks;
     weight_.prefetch(first + count, next);
     for (const Stored& state : state_) state.prefetch(first + count, next);
-    ops::RuleSpan<float> span{.gradient = read_f32(gradient_, first, count, blocks.gradient),
-                              .weight = low_ != nullptr ? blocks.weight : weight_.values(first, count, blocks.weight),
-                              .count = count};
-    for (std::size_t index = 0; index < states_; ++index) span.state[index] = state_[index].values(first, count, blocks.state[index]);
-    float* const signs = span.state[ops::kSignState];
-    if (low_ != nullptr) join_halves(weight_.halves(first), low_ + first, signs, span.weight, count);
+    const ops::RuleSpan<float> span = directed(in_blocks(first, count, blocks, true), first);
     if (rounds_) draw_rounding(key_, span.gradient, span.weight, span.state[0], blocks.words, count);
     update_(step_, span);
     if (low_ != nullptr) {
-      split_halves(span.weight, weight_.halves(first), low_ + first, signs, count);
+      split_halves(span.weight, weight_.halves(first), low_ + first, span.state[ops::kSignState], count);
     } else {
       weight_.put_back(first, count, span.weight, blocks.words);
     }
@@ -196,16 +243,11 @@ class Updating {
   }
 
   const Call& call_;
-  const Tensor& gradient_;
-  Stored weight_;
-  std::size_t states_;
-  std::array<Stored, ops::kMostRuleStates> state_{};
-  std::uint16_t* low_;  // null: the weight is not split
   Copy copy_;
   void (*update_)(const ops::RuleStep&, const ops::RuleSpan<float>&);
   ops::RuleStep step_{};
   base::RandomKey key_{};
-  bool rounds_ = false;
+  float* direction_ = nullptr;  // of a rule with a matrix
 };
 
 // What the update makes beside the weight and its states.
@@ -227,8 +269,76 @@ void run_update(const Call& call) {
   if (op.sends) send_weight(call, call.outputs.back());
 }
 
+// ---- preludes
+
+std::int64_t prelude_workspace(const ops::KernelQuery& query) {
+  Workspace workspace;
+  if (std::get<ops::UpdatePrelude>(query.op).is_sum()) workspace.take<ops::ParameterSums>(query.threads);
+  return workspace.bytes();
+}
+
+void sum_parameter(const Call& call, const ops::UpdatePrelude& op, const Kept& kept, const ops::RuleStep& step) {
+  const auto sum_block = op.update.rule->sum_block[static_cast<std::size_t>(code_of_processor())];
+  const std::size_t sums = op.update.rule->sums;
+  std::int64_t elements = call.inputs[1].type.shape.elements();
+  if (op.counted >= 0) elements = std::clamp<std::int64_t>(op.counted - call.shard_place * op.shard, 0, elements);
+  Workspace workspace(call.workspace);
+  auto* own = workspace.take<ops::ParameterSums>(call.threads);
+  std::fill_n(own, call.threads, ops::ParameterSums{});
+  static_assert(kBlock == ops::kSumBlock);
+  parallel_ranges(call.threads, elements, 32 * kBlock, [&](std::int64_t begin, std::int64_t end, int thread) {
+    for (std::int64_t first = begin; first < end; first += kBlock) {
+      const std::int64_t count = std::min(kBlock, end - first);
+      Blocks blocks;
+      float found[ops::kMostRuleSums] = {};
+      sum_block(step, kept.is_plain() ? kept.in_memory(first, count) : kept.in_blocks(first, count, blocks, false), found);
+      for (std::size_t sum = 0; sum < sums; ++sum) own[thread].sum[sum].add(found[sum]);
+    }
+  });
+  auto& total = *call.outputs[0].as<ops::ParameterSums>();
+  if (!op.into) total = {};
+  for (int thread = 0; thread < call.threads; ++thread) {
+    for (std::size_t sum = 0; sum < sums; ++sum) total.sum[sum] += own[thread].sum[sum];
+  }
+}
+
+void direct_parameter(const Call& call, const ops::UpdatePrelude& op, const Kept& kept, const ops::RuleStep& step) {
+  const auto direct = op.update.rule->direct[static_cast<std::size_t>(code_of_processor())];
+  in_pieces(call.threads, call.inputs[1].type.shape.elements(), [&](std::int64_t begin, std::int64_t end) {
+    for (std::int64_t first = begin; first < end; first += kBlock) {
+      const std::int64_t count = std::min(kBlock, end - first);
+      Blocks blocks;
+      ops::RuleSpan<float> span = kept.is_plain() ? kept.in_memory(first, count) : kept.in_blocks(first, count, blocks, false);
+      span.direction = call.outputs[0].as<float>() + first;
+      direct(step, span);
+    }
+  });
+}
+
+void run_prelude(const Call& call) {
+  const auto& op = std::get<ops::UpdatePrelude>(call.op);
+  const Kept kept(op.update, call.inputs[1], call.inputs.subspan(ops::Update::kFirstKept));
+  const ops::RuleStep step = step_of(op.update, *call.inputs[0].as<const ops::StepScalars>());
+  op.is_sum() ? sum_parameter(call, op, kept, step) : direct_parameter(call, op, kept, step);
+}
+
+void run_merge_sums(const Call& call) {
+  const auto* members = call.inputs[0].as<const ops::ParameterSums>();
+  ops::ParameterSums all;
+  for (std::int64_t member = 0; member < std::get<ops::MergeSums>(call.op).members; ++member) {
+    for (std::size_t sum = 0; sum < all.sum.size(); ++sum) all.sum[sum] += members[member].sum[sum];
+  }
+  *call.outputs[0].as<ops::ParameterSums>() = all;
+}
+
 constexpr std::array kKernels{
     Kernel{.op = "update", .name = "update.simd", .refusal = refuse_other_floats, .run = run_update},
+    Kernel{.op = "update_prelude",
+           .name = "update_prelude.simd",
+           .refusal = refuse_other_floats,
+           .workspace = prelude_workspace,
+           .run = run_prelude},
+    Kernel{.op = "merge_sums", .name = "merge_sums.exact", .run = run_merge_sums},
 };
 
 }  // namespace

@@ -15,25 +15,9 @@ namespace reference {
 
 namespace {
 
-// The block of step scalars travels as bytes; nothing else in a graph is u8[sizeof(StepScalars)] today, and an operator
-// that reads such a tensor as numbers stops at the first access.
-bool is_scalars(const Tensor& operand) { return operand.type == ops::step_scalars_type(); }
+RefValue read(const Tensor& operand) { return load_value(operand.data, operand.type); }
 
-RefValue read(const Tensor& operand) {
-  if (!is_scalars(operand)) return load(operand.data, operand.type);
-  ops::StepScalars block;
-  std::memcpy(&block, operand.data, sizeof block);
-  return block;
-}
-
-void write(const RefValue& result, const Tensor& to) {
-  if (const auto* block = std::get_if<ops::StepScalars>(&result)) {
-    PLIMSOLL_CHECK(is_scalars(to), "step scalars written to {}", to_string(to.type));
-    std::memcpy(to.data, block, sizeof *block);
-  } else {
-    store(tensor(result), to.data, to.type);
-  }
-}
+void write(const RefValue& result, const Tensor& to) { store_value(result, to.data, to.type); }
 
 // Everything is read before anything is written, so outputs may lie on inputs.
 void run(const Call& call) {

@@ -45,4 +45,9 @@ inline unsigned blocks_for(std::int64_t count, std::int64_t per_block) {
   return static_cast<unsigned>((count + per_block - 1) / per_block);
 }
 
+// Whole numbers: the order of additions does not matter.
+__device__ __forceinline__ void add_whole(std::int64_t* to, std::int64_t value) {
+  if (value != 0) atomicAdd(reinterpret_cast<unsigned long long*>(to), static_cast<unsigned long long>(value));
+}
+
 }  // namespace plimsoll::kernels::cuda

@@ -86,6 +86,34 @@ void put_columns(const Call& call, cudaStream_t stream) {
   copy_columns(call.inputs[0], 0, call.outputs[0], std::get<ops::PutColumns>(call.op).first, stream);
 }
 
+// A part of a dim, to or from the whole: a stretch of every row, if all dims behind it are the row's elements.
+void copy_part(const Tensor& from, std::int64_t from_first, const Tensor& to, std::int64_t to_first, std::int64_t count, int dim,
+               cudaStream_t stream) {
+  if (count == 0) return;
+  std::int64_t inner = base::size_of(to.type.dtype);
+  for (int behind = dim + 1; behind < to.type.shape.rank(); ++behind) inner *= to.type.shape[behind];
+  const auto bytes = [&](std::int64_t extent) { return static_cast<std::size_t>(extent * inner); };
+  const auto rows = static_cast<std::size_t>(to.type.bytes() / (to.type.shape[dim] * inner));
+  check(cudaMemcpy2DAsync(to.as<std::byte>() + bytes(to_first), bytes(to.type.shape[dim]), from.as<const std::byte>() + bytes(from_first),
+                          bytes(from.type.shape[dim]), bytes(count), rows, cudaMemcpyDeviceToDevice, stream),
+        "copy a part");
+}
+
+void put_part(const Call& call, cudaStream_t stream) {
+  const auto& op = std::get<ops::PutPart>(call.op);
+  const ops::PartOfDim& part = op.part;
+  const Tensor& whole = call.outputs[0];
+  if (!op.into) check(cudaMemsetAsync(whole.data, 0, static_cast<std::size_t>(whole.type.bytes()), stream), "put a part");
+  copy_part(call.inputs[0], 0, whole, part.begin, part.count, part.dim, stream);
+  if (!op.without_tail) copy_part(call.inputs[0], part.count, whole, part.tail_begin, part.tail, part.dim, stream);
+}
+
+void take_part(const Call& call, cudaStream_t stream) {
+  const ops::PartOfDim& part = std::get<ops::TakePart>(call.op).part;
+  copy_part(call.inputs[0], part.begin, call.outputs[0], 0, part.count, part.dim, stream);
+  copy_part(call.inputs[0], part.tail_begin, call.outputs[0], part.count, part.tail, part.dim, stream);
+}
+
 void pad(const Call& call, cudaStream_t stream) {
   const Tensor& y = call.outputs[0];
   const std::int64_t first = std::get<ops::Pad>(call.op).valid * base::size_of(y.type.dtype);
@@ -231,6 +259,8 @@ void gate_grad(const Call& call, cudaStream_t stream) {
 
 constexpr Kernel kKernels[] = {
     {.op = "take_columns", .name = "take_columns.memory", .launch = take_columns},
+    {.op = "put_part", .name = "put_part.memory", .launch = put_part},
+    {.op = "take_part", .name = "take_part.memory", .launch = take_part},
     {.op = "put_columns", .name = "put_columns.memory", .launch = put_columns},
     {.op = "pad", .name = "pad.memory", .launch = pad},
     {.op = "accumulate", .name = "accumulate.pieces", .refusal = refuse_other_floats, .launch = accumulate},

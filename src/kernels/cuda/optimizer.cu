@@ -7,6 +7,7 @@
 #include "kernels/cuda/checks.h"
 #include "kernels/cuda/pieces.cuh"
 #include "kernels/cuda/refusals.h"
+#include "kernels/cuda/rows.cuh"
 #include "kernels/cuda/table.h"
 #include "ops/forms/bf16.h"
 #include "ops/forms/random_rounding.h"
@@ -31,6 +32,9 @@ struct Operands {
   Span state[ops::kMostRuleStates];
   Span low;   // of a split weight; null: it is not split
   Span copy;  // null: none
+  // What the prelude made: of a rule with a matrix the step, else sums. Null: the rule has none, or does without.
+  Span direction;
+  const ops::ParameterSums* sums = nullptr;
   std::int64_t elements = 0;
   bool aligned = false;
 };
@@ -43,11 +47,19 @@ struct Settings {
   double weight_decay;
 
   // What is the same for all elements of a step is worked out once a block.
-  __device__ typename Rule::template Step<float> step_of(const ops::StepScalars& scalars) const {
+  __device__ typename Rule::template Step<float> step_of(const ops::StepScalars& scalars,
+                                                         [[maybe_unused]] const ops::ParameterSums* sums = nullptr) const {
     ops::RuleNumbers all{};
     constexpr int kCount = static_cast<int>(Rule::kNumbers.size());
     for (int index = 0; index < kCount; ++index) all[static_cast<std::size_t>(index)] = numbers[index];
-    return Rule::template step<float>(ops::rule_inputs(all, rate, weight_decay, scalars));
+    auto step = Rule::template step<float>(ops::rule_inputs(all, rate, weight_decay, scalars));
+    if constexpr (ops::detail::prelude_of<Rule>() == ops::Prelude::sums) {
+      if (sums == nullptr) return step;
+      double values[Rule::kSums];
+      for (std::size_t sum = 0; sum < Rule::kSums; ++sum) values[sum] = sums->sum[sum].value();
+      Rule::scale(step, values);
+    }
+    return step;
   }
 };
 
@@ -144,7 +156,9 @@ __global__ void __launch_bounds__(kThreads) update_tensors(const __grid_constant
   for (int state = 0; state < kStates; ++state) rounds = rounds || a.state[state].dtype != DType::f32;
 
   Piece pieces[kPieces];
-  Raw gradient_raw[kPieces], weight_raw[kPieces], state_raw[ops::kMostRuleStates][kPieces] = {}, low_raw[kPieces] = {};
+  Raw gradient_raw[kPieces], weight_raw[kPieces], state_raw[ops::kMostRuleStates][kPieces] = {}, low_raw[kPieces] = {},
+                                         direction_raw[kPieces] = {};
+  constexpr bool kDirected = ops::detail::prelude_of<Rule>() == ops::Prelude::matrix;
 #pragma unroll
   for (int k = 0; k < kPieces; ++k) {
     pieces[k] = piece_at(base + (k * kThreads + static_cast<int>(threadIdx.x)) * kPiece, a.elements, a.aligned);
@@ -153,11 +167,12 @@ __global__ void __launch_bounds__(kThreads) update_tensors(const __grid_constant
 #pragma unroll
     for (int state = 0; state < kStates; ++state) state_raw[state][k] = fetch(a.state[state], pieces[k]);
     if (split) low_raw[k] = fetch(a.low, pieces[k]);
+    if constexpr (kDirected) direction_raw[k] = fetch(a.direction, pieces[k]);
   }
   __shared__ typename Rule::template Step<float> step;
   __shared__ base::RandomKey key;
   if (threadIdx.x == 0) {
-    step = batch.settings[tensor].step_of(*batch.scalars);
+    step = batch.settings[tensor].step_of(*batch.scalars, a.sums);
     if (rounds) key = ops::rounding_key(*batch.scalars);
   }
   __syncthreads();
@@ -174,10 +189,12 @@ __global__ void __launch_bounds__(kThreads) update_tensors(const __grid_constant
       decode(weight_raw[k], a.weight.dtype, e.w);
     }
     if (rounds) e.draw(key, kStates > 0);
+    float direction[kPiece] = {};
+    if constexpr (kDirected) decode(direction_raw[k], DType::f32, direction);
 #pragma unroll
     for (int i = 0; i < kPiece; ++i) {
       float states[ops::kMostRuleStates] = {e.s[0][i], e.s[1][i]};
-      Rule::element(step, e.g[i], e.w[i], states);
+      ops::detail::update_element<Rule, float>(step, e.g[i], e.w[i], states, direction[i]);
       e.s[0][i] = states[0];
       e.s[1][i] = states[1];
     }
@@ -201,8 +218,16 @@ Operands operands_of(const Call& call) {
   for (std::size_t state = 0; state < op.states(); ++state) a.state[state] = span_of(call.outputs[state + 1]);
   if (op.split) a.low = span_of(call.outputs[op.low()]);
   if (op.copy) a.copy = span_of(call.outputs.back());
+  if (op.prelude) {
+    const Tensor& prelude = call.inputs[op.prelude_operand()];
+    if (op.rule->prelude == ops::Prelude::matrix) {
+      a.direction = span_of(prelude);
+    } else {
+      a.sums = prelude.as<const ops::ParameterSums>();
+    }
+  }
   a.elements = call.inputs[1].type.shape.elements();
-  a.aligned = are_aligned(a.gradient, a.weight, a.state[0], a.state[1], a.low, a.copy);
+  a.aligned = are_aligned(a.gradient, a.weight, a.state[0], a.state[1], a.low, a.copy, a.direction);
   return a;
 }
 
@@ -235,15 +260,19 @@ void launch_updates(std::span<const Call> calls, cudaStream_t stream) {
   }
 }
 
+template <typename Rule>
+void launch_prelude(const Call& call, cudaStream_t stream);
+
 // The rules that there is device code of, by name: rows made elsewhere have none.
 struct RuleLaunch {
   std::string_view name;
   void (*launch)(std::span<const Call> calls, cudaStream_t stream);
+  void (*prelude)(const Call& call, cudaStream_t stream);
 };
 
 template <typename... Rules>
 constexpr std::array<RuleLaunch, sizeof...(Rules)> launches_of(ops::RuleList<Rules...>) {
-  return {RuleLaunch{Rules::kName, launch_updates<Rules>}...};
+  return {RuleLaunch{Rules::kName, launch_updates<Rules>, launch_prelude<Rules>}...};
 }
 
 constexpr auto kLaunches = launches_of(ops::AllRules{});
@@ -275,7 +304,148 @@ void update_many(std::span<const Call> calls, cudaStream_t stream) {
 
 void update_one(const Call& call, cudaStream_t stream) { update_many({&call, 1}, stream); }
 
+// ---- preludes
+
+struct Preluded {
+  Operands operands;  // of what is read
+  std::int64_t counted = 0;
+  ops::ParameterSums* sums = nullptr;
+  float* direction = nullptr;
+};
+
+Preluded preluded(const Call& call) {
+  const auto& op = std::get<ops::UpdatePrelude>(call.op);
+  Preluded p;
+  Operands& a = p.operands;
+  const auto kept = call.inputs.subspan(ops::Update::kFirstKept);
+  a.gradient = span_of(call.inputs[1]);
+  a.weight = span_of(kept[0]);
+  for (std::size_t state = 0; state < op.update.states(); ++state) a.state[state] = span_of(kept[state + 1]);
+  if (op.update.split) a.low = span_of(kept[op.update.low()]);
+  a.elements = call.inputs[1].type.shape.elements();
+  a.aligned = are_aligned(a.gradient, a.weight, a.state[0], a.state[1], a.low);
+  p.counted = op.counted < 0 ? a.elements : std::clamp<std::int64_t>(op.counted - call.shard_place * op.shard, 0, a.elements);
+  if (op.is_sum()) {
+    p.sums = call.outputs[0].as<ops::ParameterSums>();
+  } else {
+    p.direction = call.outputs[0].as<float>();
+  }
+  return p;
+}
+
+// Reads a piece as the update does.
+template <typename Rule>
+__device__ void read_elements(const Operands& a, const Piece& piece, Elements& e) {
+  constexpr int kStates = static_cast<int>(Rule::kStates.size());
+  read(a.gradient, piece, e.g);
+#pragma unroll
+  for (int state = 0; state < kStates; ++state) read(a.state[state], piece, e.s[state]);
+  if (a.low.data != nullptr) {
+    join(fetch(a.weight, piece), fetch(a.low, piece), e.w, e.s[ops::kSignState]);
+  } else {
+    read(a.weight, piece, e.w);
+  }
+}
+
+template <typename Rule>
+__global__ void __launch_bounds__(kThreads) make_directions(const __grid_constant__ Preluded p, const ops::StepScalars* scalars,
+                                                            const __grid_constant__ Settings<Rule> settings) {
+  __shared__ typename Rule::template Step<float> step;
+  if (threadIdx.x == 0) step = settings.step_of(*scalars);
+  __syncthreads();
+  const Piece piece = piece_at((blockIdx.x * std::int64_t{kThreads} + threadIdx.x) * kPiece, p.operands.elements, p.operands.aligned);
+  if (piece.count == 0) return;
+  Elements e;
+  read_elements<Rule>(p.operands, piece, e);
+  for (int i = 0; i < piece.count; ++i) {
+    const float states[ops::kMostRuleStates] = {e.s[0][i], e.s[1][i]};
+    p.direction[piece.first + i] = Rule::direction(step, e.g[i], e.w[i], states);
+  }
+}
+
+// Block sums in the order of scalars.cu: four lanes a block of kSumBlock elements, each with 4 of the 16 partials.
+constexpr int kSumLanes = 4;
+constexpr int kSumBlocksAtOnce = kThreads / kSumLanes;
+
+template <typename Rule>
+__global__ void __launch_bounds__(kThreads) sum_parameter(const __grid_constant__ Preluded p, const ops::StepScalars* scalars,
+                                                          const __grid_constant__ Settings<Rule> settings) {
+  __shared__ typename Rule::template Step<float> step;
+  if (threadIdx.x == 0) step = settings.step_of(*scalars);
+  __syncthreads();
+  const int lane = static_cast<int>(threadIdx.x) % kSumLanes;
+  const std::int64_t block = static_cast<std::int64_t>(blockIdx.x) * kSumBlocksAtOnce + threadIdx.x / kSumLanes;
+  const std::int64_t first = block * ops::kSumBlock;
+  const std::int64_t counted = p.counted;
+  float partial[Rule::kSums][kPiece] = {};
+  for (std::int64_t at = first + lane * kPiece; at < first + ops::kSumBlock && at < counted; at += kSumLanes * kPiece) {
+    const Piece piece = piece_at(at, counted, p.operands.aligned);
+    Elements e;
+    read_elements<Rule>(p.operands, piece, e);
+#pragma unroll
+    for (int i = 0; i < kPiece; ++i) {
+      if (i >= piece.count) continue;
+      float states[ops::kMostRuleStates] = {e.s[0][i], e.s[1][i]};
+      float terms[Rule::kSums];
+      Rule::summands(step, e.g[i], e.w[i], states, terms);
+      for (std::size_t sum = 0; sum < Rule::kSums; ++sum) partial[sum][i] = __fadd_rn(partial[sum][i], terms[sum]);
+    }
+  }
+  for (std::size_t sum = 0; sum < Rule::kSums; ++sum) {
+    float* own = partial[sum];
+    for (int i = 0; i < kPiece; ++i) own[i] = __fadd_rn(own[i], __shfl_down_sync(kAllLanes, own[i], 2, kSumLanes));
+    for (int i = 0; i < kPiece; ++i) own[i] = __fadd_rn(own[i], __shfl_down_sync(kAllLanes, own[i], 1, kSumLanes));
+    if (lane != 0 || first >= counted) continue;
+    base::ExactSum whole;
+    whole.add(__fadd_rn(__fadd_rn(own[0], own[2]), __fadd_rn(own[1], own[3])));
+    base::ExactSum& to = p.sums->sum[sum];
+    for (std::size_t limb = 0; limb < base::ExactSum::kLimbs; ++limb) add_whole(&to.limbs[limb], whole.limbs[limb]);
+    add_whole(&to.not_finite, whole.not_finite);
+  }
+}
+
+template <typename Rule>
+void launch_prelude(const Call& call, cudaStream_t stream) {
+  const auto& op = std::get<ops::UpdatePrelude>(call.op);
+  const Preluded p = preluded(call);
+  const auto* scalars = call.inputs[0].as<const ops::StepScalars>();
+  if constexpr (ops::detail::prelude_of<Rule>() == ops::Prelude::matrix) {
+    const std::uint32_t blocks = blocks_for(p.operands.elements, kThreads * kPiece);
+    if (blocks > 0) make_directions<Rule><<<blocks, kThreads, 0, stream>>>(p, scalars, settings_of<Rule>(op.update));
+  } else if constexpr (ops::detail::prelude_of<Rule>() == ops::Prelude::sums) {
+    if (!op.into) check(cudaMemsetAsync(p.sums, 0, sizeof *p.sums, stream), "sums over a parameter");
+    const std::uint32_t blocks = blocks_for(p.counted, kSumBlocksAtOnce * ops::kSumBlock);
+    if (blocks > 0) sum_parameter<Rule><<<blocks, kThreads, 0, stream>>>(p, scalars, settings_of<Rule>(op.update));
+  }
+  check_launch("prelude of an update");
+}
+
+std::optional<std::string> refuse_prelude(const ops::KernelQuery& query) {
+  if (std::optional<std::string> refusal = refuse_other_floats(query)) return refusal;
+  const ops::UpdateRule& rule = *std::get<ops::UpdatePrelude>(query.op).update.rule;
+  if (launch_of(rule) != nullptr) return std::nullopt;
+  return fmt::format("there is no device code for the rule {}", rule.name);
+}
+
+void prelude(const Call& call, cudaStream_t stream) { launch_of(*std::get<ops::UpdatePrelude>(call.op).update.rule)->prelude(call, stream); }
+
+__global__ void add_members(const ops::ParameterSums* members, std::int64_t count, ops::ParameterSums* to) {
+  ops::ParameterSums all{};
+  for (std::int64_t member = 0; member < count; ++member) {
+    for (std::size_t sum = 0; sum < ops::kMostRuleSums; ++sum) all.sum[sum] += members[member].sum[sum];
+  }
+  *to = all;
+}
+
+void merge_sums(const Call& call, cudaStream_t stream) {
+  add_members<<<1, 1, 0, stream>>>(call.inputs[0].as<const ops::ParameterSums>(), std::get<ops::MergeSums>(call.op).members,
+                                  call.outputs[0].as<ops::ParameterSums>());
+  check_launch("sums of several ranks");
+}
+
 constexpr Kernel kKernels[] = {
+    {.op = "update_prelude", .name = "update_prelude.pieces", .refusal = refuse_prelude, .launch = prelude},
+    {.op = "merge_sums", .name = "merge_sums.device", .launch = merge_sums},
     {.op = "update", .name = "update.pieces", .refusal = refuse_update, .launch = update_one, .launch_many = update_many},
 };
 

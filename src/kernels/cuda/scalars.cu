@@ -57,10 +57,6 @@ __device__ __forceinline__ float block_sum(const Span& x, std::int64_t first, st
   return __fadd_rn(__fadd_rn(partial[0], partial[2]), __fadd_rn(partial[1], partial[3]));
 }
 
-__device__ __forceinline__ void add_whole(std::int64_t* to, std::int64_t value) {
-  if (value != 0) atomicAdd(reinterpret_cast<unsigned long long*>(to), static_cast<unsigned long long>(value));
-}
-
 // Several tensors in one launch.
 constexpr int kMostTensors = 64;  // its arguments stay under 4 KB
 

@@ -26,6 +26,7 @@ const ops::KernelTable<Kernel>& table() {
                                               norm_kernels,
                                               norm_grad_kernels,
                                               optimizer_kernels,
+                                              orthogonalize_kernels,
                                               qk_norm_kernels,
                                               quantize_kernels,
                                               rope_kernels,

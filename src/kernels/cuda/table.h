@@ -27,6 +27,7 @@ std::span<const Kernel> encode_kernels();           // encode.cu: encode, decode
 std::span<const Kernel> loss_kernels();             // loss.cu: cross_entropy, its parts and its gradient
 std::span<const Kernel> norm_kernels();             // norm.cu
 std::span<const Kernel> norm_grad_kernels();        // norm_grad.cu
+std::span<const Kernel> orthogonalize_kernels();    // orthogonalize.cu
 std::span<const Kernel> optimizer_kernels();        // optimizer.cu: update
 std::span<const Kernel> qk_norm_kernels();          // qk_norm.cu: qk_norm, qk_norm_grad
 std::span<const Kernel> rope_kernels();             // rope.cu

@@ -226,6 +226,14 @@ ProcedureInputs::ProcedureInputs(const Graph& its_graph, const Storages& its_sto
   constexpr auto kOutlives = static_cast<std::size_t>(-1);
   constexpr std::size_t kUntouched = kOutlives - 1;
   for (const Storage& storage : storages.all) only_in.push_back(storage.kind == plan::BufferKind::activation ? kUntouched : kOutlives);
+  // A frame has whole values only.
+  for (std::uint32_t value = 0; value < graph.values.size(); ++value) {
+    const StorageId storage = storages.of_value[value];
+    if (!storage.valid()) continue;
+    const Storage& known = storages.all[storage];
+    const auto& [shard, offset] = storages.starts[value];
+    if ((shard + offset).count != 0 || known.bytes.count != known.type.bytes()) only_in[storage.index] = kOutlives;
+  }
   for (std::size_t piece = 0; piece < pieces.size(); ++piece) {
     const auto touch = [&](ValueId id) {
       std::size_t& only = only_in[storages.of(id).index];

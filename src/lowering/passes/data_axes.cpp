@@ -52,4 +52,46 @@ ops::Collective DataAxes::over(const strategy::AxisDegree& axis, ops::Collective
   return {.kind = kind, .axis = axis.row.axis, .members = axis.degree, .tensors = static_cast<std::int64_t>(tensors)};
 }
 
+void DataAxes::sum_over_further(graph::Rewrite& rewrite, const std::vector<std::size_t>& parameters, std::vector<graph::ValueId>& gradients,
+                                const graph::Site& site) const {
+  for (const strategy::AxisDegree& axis : further_) {
+    std::vector<std::size_t> which;
+    std::vector<graph::ValueId> given;
+    for (std::size_t index = 0; index < parameters.size(); ++index) {
+      if (!rewrite.from().parameters[parameters[index]].sums(axis.row)) continue;
+      which.push_back(index);
+      given.push_back(gradients[index]);
+    }
+    if (given.empty()) continue;
+    const std::vector<graph::ValueId> made =
+        rewrite.make(over(axis, ops::CollectiveKind::all_reduce, given.size()), given, site, "grad.over");
+    for (std::size_t index = 0; index < made.size(); ++index) {
+      const std::string& name = rewrite.from().parameters[parameters[which[index]]].name;
+      rewrite.to().values[made[index]].name = fmt::format("grad.{}.{}", name, axis.row.axis.name());
+      gradients[which[index]] = made[index];
+    }
+  }
+}
+
+graph::ValueId DataAxes::merged(graph::Rewrite& rewrite, graph::ValueId scalars, bool norm, graph::Phase phase) const {
+  constexpr auto kGather = ops::CollectiveKind::all_gather;
+  if (norm && hybrid()) {
+    scalars = merge(rewrite, scalars, over_shards(kGather, 1, false), true, phase);
+    scalars = merge(rewrite, scalars, over_groups(kGather, 1), false, phase);
+  } else if (several()) {
+    scalars = merge(rewrite, scalars, over_all(kGather, 1), norm, phase);
+  }
+  for (const strategy::AxisDegree& axis : further_) {
+    if (axis.row.shares == ops::Shares::batch) scalars = merge(rewrite, scalars, over(axis, kGather, 1), false, phase);
+  }
+  return scalars;
+}
+
+graph::ValueId DataAxes::merge(graph::Rewrite& rewrite, graph::ValueId scalars, const ops::Collective& gather, bool norm,
+                               graph::Phase phase) {
+  const graph::Site site{.block = graph::BlockId{0}, .phase = phase};
+  const graph::ValueId all = rewrite.make_one(gather, {scalars}, site, "scalars.everybody");
+  return rewrite.make_one(ops::MergeScalars{.members = gather.members, .norm = norm}, {scalars, all}, site, "scalars.merged");
+}
+
 }  // namespace plimsoll::lowering

@@ -4,7 +4,7 @@
 
 #include <vector>
 
-#include "graph/graph.h"
+#include "graph/rewrite.h"
 #include "strategy/strategy.h"
 
 namespace plimsoll::lowering {
@@ -33,6 +33,15 @@ class DataAxes {
   // Between those that hold the same shards.
   ops::Collective over_groups(ops::CollectiveKind kind, std::size_t tensors) const;
   static ops::Collective over(const strategy::AxisDegree& axis, ops::CollectiveKind kind, std::size_t tensors);
+
+  // Gradients that are complete over the data axis, or belong to one data rank, once a step over the other axes: in place.
+  void sum_over_further(graph::Rewrite& rewrite, const std::vector<std::size_t>& parameters, std::vector<graph::ValueId>& gradients,
+                        const graph::Site& site) const;
+  // The step's sums of all ranks that share out the batch. Groups of a hybrid have the same squares, but each its own losses; so have the
+  // places of an axis beside data.
+  graph::ValueId merged(graph::Rewrite& rewrite, graph::ValueId scalars, bool norm, graph::Phase phase) const;
+  static graph::ValueId merge(graph::Rewrite& rewrite, graph::ValueId scalars, const ops::Collective& gather, bool norm,
+                              graph::Phase phase);
 
  private:
   void require_shared(const graph::Graph& graph) const;

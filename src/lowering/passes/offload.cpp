@@ -12,6 +12,7 @@
 #include "lowering/passes/optimizer_tiers.h"
 #include "lowering/passes/stretches.h"
 #include "lowering/passes/update_groups.h"
+#include "lowering/passes/update_times.h"
 #include "plan/plan.h"
 
 namespace plimsoll::lowering {
@@ -45,7 +46,7 @@ class Offload {
         new_(rewrite_.to()),
         options_(options),
         stretches_(stretches_of(old)),
-        work_(stretches_.size()),
+        puts_(stretches_.size()),
         scalars_(old.pending) {
     const std::vector<Tier> tiers = optimizer_tiers(old_, options.share);
     for (std::size_t index = 0; index < tiers.size(); ++index) {
@@ -63,17 +64,13 @@ class Offload {
       }
     }
     if (old.pending.valid()) new_.values[old.pending].tier = Tier::host;
-    if (options.ahead_of_use) {
-      find_waiting_work();
-    } else if (options.under_backward || old.pending.valid()) {
-      find_work();
-    }
+    times_ = update_times(old_, new_.values, stretches_, options);
   }
 
   Graph run() {
     for (std::size_t index = 0; index < stretches_.size(); ++index) {
       const Stretch& stretch = stretches_[index];
-      for (const auto& [node, block] : work_[index].ahead) {
+      for (const auto& [node, block] : times_.work[index].ahead) {
         place_ = {.block = block, .phase = stretch.phase, .turn = Turn::first};
         sort_in(old_.nodes[node]);
       }
@@ -82,12 +79,13 @@ class Offload {
       for (std::uint32_t node = stretch.begin; node < stretch.end; ++node) {
         if (stretch.phase != Phase::update) {
           add(old_.nodes[NodeId{node}]);
-        } else if (!early_.contains(node)) {
+        } else if (!times_.early.contains(node)) {
           sort_in(old_.nodes[NodeId{node}]);
         }
       }
       if (stretch.phase == Phase::begin && !scalars_.valid() && options_.under_backward) bring_scalars(stretch);
-      const Work& work = work_[index];
+      const UpdateTimes::Work& work = times_.work[index];
+      const auto& puts = puts_[index];
       if (!work.starts.empty()) place_ = {.block = stretch.block, .phase = stretch.phase, .turn = Turn::first};
       for (NodeId node : work.starts) sort_in(old_.nodes[node]);
       if (!work.ready.empty()) place_ = {.block = stretch.block, .phase = stretch.phase, .turn = Turn::last};
@@ -96,11 +94,11 @@ class Offload {
       if (stretch.phase == Phase::update && !last && stretches_[index + 1].phase == Phase::update) continue;
       issue_groups();
       const bool ends = last || !in_a_row(old_, stretch, stretches_[index + 1], options_.stages);
-      if (ends || !work.puts.empty() || !work.waiting.empty()) finish_group();
-      if (!work.puts.empty() || !work.waiting.empty())
+      if (ends || !puts.empty() || !work.waiting.empty()) finish_group();
+      if (!puts.empty() || !work.waiting.empty())
         place_ = {
             .block = stretch.block, .phase = stretch.phase, .turn = graph::runs_per_micro_batch(stretch.phase) ? Turn::last : Turn::each};
-      for (const auto& [part, weight] : work.puts) put_weight(part, weight);
+      for (const auto& [part, weight] : puts) put_weight(part, weight);
       for (NodeId node : work.waiting) keep(old_.nodes[node]);
     }
     for (const auto& [dtype, buckets] : buckets_) {
@@ -110,101 +108,7 @@ class Offload {
   }
 
  private:
-  // ---- when
-
-  // Under the backward pass: behind the stretch that completes the gradient, or later ones that still read the weight. What is a step
-  // late has its gradients when the step begins: then only the weights wait for those who read them.
-  void find_work() {
-    std::vector<std::size_t> made(old_.values.size(), 0);  // the stretch that makes it
-    std::vector<std::size_t> read(old_.values.size(), 0);  // the last stretch of the backward pass that reads it
-    for (std::size_t index = 0; index < stretches_.size(); ++index) {
-      for (std::uint32_t id = stretches_[index].begin; id < stretches_[index].end; ++id) {
-        const Node& node = old_.nodes[NodeId{id}];
-        for (ValueId output : node.outputs) made[output.index] = index;
-        if (!graph::runs_per_micro_batch(node.phase)) continue;
-        for (ValueId input : node.inputs) read[input.index] = index;
-      }
-    }
-    for (std::uint32_t id = 0; id < old_.nodes.size(); ++id) {
-      const Node& node = old_.nodes[NodeId{id}];
-      if (node.phase != Phase::update) continue;
-      if (ops::is_copy(node.op)) keep_at(NodeId{id}, made[node.inputs[0].index]);
-      if (!is_update(node.op)) continue;
-      std::size_t ready = made[node.inputs[1].index];
-      for (std::size_t input = 2; input < node.inputs.size(); ++input) ready = std::max(ready, read[root(node.inputs[input]).index]);
-      // A tensor rank may have a weight that others read for it.
-      while (late() && stretches_[ready].phase == Phase::begin) ++ready;
-      if (!graph::runs_per_micro_batch(stretches_[ready].phase)) continue;
-      early_.insert(id);
-      if (late() && new_.values[node.inputs[2]].tier == Tier::host && has_copy(node.op) &&
-          old_.values[node.inputs.back()].tier == Tier::device) {
-        put_at_[node.outputs.back().index] = ready;
-      } else {
-        work_[ready].ready.push_back(NodeId{id});
-      }
-    }
-    if (!put_at_.empty()) spread();
-  }
-
-  // What the step before left is done ahead of the weights' first use; what this one leaves goes out behind whoever makes it.
-  void find_waiting_work() {
-    std::vector<std::vector<AheadOfUse>> ahead = lowering::ahead_of_use(old_, stretches_, options_.prefetch, options_.stages);
-    for (std::size_t index = 0; index < stretches_.size(); ++index) {
-      for (const AheadOfUse& each : ahead[index]) early_.insert(each.node.index);
-      work_[index].ahead = std::move(ahead[index]);
-    }
-    std::vector<std::size_t> made(old_.values.size(), 0);  // the stretch that makes it
-    for (std::size_t index = 0; index < stretches_.size(); ++index) {
-      for (std::uint32_t id = stretches_[index].begin; id < stretches_[index].end; ++id) {
-        for (ValueId output : old_.nodes[NodeId{id}].outputs) made[output.index] = index;
-      }
-    }
-    for (std::uint32_t id = 0; id < old_.nodes.size(); ++id) {
-      const Node& node = old_.nodes[NodeId{id}];
-      if (node.phase == Phase::update && ops::is_copy(node.op)) keep_at(NodeId{id}, made[root(node.inputs[0]).index]);
-    }
-  }
-
   bool late() const { return old_.pending.valid(); }
-
-  // What waits for the next step: behind the stretch that makes it, or in the update.
-  void keep_at(NodeId node, std::size_t stretch) {
-    early_.insert(node.index);
-    if (!graph::runs_per_micro_batch(stretches_[stretch].phase)) {
-      while (stretches_[stretch].phase != Phase::update ||
-             (stretch + 1 < stretches_.size() && stretches_[stretch + 1].phase == Phase::update))
-        ++stretch;
-    }
-    work_[stretch].waiting.push_back(node);
-  }
-
-  // Updates that are a step late keep the host busy for as long as the device is: evenly under the forward and the backward pass, which
-  // takes twice the time, in the order in which the backward pass has done with the weights.
-  void spread() {
-    std::vector<std::pair<std::size_t, NodeId>> order;
-    double elements = 0.0;
-    for (std::uint32_t id = 0; id < old_.nodes.size(); ++id) {
-      const Node& node = old_.nodes[NodeId{id}];
-      if (!early_.contains(id) || !is_update(node.op) || !put_at_.contains(node.outputs.back().index)) continue;
-      order.emplace_back(put_at_.at(node.outputs.back().index), NodeId{id});
-      elements += static_cast<double>(old_.values[node.inputs[2]].type.shape.elements());
-    }
-    std::stable_sort(order.begin(), order.end(), [](const auto& a, const auto& b) { return a.first < b.first; });
-    const auto share = [&](std::size_t stretch) {
-      const Phase phase = stretches_[stretch].phase;
-      return !graph::runs_per_micro_batch(phase) ? 0.0 : phase == Phase::backward ? 2.0 : 1.0;
-    };
-    double time = 0.0;
-    for (std::size_t stretch = 0; stretch < stretches_.size(); ++stretch) time += share(stretch);
-    std::size_t stretch = 0;
-    double passed = share(0) / time;  // until the end of the stretch
-    double done = 0.0;
-    for (const auto& [last, node] : order) {
-      while (stretch < last && (passed <= done / elements || share(stretch) == 0.0)) passed += share(++stretch) / time;
-      work_[std::min(stretch, last)].starts.push_back(node);
-      done += static_cast<double>(old_.values[old_.nodes[node].inputs[2]].type.shape.elements());
-    }
-  }
 
   ValueId root(ValueId id) const { return root_of(old_, id); }
 
@@ -217,19 +121,90 @@ class Offload {
 
   void sort_in(const Node& node) {
     if (ops::is_view(node.op)) return;
+    if (std::holds_alternative<ops::UpdatePrelude>(node.op)) return add_prelude(node);
+    if (comes_of_prelude(node)) return add_before_update(node);
     if (!is_update(node.op)) return group_here().after.push_back(node);
-    if (stay_.contains(root(node.inputs[2]).index)) return update_in_place(node);
-    const std::int64_t elements = old_.values[node.inputs[2]].type.shape.elements();
-    const std::int64_t in_bucket = options_.bucket.count / base::size_of(base::DType::f32);
-    const std::int64_t part = std::max(kPartUnit, in_bucket / kPartUnit * kPartUnit);
-    for (std::int64_t first = 0; first < elements; first += part) {
-      const std::int64_t count = std::min(part, elements - first);
-      const std::int64_t bytes = count * base::size_of(base::DType::f32);
+    if (stays(node)) return update_in_place(node);
+    for (Part& part : parts_of(node)) {
+      const std::int64_t bytes = part.count * base::size_of(base::DType::f32);
       if (Group& group = group_here(); !group.parts.empty() && group.bytes + bytes > options_.bucket.count)
         groups_.push_back({.place = place_});
-      groups_.back().parts.push_back({.node = node, .first = first, .count = count, .whole = count == elements});
+      groups_.back().parts.push_back(std::move(part));
       groups_.back().bytes += bytes;
     }
+  }
+
+  bool stays(const Node& node) const { return stay_.contains(root(node.inputs[2]).index); }
+
+  // Of an update, or its prelude.
+  std::vector<Part> parts_of(const Node& node) const {
+    const std::int64_t elements = old_.values[node.inputs[2]].type.shape.elements();
+    const std::int64_t in_bucket = options_.bucket.count / base::size_of(base::DType::f32);
+    const std::int64_t most = std::max(kPartUnit, in_bucket / kPartUnit * kPartUnit);
+    std::vector<Part> parts;
+    for (std::int64_t first = 0; first < elements; first += most) {
+      const std::int64_t count = std::min(most, elements - first);
+      parts.push_back({.node = node, .first = first, .count = count, .whole = count == elements});
+    }
+    return parts;
+  }
+
+  // ---- preludes: part by part in the host's memory, and what they make on the device, where ranks exchange it
+
+  bool comes_of_prelude(const Node& node) const {
+    return !is_update(node.op) &&
+           std::any_of(node.inputs.begin(), node.inputs.end(), [&](ValueId id) { return of_prelude_.contains(root(id).index); });
+  }
+
+  void add_before_update(const Node& node) {
+    for (ValueId input : node.inputs) need(input);
+    for (ValueId output : node.outputs) {
+      of_prelude_.insert(output.index);
+      seen_.insert(output.index);
+    }
+    add_here(node);
+  }
+
+  void add_prelude(const Node& node) {
+    issue_groups();
+    finish_group();
+    if (stays(node)) return add_before_update(node);
+    auto prelude = std::get<ops::UpdatePrelude>(node.op);
+    const ValueId old = node.outputs[0];
+    const base::TensorType type = old_.values[old].type;
+    const std::string& name = old_.values[old].name;
+    ValueId made;
+    for (Part& part : parts_of(node)) {
+      for (ValueId input : node.inputs) need(input);
+      if (!scalars_.valid()) scalars_ = near(node.inputs[0]);
+      std::vector<ValueId> inputs{scalars_};
+      for (std::size_t input = 1; input < prelude.update.prelude_operand(); ++input)
+        inputs.push_back(near(part_of(node.inputs[input], part)));
+      if (prelude.is_sum()) {
+        const bool first = !made.valid() && !prelude.into;
+        if (!first) inputs.push_back(made.valid() ? made : near(rewrite_.now(node.inputs.back())));
+        ops::UpdatePrelude mine = prelude;
+        mine.into = !first;
+        if (mine.counted >= 0) mine.counted -= part.first;
+        made = make(mine, inputs, name + ".host", Tier::host);
+        continue;
+      }
+      const ValueId step = make(prelude, inputs, name + ".host", Tier::host);
+      const ValueId here = make(ops::Move{.from = Tier::host, .to = Tier::device}, {step}, name + ".here", Tier::device);
+      if (part.whole) {
+        made = here;
+        continue;
+      }
+      std::vector<ValueId> put{here};
+      if (made.valid()) put.push_back(made);
+      const ops::PartOfDim place{.extent = type.shape.elements(), .begin = part.first, .count = part.count};
+      made = make(ops::PutPart{.part = place, .into = made.valid()}, put, name + ".flat", Tier::device);
+    }
+    if (prelude.is_sum()) made = make(ops::Move{.from = Tier::host, .to = Tier::device}, {made}, name, Tier::device);
+    if (made.valid() && new_.values[made].type.shape != type.shape) made = make(ops::View{.shape = type.shape}, {made}, name, Tier::device);
+    of_prelude_.insert(old.index);
+    seen_.insert(old.index);
+    rewrite_.replace(old, made);
   }
 
   // On the device, with the scalars as they are: before a verdict they differ from those after it in sums that updates do not read.
@@ -368,6 +343,10 @@ class Offload {
       part.gradient = passes ? through_bucket(gradient) : near(gradient);
     }
     for (Part& part : group.parts) {
+      if (ops::has_prelude(part.node.op)) {
+        const ValueId prelude = rewrite_.now(part.node.inputs[std::get<ops::Update>(part.node.op).prelude_operand()]);
+        part.prelude = near(new_.values[prelude].type == ops::parameter_sums_type() ? prelude : part_of(prelude, part));
+      }
       const std::size_t states = part.node.outputs.size() - (has_copy(part.node.op) ? 1 : 0);
       for (std::size_t state = 0; state < states; ++state) {
         part.home.push_back(part_of(part.node.inputs[2 + state], part));
@@ -391,9 +370,9 @@ class Offload {
         const bool copy = has_copy(part.node.op);
         rewrite_.replace(copy ? part.node.inputs.back() : part.node.inputs[2], copy ? made[index].back() : made[index][0]);
       }
-      if (later(part)) work_[*later(part)].puts.emplace_back(part, made[index].back());
+      if (later(part)) puts_[*later(part)].emplace_back(part, made[index].back());
     }
-    for (const Node& node : group.after) add_here(node);
+    for (const Node& node : group.after) ops::is_copy(node.op) ? keep(node) : add_here(node);
   }
 
   // Whether the update itself writes the weight in the model's type.
@@ -401,8 +380,8 @@ class Offload {
 
   // The stretch behind which the weight may change, where that is not yet so.
   std::optional<std::size_t> later(const Part& part) const {
-    const auto found = put_at_.find(part.node.outputs.back().index);
-    return found == put_at_.end() ? std::nullopt : std::optional(found->second);
+    const auto found = times_.put_at.find(part.node.outputs.back().index);
+    return found == times_.put_at.end() ? std::nullopt : std::optional(found->second);
   }
 
   ValueId in_model_type(const Part& part, ValueId master) {
@@ -431,6 +410,7 @@ class Offload {
   std::vector<ValueId> update(const Part& part) {
     std::vector<ValueId> inputs{scalars_, part.gradient};
     inputs.insert(inputs.end(), part.near.begin(), part.near.end());
+    if (part.prelude.valid()) inputs.push_back(part.prelude);
     const bool here = copies_here(part);
     if (here) inputs.push_back(part_of(part.node.inputs.back(), part));
     const std::string name = fmt::format("{}.new", new_.values[part.near[0]].name);
@@ -460,19 +440,11 @@ class Offload {
   OffloadOptions options_;
   std::vector<Stretch> stretches_;
 
-  // What is done around a stretch outside the update's own phase.
-  struct Work {
-    std::vector<AheadOfUse> ahead;               // updates that waited, before the stretch
-    std::vector<NodeId> starts;                  // updates whose weights change later, in a step's first micro-batch
-    std::vector<NodeId> ready;                   // updates
-    std::vector<std::pair<Part, ValueId>> puts;  // weights that may change now, and what they become
-    std::vector<NodeId> waiting;                 // what is kept for the next step
-  };
-  std::vector<Work> work_;                       // by stretch
-  std::map<std::uint32_t, std::size_t> put_at_;  // updated weight -> the stretch behind which it may change
-  std::set<std::uint32_t> early_;                // old nodes that are done so
-  std::set<std::uint32_t> stay_;                 // masters of what is updated on the device
-  graph::Site place_;                            // where what is added belongs
+  UpdateTimes times_;
+  std::vector<std::vector<std::pair<Part, ValueId>>> puts_;  // by stretch: weights that may change behind it, and what they become
+  std::set<std::uint32_t> of_prelude_;                       // values that preludes make, or that are made of those
+  std::set<std::uint32_t> stay_;                             // masters of what is updated on the device
+  graph::Site place_;                                        // where what is added belongs
   std::vector<Group> groups_;
   std::optional<Group> under_way_;  // brought and not yet updated
   std::set<std::uint32_t> seen_;    // views of the update that have been added

@@ -10,6 +10,7 @@
 #include "graph/rewrite.h"
 #include "graph/scalar_chains.h"
 #include "lowering/passes/data_axes.h"
+#include "lowering/passes/preludes.h"
 #include "lowering/passes/weight_stretches.h"
 #include "ops/step_scalars.h"
 
@@ -22,7 +23,6 @@ using graph::Graph;
 using graph::Node;
 using graph::NodeId;
 using graph::Phase;
-using graph::Role;
 using graph::runs_per_micro_batch;
 using graph::Turn;
 using graph::Value;
@@ -61,7 +61,12 @@ class DataSplit {
         micro_batches_(micro_batches),
         chains_(old),
         rewrite_(old, graph::Values::fresh),
-        new_(rewrite_.to()) {
+        new_(rewrite_.to()),
+        preludes_(
+            rewrite_, [this](std::size_t tensors) { return axes_.over_shards(CollectiveKind::all_gather, tensors, false); },
+            [this](const graph::Site& site, const std::vector<PreludeExchange::Piece>& pieces) {
+              return gather_shards(rewrite_, axes_.over_shards(CollectiveKind::all_gather, pieces.size(), false), site, pieces);
+            }) {
     for (std::size_t index = 0; index < old.parameters.size(); ++index) {
       const graph::Parameter& parameter = old.parameters[index];
       parameter_of_[parameter.weight.index] = index;
@@ -93,8 +98,7 @@ class DataSplit {
     const std::int64_t unit = members_ * ops::kSumBlock;
     // Rows of a table on disk come and go whole.
     const bool same = !parameter.rows_of_table && !axes_.own(parameter);
-    const bool worth = zero() >= (parameter.frozen ? 3 : 1) && split.elements >= unit && same;
-    split.split = worth;
+    split.split = zero() >= (parameter.frozen ? 3 : 1) && split.elements >= unit && same;
     split.padded = (split.elements + unit - 1) / unit * unit;
     return split;
   }
@@ -124,12 +128,12 @@ class DataSplit {
   void add_roots() {
     for (std::uint32_t index = 0; index < old_.values.size(); ++index) {
       Value value = old_.values[ValueId{index}];
-      if (value.role == Role::computed) continue;
+      if (value.role == graph::Role::computed) continue;
       const auto found = parameter_of_.find(index);
       if (found != parameter_of_.end()) {
         const Split& split = splits_[found->second];
         if (value.part == ops::Part{}) value.part = {.whole = value.type.shape, .slice = value.type.shape};
-        if (split.split && value.state.goes_in_shards() && (gathers_weights() || value.role != Role::parameter)) {
+        if (split.split && value.state.goes_in_shards() && (gathers_weights() || value.role != graph::Role::parameter)) {
           value.part.shard = split.padded / members_;
           value.type.shape = {value.part.shard};
         }
@@ -180,7 +184,10 @@ class DataSplit {
     // Data ranks add up theirs before places of a pipeline do.
     if (node.phase == Phase::finish && !merged_ && ops::is_collective(node.op))
       rewrite_.replace(node.inputs[0], merged(rewrite_.now(node.inputs[0]), false, Phase::finish));
+    preludes_.settle_for(node);
     Node copy = node;
+    if (const auto* prelude = std::get_if<ops::UpdatePrelude>(&node.op); prelude != nullptr && in_shards(node))
+      return add_prelude(stretch, node, *prelude);
     if (reduces_each()) copy.turn = Turn::each;  // nothing of a gradient waits for the last micro-batch
     std::vector<ValueId> inputs;
     for (ValueId id : node.inputs) inputs.push_back(input_of(stretch, node, id));
@@ -196,6 +203,7 @@ class DataSplit {
       return rewrite_.now(id);
     }
     if (node.phase != Phase::update) return rewrite_.now(id);
+    if (is_step_of_shards(node, id)) return own_shard(rewrite_.now(id), updated_parameter(node), node, old_.values[id].name);
     if (const auto gradient = gradient_of_.find(id.index); gradient != gradient_of_.end()) return splits_[gradient->second].gradient;
     const std::optional<std::size_t> parameter = weight_at(id);
     if (!parameter || !splits_[*parameter].split || gathers_weights()) return rewrite_.now(id);
@@ -290,27 +298,8 @@ class DataSplit {
       const std::string name = "grad." + old_.parameters[parameters[index]].name + ".sum";
       reduced[index] = add(ops::Accumulate{}, {reduced[index]}, stretch.block, stretch.phase, Turn::each, name)[0];
     }
-    for (const strategy::AxisDegree& axis : axes_.further()) sum_over(axis, parameters, reduced, stretch);
+    axes_.sum_over_further(rewrite_, parameters, reduced, {stretch.block, stretch.phase, Turn::last});
     return reduced;
-  }
-
-  // What is complete over the data axis, or belongs to one data rank, once a step over another axis: in place.
-  void sum_over(const strategy::AxisDegree& axis, const std::vector<std::size_t>& parameters, std::vector<ValueId>& values,
-                const Stretch& stretch) {
-    std::vector<std::size_t> which;
-    std::vector<ValueId> given;
-    for (std::size_t index = 0; index < parameters.size(); ++index) {
-      if (!old_.parameters[parameters[index]].sums(axis.row)) continue;
-      which.push_back(index);
-      given.push_back(values[index]);
-    }
-    if (given.empty()) return;
-    const ops::Collective sum = DataAxes::over(axis, CollectiveKind::all_reduce, given.size());
-    const std::vector<ValueId> made = add(sum, given, stretch.block, stretch.phase, Turn::last, "grad.over");
-    for (std::size_t index = 0; index < made.size(); ++index) {
-      new_.values[made[index]].name = fmt::format("grad.{}.{}", old_.parameters[parameters[which[index]]].name, axis.row.axis.name());
-      values[which[index]] = made[index];
-    }
   }
 
   void keep_gradients(const std::vector<std::size_t>& parameters, const std::vector<ValueId>& values) {
@@ -348,7 +337,8 @@ class DataSplit {
     }
     const bool any = square(true);
     main = merged(main, any);
-    if (side.valid() && any) side = merge(side, axes_.over_shards(CollectiveKind::all_gather, 1, false), true, Phase::norm);
+    if (side.valid() && any)
+      side = DataAxes::merge(rewrite_, side, axes_.over_shards(CollectiveKind::all_gather, 1, false), true, Phase::norm);
     square(false);
     for (const Node& node : norm_) {
       // The first of them reads what came before, whatever it does: it may be that nothing is squared but what tensor ranks share.
@@ -375,45 +365,34 @@ class DataSplit {
     return graph::ScalarChains(new_).newest(new_.scalars);
   }
 
-  // The sums of all ranks that share out the batch. Groups of a hybrid have the same squares, but each its own losses; so have the places
-  // of an axis beside data.
   ValueId merged(ValueId scalars, bool norm, Phase phase = Phase::norm) {
     merged_ = true;
-    if (norm && axes_.hybrid()) {
-      scalars = merge(scalars, axes_.over_shards(CollectiveKind::all_gather, 1, false), true, phase);
-      scalars = merge(scalars, axes_.over_groups(CollectiveKind::all_gather, 1), false, phase);
-    } else if (axes_.several()) {
-      scalars = merge(scalars, axes_.over_all(CollectiveKind::all_gather, 1), norm, phase);
-    }
-    for (const strategy::AxisDegree& axis : axes_.further()) {
-      if (axis.row.shares == ops::Shares::batch)
-        scalars = merge(scalars, DataAxes::over(axis, CollectiveKind::all_gather, 1), false, phase);
-    }
-    return scalars;
-  }
-
-  ValueId merge(ValueId scalars, const ops::Collective& gather, bool norm, Phase phase) {
-    const BlockId block{0};
-    const ValueId all = add(gather, {scalars}, block, phase, Turn::each, "scalars.everybody")[0];
-    return add(ops::MergeScalars{.members = gather.members, .norm = norm}, {scalars, all}, block, phase, Turn::each, "scalars.merged")[0];
+    return axes_.merged(rewrite_, scalars, norm, phase);
   }
 
   // This rank's shard of a weight that is whole on every rank: what its update writes.
   ValueId own_weight(std::size_t parameter, const Node& node) {
-    const Split& split = splits_[parameter];
-    const std::string& name = old_.parameters[parameter].name;
-    const ValueId weight = rewrite_.now(old_.parameters[parameter].weight);
-    const ValueId flat = add(ops::View{.shape = {split.padded}}, {weight}, node.block, node.phase, Turn::each, name + ".flat")[0];
+    return own_shard(rewrite_.now(old_.parameters[parameter].weight), parameter, node, old_.parameters[parameter].name);
+  }
+
+  ValueId own_shard(ValueId whole, std::size_t parameter, const Node& node, const std::string& name) {
+    const ValueId flat =
+        add(ops::View{.shape = {splits_[parameter].padded}}, {whole}, node.block, node.phase, Turn::each, name + ".flat")[0];
     return add(ops::OwnShard{.members = members_}, {flat}, node.block, node.phase, Turn::each, name + ".own")[0];
   }
 
-  void note_update(const Node& node) {
-    if (ops::is_copy(node.op)) return;  // of a gradient that waits for the next step
-    const auto found = parameter_of_.find(node.inputs[2].index);
+  // Of an update, or its prelude.
+  std::size_t updated_parameter(const Node& node) const {
+    const auto found = parameter_of_.find(node.inputs[ops::Update::kFirstKept].index);
     PLIMSOLL_CHECK(found != parameter_of_.end(), "an update of no parameter");
-    if (!splits_[found->second].split || gathers_weights()) return;
+    return found->second;
+  }
+  bool in_shards(const Node& node) const { return splits_[updated_parameter(node)].split; }
+
+  void note_update(const Node& node) {
+    if (!is_update(node.op) || !in_shards(node) || gathers_weights()) return;
     // The weight is the first result, or the copy in the compute type, which is the last.
-    const graph::Parameter& parameter = old_.parameters[found->second];
+    const graph::Parameter& parameter = old_.parameters[updated_parameter(node)];
     updated_.push_back(rewrite_.now(parameter.master == parameter.weight ? node.outputs.front() : node.outputs.back()));
   }
 
@@ -421,6 +400,26 @@ class DataSplit {
     if (updated_.empty()) return;
     add(axes_.over_shards(CollectiveKind::all_gather, updated_.size(), true), updated_, stretch.block, stretch.phase, Turn::each,
         "weights");
+  }
+
+  // ---- preludes of updates, of shards
+
+  void add_prelude(std::size_t stretch, const Node& node, ops::UpdatePrelude prelude) {
+    const Split& split = splits_[updated_parameter(node)];
+    // Padding counts nothing.
+    if (prelude.counted < 0) prelude.counted = split.elements;
+    prelude.shard = split.padded / members_;
+    std::vector<ValueId> inputs;
+    for (ValueId id : node.inputs) inputs.push_back(input_of(stretch, node, id));
+    const std::string& name = old_.values[node.outputs[0]].name;
+    const ValueId made = add(prelude, inputs, node.block, node.phase, Turn::each, name + ".shard")[0];
+    preludes_.wait({.old = node.outputs[0], .made = made}, prelude.is_sum());
+  }
+
+  // Whether the update of a parameter in shards reads the step that was made of the whole of it.
+  bool is_step_of_shards(const Node& node, ValueId id) const {
+    const std::optional<std::size_t> step = ops::step_operand(node.op);
+    return step && node.inputs[*step] == id && in_shards(node);
   }
 
   // ---- weights in shards
@@ -473,6 +472,7 @@ class DataSplit {
   graph::ScalarChains chains_;  // of the old graph
   graph::Rewrite rewrite_;
   Graph& new_;
+  PreludeExchange preludes_;
   std::map<std::uint32_t, std::size_t> parameter_of_;
   std::map<std::uint32_t, std::size_t> gradient_of_;
   std::vector<Split> splits_;

@@ -128,7 +128,8 @@ class PipeSplit {
     const std::int32_t place = place_of(node);
     if (place == kEverywhere || place == place_) return true;
     // The update of a weight that is on two places runs on both; its square counts on one.
-    return node.phase == Phase::update && (held_gradient_.contains(node.inputs[1].index) || held_states_.contains(node.inputs[1].index));
+    return node.phase == Phase::update && node.inputs.size() > 1 &&
+           (held_gradient_.contains(node.inputs[1].index) || held_states_.contains(node.inputs[1].index));
   }
 
   // ---- weights on two places

@@ -5,6 +5,7 @@
 
 #include "base/error.h"
 #include "graph/rewrite.h"
+#include "lowering/passes/preludes.h"
 #include "ops/step_scalars.h"
 
 namespace plimsoll::lowering {
@@ -32,6 +33,9 @@ class TensorSplit {
         strategy_(strategy),
         rewrite_(old, graph::Values::fresh),
         new_(rewrite_.to()),
+        preludes_(
+            rewrite_, [this](std::size_t tensors) { return collective(ops::CollectiveKind::all_gather, tensors); },
+            [this](const graph::Site& site, const std::vector<PreludeExchange::Piece>& pieces) { return put_together(site, pieces); }),
         placement_(old.values.size()),
         leaves_block_(old.values.size()) {
     for (std::size_t index = 0; index < old.parameters.size(); ++index) {
@@ -98,6 +102,9 @@ class TensorSplit {
   }
 
   void add_node(const Node& node) {
+    preludes_.settle_for(node);
+    const auto* prelude = std::get_if<ops::UpdatePrelude>(&node.op);
+    if (prelude != nullptr && is_split(node.inputs[ops::Update::kFirstKept])) return add_prelude(node, *prelude);
     if (std::holds_alternative<ops::CrossEntropy>(node.op) && is_split(node.inputs[0])) return add_cross_entropy(node);
     if (ops::sums_squares(node.op) && is_split(node.inputs[1])) return add_side_square(node);
     if (ops::sums_squares(node.op)) return add_square(node);
@@ -212,6 +219,8 @@ class TensorSplit {
       return rewrite_.now(id);
     }
     if (found.spread == Spread::rows && wanted.spread == Spread::whole) return gathered(user, id);
+    if (found.spread == Spread::whole && wanted.spread == Spread::split && user.phase == Phase::update)
+      return add(ops::TakePart{part_of(id, wanted)}, {rewrite_.now(id)}, user, name + ".part")[0];
     base::not_legal("[{}] needs {} {}, but over the tensor axis it is {}; use \"tensor\": 1", ops::name_of(user.op), old_.values[id].name,
                     words(wanted), words(found));
   }
@@ -285,6 +294,45 @@ class TensorSplit {
     return op;
   }
 
+  // ---- preludes of updates
+
+  void add_prelude(const Node& node, ops::UpdatePrelude prelude) {
+    const Placement& placement = placement_[node.inputs[ops::Update::kFirstKept].index];
+    prelude.counted = counted(node.inputs[ops::Update::kFirstKept], placement);
+    std::vector<ValueId> inputs;
+    for (ValueId id : node.inputs) inputs.push_back(rewrite_.now(id));
+    const ValueId old = node.outputs[0];
+    dealt_[old.index] = placement;
+    preludes_.wait({.old = old, .made = add(prelude, inputs, node, old_.values[old].name + ".part")[0]}, prelude.is_sum());
+  }
+
+  // Of steps in parts: each in its place among zeros, so that a sum puts them together.
+  std::vector<ValueId> put_together(const graph::Site& site, const std::vector<PreludeExchange::Piece>& pieces) {
+    std::vector<ValueId> wide;
+    for (const PreludeExchange::Piece& piece : pieces) {
+      const Placement& placement = dealt_.at(piece.old.index);
+      const ops::PutPart put{.part = part_of(piece.old, placement),
+                             .without_tail = seat_.place % ops::sharers(placement, seat_.members) > 0};
+      wide.push_back(rewrite_.make_one(put, {piece.made}, site, old_.values[piece.old].name + ".wide"));
+    }
+    return rewrite_.make(collective(ops::CollectiveKind::all_reduce, wide.size()), wide, site, "steps.whole");
+  }
+
+  // What this rank has of a value that is dealt out so.
+  ops::PartOfDim part_of(ValueId old, const Placement& placement) const {
+    const std::int64_t extent = old_.values[old].type.shape[placement.dim];
+    const ops::Dealt here = ops::dealt(placement, seat_, extent);
+    return {
+        .dim = placement.dim, .extent = extent, .begin = here.begin, .count = here.count, .tail_begin = here.tail_begin, .tail = here.tail};
+  }
+
+  // Elements that count here, where others count the tail; -1: all.
+  std::int64_t counted(ValueId old, const Placement& placement) const {
+    if (placement.shared == 0 || seat_.place % ops::sharers(placement, seat_.members) == 0) return -1;
+    const base::Shape& whole = old_.values[old].type.shape;
+    return ops::dealt(placement, seat_, whole[0]).count * (whole.elements() / whole[0]);
+  }
+
   // ---- vocabularies and tables in parts
 
   ValueId shifted(const Node& node, ValueId ids, std::int64_t units) {
@@ -315,13 +363,7 @@ class TensorSplit {
 
   void add_side_square(const Node& node) {
     if (!side_.valid()) side_ = add(ops::FreshScalars{}, {}, node, "scalars.split")[0];
-    ops::SquaredNorm square;
-    const Placement& placement = placement_[node.inputs[1].index];
-    const std::int64_t sharers = ops::sharers(placement, seat_.members);
-    if (placement.shared > 0 && seat_.place % sharers > 0) {
-      const base::Shape& whole = old_.values[node.inputs[1]].type.shape;
-      square.counted = ops::dealt(placement, seat_, whole[0]).count * (whole.elements() / whole[0]);
-    }
+    const ops::SquaredNorm square{.counted = counted(node.inputs[1], placement_[node.inputs[1].index])};
     side_ = add(square, {side_, rewrite_.now(node.inputs[1])}, node, "scalars.split")[0];
     rewrite_.replace(node.outputs[0], rewrite_.now(node.inputs[0]));
   }
@@ -349,6 +391,8 @@ class TensorSplit {
   const strategy::Strategy& strategy_;
   graph::Rewrite rewrite_;
   Graph& new_;
+  PreludeExchange preludes_;
+  std::map<std::uint32_t, Placement> dealt_;        // old step of a prelude -> how its parameter is dealt out
   std::vector<Placement> placement_;                // of old values, as they are now
   std::vector<bool> leaves_block_;                  // old values that other blocks read
   std::map<std::uint32_t, Placement> gradient_of_;  // old gradient -> where its parameter is

@@ -8,12 +8,14 @@
 
 #include "base/error.h"
 #include "graph/rewrite.h"
+#include "lowering/passes/tile_rows.h"
 #include "ops/step_scalars.h"
 
 namespace plimsoll::lowering {
 
 namespace {
 
+using Rows = TileRows;
 using graph::BlockId;
 using graph::Graph;
 using graph::Node;
@@ -21,37 +23,6 @@ using graph::NodeId;
 using graph::Role;
 using graph::Value;
 using graph::ValueId;
-
-// A plan has calls for every tile of every layer.
-constexpr std::int64_t kMostTiles = 1024;
-
-struct Rows {
-  std::int64_t first = 0;
-  std::int64_t count = 0;
-};
-
-// The tiles of a (rows, width) matrix of more than `most` bytes: equal but for the last, and multiples of kSumBlock elements where a tile
-// has so many.
-std::vector<Rows> cut(const Value& weight, base::Bytes most) {
-  const std::int64_t rows = weight.type.shape[0];
-  const std::int64_t width = weight.type.shape[1];
-  const std::int64_t row_bytes = width * base::size_of(weight.type.dtype);
-  std::int64_t in_tile = most.count / row_bytes;
-  if (in_tile == 0)
-    base::not_legal("\"tile\" is {}, but a row of {} has {}; use at least that", base::to_string(most), weight.name,
-                    base::to_string(base::Bytes{row_bytes}));
-  const std::int64_t tiles = (rows + in_tile - 1) / in_tile;
-  if (tiles > kMostTiles)
-    base::not_legal("\"tile\" is {}, which cuts {} of {} into {} tiles; use {} or more, which makes at most {}", base::to_string(most),
-                    weight.name, base::to_string(base::Bytes{weight.type.bytes()}), tiles,
-                    base::to_string(base::Bytes{(rows + kMostTiles - 1) / kMostTiles * row_bytes}), kMostTiles);
-  const std::int64_t unit = ops::kSumBlock / std::gcd(width, ops::kSumBlock);
-  const std::int64_t even = (rows + tiles - 1) / tiles;
-  in_tile = in_tile < unit ? even : std::min(in_tile / unit * unit, (even + unit - 1) / unit * unit);
-  std::vector<Rows> all;
-  for (std::int64_t first = 0; first < rows; first += in_tile) all.push_back({first, std::min(in_tile, rows - first)});
-  return all;
-}
 
 class Tiling {
  public:
@@ -68,7 +39,7 @@ class Tiling {
             "\"tile\" is {}, but {} of {} is stored as {}, which is decoded whole; use a larger \"tile\", or \"freeze_as\": \"none\"",
             base::to_string(most), parameter.name, base::to_string(base::Bytes{weight.type.bytes()}), ops::name_of(parameter.stored->form));
       }
-      cuts_.push_back(cuts ? cut(weight, most) : std::vector<Rows>{});
+      cuts_.push_back(cuts ? tile_rows(weight, most) : std::vector<Rows>{});
       if (!cuts) continue;
       for (ValueId id : roots_of(parameter)) cut_of_[id.index] = index;
       if (parameter.gradient.valid()) cut_of_[parameter.gradient.index] = index;
@@ -193,6 +164,9 @@ class Tiling {
     if (!any_cut(node.inputs) && !any_cut(node.outputs)) return void(rewrite_.keep(node));
     if (ops::is_collective(node.op) && node.phase != graph::Phase::join) return add_bucket(node);
     if (ops::sums_squares(node.op)) return add_squares(node);
+    if (const auto* prelude = std::get_if<ops::UpdatePrelude>(&node.op); prelude != nullptr && prelude->is_sum())
+      return add_sums(node, *prelude);
+    if (std::holds_alternative<ops::UpdatePrelude>(node.op)) return add_step(node);
     if (ops::is_elementwise(node.op)) return add_each(node);
     const ValueId whole = first_cut(any_cut(node.inputs) ? node.inputs : node.outputs);
     base::not_legal("\"tile\" is {}, but [{}] needs {} whole, which has {}; use a larger \"tile\", or another \"precision\"",
@@ -213,9 +187,48 @@ class Tiling {
     const ValueId cut = first_cut(node.inputs);
     for (std::size_t tile = 0; tile < rows_of(cut).size(); ++tile) {
       std::vector<ValueId> inputs;
-      for (ValueId id : node.inputs) inputs.push_back(here(id, tile));
+      for (ValueId id : node.inputs) inputs.push_back(tile_of(id, cut, tile, node));
       const std::vector<ValueId> made = add(node.op, inputs, node.block, node, "part");
       for (std::size_t output = 0; output < made.size(); ++output) keep_tile(node.outputs[output], cut, tile, made[output]);
+    }
+  }
+
+  // Of what is cut, the tile; of a step of the whole matrix, its rows.
+  ValueId tile_of(ValueId id, ValueId cut, std::size_t tile, const Node& user) {
+    if (is_cut(id) || old_.values[id].type.shape != old_.values[cut].type.shape) return here(id, tile);
+    const base::Shape& part = new_.values[tiles_[cut.index][tile]].type.shape;
+    const std::int64_t first = rows_of(cut)[tile].first * part[1];
+    const std::string name = tile_name(name_of(id), tile);
+    const ValueId flat = add(ops::Slice{.first = first, .count = part.elements()}, {rewrite_.now(id)}, user.block, user, name)[0];
+    return add(ops::View{.shape = part}, {flat}, user.block, user, name)[0];
+  }
+
+  // ---- preludes of updates
+
+  void add_sums(const Node& node, ops::UpdatePrelude prelude) {
+    ValueId sums;
+    for (std::size_t tile = 0; tile < rows_of(first_cut(node.inputs)).size(); ++tile) {
+      std::vector<ValueId> inputs;
+      for (ValueId id : node.inputs) inputs.push_back(here(id, tile));
+      if (tile > 0) inputs.push_back(sums);
+      prelude.into = tile > 0;
+      sums = add(prelude, inputs, node.block, node, name_of(node.outputs[0]))[0];
+    }
+    rewrite_.replace(node.outputs[0], sums);
+  }
+
+  // The tiles' steps, put together: who reads them needs the matrix.
+  void add_step(const Node& node) {
+    const ValueId cut = first_cut(node.inputs);
+    const ValueId old = node.outputs[0];
+    for (std::size_t tile = 0; tile < rows_of(cut).size(); ++tile) {
+      const Rows& rows = rows_of(cut)[tile];
+      std::vector<ValueId> inputs;
+      for (ValueId id : node.inputs) inputs.push_back(here(id, tile));
+      std::vector<ValueId> put{add(node.op, inputs, node.block, node, tile_name(name_of(old), tile))[0]};
+      if (tile > 0) put.push_back(rewrite_.now(old));
+      const ops::PartOfDim part{.extent = old_.values[old].type.shape[0], .begin = rows.first, .count = rows.count};
+      rewrite_.replace(old, add(ops::PutPart{.part = part, .into = tile > 0}, put, node.block, node, name_of(old))[0]);
     }
   }
 

@@ -20,6 +20,7 @@ struct UpdatePart {
   bool whole = true;
   std::vector<graph::ValueId> home{};  // master and states where they live
   graph::ValueId gradient{};           // in the host's memory
+  graph::ValueId prelude{};            // likewise; invalid where the update has none
   std::vector<graph::ValueId> near{};  // master and states in the host's memory
 };
 

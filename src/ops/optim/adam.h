@@ -16,11 +16,12 @@ struct AdamRule {
   static constexpr std::array kStates{RuleState{"m"}, RuleState{.name = "v", .never_negative = true}};
   static constexpr int kFlops = 15;
   static constexpr double kWeightDecay = kDecayApart ? 0.1 : 0.0;
+  static constexpr bool kDecaysApart = kDecayApart;
   static constexpr double kPeerLr = 1e-3;
   // DeepSpeed's Adams decay weights apart from the gradient, unless adam_w_mode says otherwise.
   static constexpr auto kDeepSpeed = [] {
     if constexpr (kDecayApart) {
-      return std::array<std::string_view, 7>{"adamw", "adam", "fusedadam", "cpuadam", "deepspeedcpuadam", "onebitadam", "zerooneadam"};
+      return std::array<std::string_view, 7>{"Adam", "AdamW", "FusedAdam", "CPUAdam", "DeepSpeedCPUAdam", "OneBitAdam", "ZeroOneAdam"};
     } else {
       return std::array<std::string_view, 0>{};
     }

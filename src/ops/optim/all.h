@@ -2,7 +2,9 @@
 #pragma once
 
 #include "ops/optim/adam.h"
+#include "ops/optim/lamb.h"
 #include "ops/optim/lion.h"
+#include "ops/optim/muon.h"
 #include "ops/optim/rmsprop.h"
 #include "ops/optim/sgd.h"
 
@@ -16,6 +18,8 @@ using AllRules = RuleList<SgdRule,          //
                           AdamRule<false>,  //
                           AdamRule<true>,   //
                           RmspropRule,      //
-                          LionRule>;
+                          LionRule,         //
+                          LambRule,         //
+                          MuonRule>;
 
 }  // namespace plimsoll::ops

@@ -48,6 +48,16 @@ PLIMSOLL_HOST_DEVICE inline T sign_of(T a) {
   return static_cast<T>(a > T(0)) - static_cast<T>(a < T(0));
 }
 
+// The larger of two, and the smaller.
+template <typename T>
+PLIMSOLL_HOST_DEVICE inline T larger(T a, T b) {
+  return a < b ? b : a;
+}
+template <typename T>
+PLIMSOLL_HOST_DEVICE inline T smaller(T a, T b) {
+  return b < a ? b : a;
+}
+
 // By squaring, not by the library's pow, of which every library has its own.
 PLIMSOLL_HOST_DEVICE inline double power(double base, std::int64_t exponent) {
   double result = 1.0;

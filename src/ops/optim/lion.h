@@ -15,8 +15,9 @@ struct LionRule {
   static constexpr std::array kStates{RuleState{"m"}};
   static constexpr int kFlops = 10;
   static constexpr double kWeightDecay = 0.1;
+  static constexpr bool kDecaysApart = true;
   static constexpr double kPeerLr = 1e-4;
-  static constexpr std::array<std::string_view, 4> kDeepSpeed{"lion", "fusedlion", "cpulion", "deepspeedcpulion"};
+  static constexpr std::array<std::string_view, 4> kDeepSpeed{"Lion", "FusedLion", "CPULion", "DeepSpeedCPULion"};
 
   template <typename T>
   struct Step {

@@ -17,7 +17,7 @@ struct RmspropRule {
   static constexpr int kFlops = 10;
   static constexpr double kWeightDecay = 0.0;
   static constexpr double kPeerLr = 1e-2;
-  static constexpr std::array<std::string_view, 1> kDeepSpeed{"rmsprop"};
+  static constexpr std::array<std::string_view, 1> kDeepSpeed{"RMSprop"};
 
   template <typename T>
   struct Step {

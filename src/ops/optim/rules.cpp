@@ -9,10 +9,12 @@ namespace plimsoll::ops {
 
 namespace {
 
-constexpr std::array kRules{
-    row_of<SgdRule>(),        row_of<MomentumRule>(), row_of<AdamRule<false>>(),
-    row_of<AdamRule<true>>(), row_of<RmspropRule>(),  row_of<LionRule>(),
-};
+template <typename... Rules>
+constexpr std::array<UpdateRule, sizeof...(Rules)> rows_of(RuleList<Rules...>) {
+  return {row_of<Rules>()...};
+}
+
+constexpr auto kRules = rows_of(AllRules{});
 
 }  // namespace
 
@@ -27,6 +29,10 @@ const UpdateRule& update_rule(std::string_view name) {
   const UpdateRule* rule = find_update_rule(name);
   PLIMSOLL_CHECK(rule != nullptr, "there is no update rule {}", name);
   return *rule;
+}
+
+bool goes_by(const UpdateRule& rule, std::string_view number) {
+  return rule.place_of(number) >= 0 || (!rule.otherwise.empty() && update_rule(rule.otherwise).place_of(number) >= 0);
 }
 
 }  // namespace plimsoll::ops

@@ -20,7 +20,7 @@ struct SgdRule {
   static constexpr int kFlops = 4;
   static constexpr double kWeightDecay = 0.0;
   static constexpr double kPeerLr = 1e-3;
-  static constexpr std::array<std::string_view, 1> kDeepSpeed{"sgd"};
+  static constexpr std::array<std::string_view, 1> kDeepSpeed{"SGD"};
 
   template <typename T>
   using Step = DescentStep<T>;

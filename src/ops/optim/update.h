@@ -16,9 +16,9 @@
 
 namespace plimsoll::ops {
 
-// (scalars, gradient, weight, states.., [low u16], [copy]) -> (weight, states.., [low], [copy], [sent]), all but what is
-// sent in place. copy is the weight in the
-// element type the model computes with. Nothing is written when scalars.skip. It is printed by its rule's name: adamw_update(...).
+// (scalars, gradient, weight, states.., [low u16], [prelude], [copy]) -> (weight, states.., [low], [copy], [sent]), all but what is sent in
+// place. prelude is what the rule knows of the whole parameter (prelude.h); copy is the weight in the element type the model computes with.
+// Nothing is written when scalars.skip. It is printed by its rule's name: adamw_update(...).
 struct Update {
   const UpdateRule* rule = nullptr;
   RuleNumbers numbers{};
@@ -26,6 +26,7 @@ struct Update {
   double weight_decay = 0.0;
   bool copy = false;
   bool split = false;
+  bool prelude = false;
   bool leaves = false;
   std::optional<base::DType> sends{};
 
@@ -38,6 +39,7 @@ struct Update {
     visit("weight_decay", self.weight_decay);
     visit("copy", self.copy);
     visit("split", self.split);
+    visit("prelude", self.prelude);
     visit("leaves", self.leaves);
     visit("sends", self.sends);
   }
@@ -52,6 +54,11 @@ struct Update {
   std::size_t states() const { return rule->states.size(); }
   // Where in its results the lower halves of a split weight are.
   std::size_t low() const { return 1 + states(); }
+  // What is written in place, but for the copy: the weight, its states, its lower halves.
+  std::size_t kept() const { return 1 + states() + (split ? 1 : 0); }
+  // Where among its operands they begin, and what its prelude made is.
+  static constexpr std::size_t kFirstKept = 2;  // scalars and gradient are only read
+  std::size_t prelude_operand() const { return kFirstKept + kept(); }
 
   bool operator==(const Update&) const = default;
 };

@@ -42,6 +42,8 @@ Results compute(const ops::Add& op, Operands operands);
 Results compute(const ops::Cast& op, Operands operands);
 Results compute(const ops::TakeColumns& op, Operands operands);
 Results compute(const ops::PutColumns& op, Operands operands);
+Results compute(const ops::PutPart& op, Operands operands);
+Results compute(const ops::TakePart& op, Operands operands);
 Results compute(const ops::Pad& op, Operands operands);
 Results compute(const ops::Accumulate& op, Operands operands);
 // dropout.cpp
@@ -80,6 +82,9 @@ Results compute(const ops::MergeScalars& op, Operands operands);
 Results compute(const ops::FreshScalars& op, Operands operands);
 Results compute(const ops::CheckRows& op, Operands operands);
 // optimizer.cpp
+Results compute(const ops::UpdatePrelude& op, Operands operands);
+Results compute(const ops::MergeSums& op, Operands operands);
+Results compute(const ops::Orthogonalize& op, Operands operands);
 Results compute(const ops::Update& op, Operands operands);
 // kernels.cpp: these are not computed by a kernel
 Results compute(const ops::View& op, Operands operands);

@@ -152,4 +152,31 @@ void store(const RefTensor& values, void* to, const base::TensorType& type) {
   });
 }
 
+namespace {
+
+template <typename Block>
+Block block_at(const void* from) {
+  Block block;
+  std::memcpy(&block, from, sizeof block);
+  return block;
+}
+
+}  // namespace
+
+RefValue load_value(const void* from, const base::TensorType& type) {
+  if (type == ops::step_scalars_type()) return block_at<ops::StepScalars>(from);
+  if (type == ops::parameter_sums_type()) return block_at<ops::ParameterSums>(from);
+  return load(from, type);
+}
+
+void store_value(const RefValue& value, void* to, const base::TensorType& type) {
+  if (const auto* values = std::get_if<RefTensor>(&value)) return store(*values, to, type);
+  const auto put = [&](const auto& block, const base::TensorType& own) {
+    PLIMSOLL_CHECK(type == own, "a block of {} written to {}", to_string(own), to_string(type));
+    std::memcpy(to, &block, sizeof block);
+  };
+  if (const auto* step = std::get_if<ops::StepScalars>(&value)) return put(*step, ops::step_scalars_type());
+  put(std::get<ops::ParameterSums>(value), ops::parameter_sums_type());
+}
+
 }  // namespace plimsoll::kernels::cpu::reference

@@ -140,6 +140,28 @@ Results compute(const ops::TakeColumns& op, Operands operands) {
   return {std::move(y)};
 }
 
+Results compute(const ops::PutPart& op, Operands operands) {
+  const RefTensor& part = tensor(operands[0]);
+  base::Shape shape = part.shape;
+  shape.set(op.part.dim, op.part.extent);
+  RefTensor whole = op.into ? tensor(operands[1]) : RefTensor(shape);
+  ops::for_each_stretch(op.part, part.shape, !op.without_tail, [&](std::int64_t in_whole, std::int64_t in_part, std::int64_t count) {
+    for (std::int64_t e = 0; e < count; ++e) whole[in_whole + e] = part[in_part + e];
+  });
+  return {std::move(whole)};
+}
+
+Results compute(const ops::TakePart& op, Operands operands) {
+  const RefTensor& whole = tensor(operands[0]);
+  base::Shape shape = whole.shape;
+  shape.set(op.part.dim, op.part.count + op.part.tail);
+  RefTensor part(shape);
+  ops::for_each_stretch(op.part, shape, true, [&](std::int64_t in_whole, std::int64_t in_part, std::int64_t count) {
+    for (std::int64_t e = 0; e < count; ++e) part[in_part + e] = whole[in_whole + e];
+  });
+  return {std::move(part)};
+}
+
 Results compute(const ops::PutColumns& op, Operands operands) {
   const RefTensor& x = tensor(operands[0]);
   RefTensor y = operands.size() > 1 ? tensor(operands[1]) : RefTensor(with_last(x.shape, op.columns));

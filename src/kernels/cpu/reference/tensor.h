@@ -36,12 +36,13 @@ struct RefTensor {
 };
 
 // An operand or a result.
-using RefValue = std::variant<RefTensor, ops::StepScalars>;
+using RefValue = std::variant<RefTensor, ops::StepScalars, ops::ParameterSums>;
 using Operands = std::span<const RefValue>;
 using Results = std::vector<RefValue>;
 
 inline const RefTensor& tensor(const RefValue& value) { return std::get<RefTensor>(value); }
 inline const ops::StepScalars& scalars(const RefValue& value) { return std::get<ops::StepScalars>(value); }
+inline const ops::ParameterSums& sums(const RefValue& value) { return std::get<ops::ParameterSums>(value); }
 inline std::int64_t integer(double value) { return static_cast<std::int64_t>(value); }
 
 // `shape` with another last dim.
