@@ -420,7 +420,7 @@ class Reader {
     if (word != kScalarsWord && word != kPendingWord)
       base::bad_input("found \"{}:\"; expected {}, {} or {}", word, kResultsWord, kScalarsWord, kPendingWord);
     if (wanted.size() > 1) base::bad_input("{} values are {}; expected one", wanted.size(), word);
-    ValueId Graph::*const where = word == kScalarsWord ? &Graph::scalars : &Graph::pending;
+    ValueId Graph::* const where = word == kScalarsWord ? &Graph::scalars : &Graph::pending;
     afterwards([this, where, only = wanted.front()] { graph_.*where = value_of(only); });
   }
 

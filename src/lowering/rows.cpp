@@ -58,7 +58,7 @@ void require_lookups_only(const Graph& graph, const Found& found) {
     const bool looks_up = std::holds_alternative<ops::Embed>(node.op);
     for (std::size_t input = 0; input < node.inputs.size(); ++input) {
       const ValueId id = node.inputs[input];
-      if (const auto* prelude = std::get_if<ops::UpdatePrelude>(&node.op); prelude != nullptr && id == parameter.master)
+      if (const auto* prelude = ops::prelude_in(node.op); prelude != nullptr && id == parameter.master)
         base::not_legal(
             "\"embedding_rows\" is \"disk\", where a step has a few rows of {}, but \"{}\" looks at all of it before it updates; use "
             "another "

@@ -178,6 +178,8 @@ AttentionView attention_of(const Op& op);
 bool is_elementwise(const Op& op);
 inline bool is_update(const Op& op) { return definition_of(op).update; }
 inline bool sums_squares(const Op& op) { return definition_of(op).sums == Sum::squares; }
+// The prelude of an update; nullptr: it is something else.
+const UpdatePrelude* prelude_in(const Op& op);
 // An update that reads what a prelude made of the whole parameter.
 bool has_prelude(const Op& op);
 // Where an update reads a step of the whole matrix; nullopt: nowhere.

@@ -51,10 +51,7 @@ Definition define(const PutPart&) {
 
 Definition define(const TakePart&) {
   return {.infer = infer_take_part,
-          .work =
-              [](const Op&, Types, Types outputs) {
-                return Work{0.0, 2.0 * static_cast<double>(outputs[0].bytes())};
-              },
+          .work = [](const Op&, Types, Types outputs) { return Work{0.0, 2.0 * static_cast<double>(outputs[0].bytes())}; },
           .no_adjoint = kMadeByLowering};
 }
 

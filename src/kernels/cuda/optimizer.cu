@@ -157,7 +157,7 @@ __global__ void __launch_bounds__(kThreads) update_tensors(const __grid_constant
 
   Piece pieces[kPieces];
   Raw gradient_raw[kPieces], weight_raw[kPieces], state_raw[ops::kMostRuleStates][kPieces] = {}, low_raw[kPieces] = {},
-                                         direction_raw[kPieces] = {};
+                                                  direction_raw[kPieces] = {};
   constexpr bool kDirected = ops::detail::prelude_of<Rule>() == ops::Prelude::matrix;
 #pragma unroll
   for (int k = 0; k < kPieces; ++k) {
@@ -348,8 +348,8 @@ __device__ void read_elements(const Operands& a, const Piece& piece, Elements& e
 }
 
 template <typename Rule>
-__global__ void __launch_bounds__(kThreads) make_directions(const __grid_constant__ Preluded p, const ops::StepScalars* scalars,
-                                                            const __grid_constant__ Settings<Rule> settings) {
+__global__ void __launch_bounds__(kThreads)
+    make_directions(const __grid_constant__ Preluded p, const ops::StepScalars* scalars, const __grid_constant__ Settings<Rule> settings) {
   __shared__ typename Rule::template Step<float> step;
   if (threadIdx.x == 0) step = settings.step_of(*scalars);
   __syncthreads();
@@ -368,8 +368,8 @@ constexpr int kSumLanes = 4;
 constexpr int kSumBlocksAtOnce = kThreads / kSumLanes;
 
 template <typename Rule>
-__global__ void __launch_bounds__(kThreads) sum_parameter(const __grid_constant__ Preluded p, const ops::StepScalars* scalars,
-                                                          const __grid_constant__ Settings<Rule> settings) {
+__global__ void __launch_bounds__(kThreads)
+    sum_parameter(const __grid_constant__ Preluded p, const ops::StepScalars* scalars, const __grid_constant__ Settings<Rule> settings) {
   __shared__ typename Rule::template Step<float> step;
   if (threadIdx.x == 0) step = settings.step_of(*scalars);
   __syncthreads();
@@ -427,7 +427,9 @@ std::optional<std::string> refuse_prelude(const ops::KernelQuery& query) {
   return fmt::format("there is no device code for the rule {}", rule.name);
 }
 
-void prelude(const Call& call, cudaStream_t stream) { launch_of(*std::get<ops::UpdatePrelude>(call.op).update.rule)->prelude(call, stream); }
+void prelude(const Call& call, cudaStream_t stream) {
+  launch_of(*std::get<ops::UpdatePrelude>(call.op).update.rule)->prelude(call, stream);
+}
 
 __global__ void add_members(const ops::ParameterSums* members, std::int64_t count, ops::ParameterSums* to) {
   ops::ParameterSums all{};
@@ -439,7 +441,7 @@ __global__ void add_members(const ops::ParameterSums* members, std::int64_t coun
 
 void merge_sums(const Call& call, cudaStream_t stream) {
   add_members<<<1, 1, 0, stream>>>(call.inputs[0].as<const ops::ParameterSums>(), std::get<ops::MergeSums>(call.op).members,
-                                  call.outputs[0].as<ops::ParameterSums>());
+                                   call.outputs[0].as<ops::ParameterSums>());
   check_launch("sums of several ranks");
 }
 

@@ -1,5 +1,5 @@
-// A matrix made orthogonal by products with itself (ops/optim/prelude.h), in f32 by cuBLASLt. Rows of one matrix that alternate with those of
-// others are gathered first, so that every product is one of plain matrices.
+// A matrix made orthogonal by products with itself (ops/optim/prelude.h), in f32 by cuBLASLt. Rows of one matrix that alternate with those
+// of others are gathered first, so that every product is one of plain matrices.
 #include <algorithm>
 #include <cmath>
 #include <memory>
@@ -49,7 +49,8 @@ std::vector<Matrix> matrices_of(const ops::Orthogonalize& op, const base::Shape&
   std::int64_t before = 0;
   for (const std::int64_t in_unit : op.rows_in_unit()) {
     const std::int64_t height = shape[0] / op.unit() * in_unit;
-    matrices.push_back({{.unit = op.unit(), .before = before, .in_unit = in_unit, .columns = shape[1]}, height, op.scale_of(height, shape[1])});
+    matrices.push_back(
+        {{.unit = op.unit(), .before = before, .in_unit = in_unit, .columns = shape[1]}, height, op.scale_of(height, shape[1])});
     before += in_unit;
   }
   return matrices;
@@ -87,7 +88,8 @@ Prepared prepare_orthogonalize(const ops::KernelQuery& query) {
   for (const Matrix& matrix : matrices_of(std::get<ops::Orthogonalize>(query.op), query.inputs[0].shape)) {
     const Problems problems = problems_of(matrix);
     // Ranks that have the same matrix must make the same of it.
-    prepared->push_back({LtGemm(problems.square, LtChoice::first), LtGemm(problems.fourth, LtChoice::first), LtGemm(problems.next, LtChoice::first)});
+    prepared->push_back(
+        {LtGemm(problems.square, LtChoice::first), LtGemm(problems.fourth, LtChoice::first), LtGemm(problems.next, LtChoice::first)});
   }
   return prepared;
 }
@@ -189,8 +191,8 @@ void make_orthogonal(const Matrix& matrix, const Products& products, const Scrat
     products.square.launch({.a = x, .b = x, .c = scratch.square, .workspace = scratch.gemm}, stream);
     products.fourth.launch({.a = scratch.square, .b = scratch.square, .c = scratch.fourth, .workspace = scratch.gemm}, stream);
     make_polynomial<<<blocks_of(n * n), kThreads, 0, stream>>>(scratch.square, scratch.fourth, n, static_cast<float>(ops::kNewtonSchulz[0]),
-                                                              static_cast<float>(ops::kNewtonSchulz[1]),
-                                                              static_cast<float>(ops::kNewtonSchulz[2]));
+                                                               static_cast<float>(ops::kNewtonSchulz[1]),
+                                                               static_cast<float>(ops::kNewtonSchulz[2]));
     const bool tall = matrix.tall();
     products.next.launch({.a = tall ? x : scratch.fourth, .b = tall ? scratch.fourth : x, .c = next, .workspace = scratch.gemm}, stream);
     std::swap(x, next);
@@ -205,7 +207,8 @@ void orthogonalize(const Call& call, cudaStream_t stream) {
   const Scratch scratch(matrices, call.workspace);
   const auto& prepared = *static_cast<const PreparedMatrices*>(call.prepared);
   for (std::size_t index = 0; index < matrices.size(); ++index)
-    make_orthogonal(matrices[index], prepared[index], scratch, op.steps, call.inputs[0].as<const float>(), call.outputs[0].as<float>(), stream);
+    make_orthogonal(matrices[index], prepared[index], scratch, op.steps, call.inputs[0].as<const float>(), call.outputs[0].as<float>(),
+                    stream);
 }
 
 constexpr Kernel kKernels[] = {

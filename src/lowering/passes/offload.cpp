@@ -121,7 +121,7 @@ class Offload {
 
   void sort_in(const Node& node) {
     if (ops::is_view(node.op)) return;
-    if (std::holds_alternative<ops::UpdatePrelude>(node.op)) return add_prelude(node);
+    if (ops::prelude_in(node.op) != nullptr) return add_prelude(node);
     if (comes_of_prelude(node)) return add_before_update(node);
     if (!is_update(node.op)) return group_here().after.push_back(node);
     if (stays(node)) return update_in_place(node);
@@ -169,7 +169,7 @@ class Offload {
     issue_groups();
     finish_group();
     if (stays(node)) return add_before_update(node);
-    auto prelude = std::get<ops::UpdatePrelude>(node.op);
+    const ops::UpdatePrelude& prelude = *ops::prelude_in(node.op);
     const ValueId old = node.outputs[0];
     const base::TensorType type = old_.values[old].type;
     const std::string& name = old_.values[old].name;

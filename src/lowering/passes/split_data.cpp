@@ -186,8 +186,7 @@ class DataSplit {
       rewrite_.replace(node.inputs[0], merged(rewrite_.now(node.inputs[0]), false, Phase::finish));
     preludes_.settle_for(node);
     Node copy = node;
-    if (const auto* prelude = std::get_if<ops::UpdatePrelude>(&node.op); prelude != nullptr && in_shards(node))
-      return add_prelude(stretch, node, *prelude);
+    if (const auto* prelude = ops::prelude_in(node.op); prelude != nullptr && in_shards(node)) return add_prelude(stretch, node, *prelude);
     if (reduces_each()) copy.turn = Turn::each;  // nothing of a gradient waits for the last micro-batch
     std::vector<ValueId> inputs;
     for (ValueId id : node.inputs) inputs.push_back(input_of(stretch, node, id));

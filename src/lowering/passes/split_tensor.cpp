@@ -103,7 +103,7 @@ class TensorSplit {
 
   void add_node(const Node& node) {
     preludes_.settle_for(node);
-    const auto* prelude = std::get_if<ops::UpdatePrelude>(&node.op);
+    const auto* prelude = ops::prelude_in(node.op);
     if (prelude != nullptr && is_split(node.inputs[ops::Update::kFirstKept])) return add_prelude(node, *prelude);
     if (std::holds_alternative<ops::CrossEntropy>(node.op) && is_split(node.inputs[0])) return add_cross_entropy(node);
     if (ops::sums_squares(node.op) && is_split(node.inputs[1])) return add_side_square(node);

@@ -164,9 +164,7 @@ class Tiling {
     if (!any_cut(node.inputs) && !any_cut(node.outputs)) return void(rewrite_.keep(node));
     if (ops::is_collective(node.op) && node.phase != graph::Phase::join) return add_bucket(node);
     if (ops::sums_squares(node.op)) return add_squares(node);
-    if (const auto* prelude = std::get_if<ops::UpdatePrelude>(&node.op); prelude != nullptr && prelude->is_sum())
-      return add_sums(node, *prelude);
-    if (std::holds_alternative<ops::UpdatePrelude>(node.op)) return add_step(node);
+    if (const auto* prelude = ops::prelude_in(node.op)) return prelude->is_sum() ? add_sums(node, *prelude) : add_step(node);
     if (ops::is_elementwise(node.op)) return add_each(node);
     const ValueId whole = first_cut(any_cut(node.inputs) ? node.inputs : node.outputs);
     base::not_legal("\"tile\" is {}, but [{}] needs {} whole, which has {}; use a larger \"tile\", or another \"precision\"",

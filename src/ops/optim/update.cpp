@@ -96,10 +96,8 @@ std::optional<Op> send_cast(const Op& op, const Op& behind) {
 
 // ---- preludes
 
-const UpdatePrelude& prelude_in(const Op& op) { return std::get<UpdatePrelude>(op); }
-
 std::vector<TensorType> infer_prelude(const Op& op, Types inputs) {
-  const UpdatePrelude& prelude = prelude_in(op);
+  const UpdatePrelude& prelude = *prelude_in(op);
   const Update& update = prelude.update;
   expect(update.rule->prelude != Prelude::none, op, inputs, "a rule that has a prelude");
   expect(inputs.size() == update.prelude_operand() + (prelude.into ? 1 : 0) && inputs[0] == step_scalars_type(), op, inputs,
@@ -111,12 +109,12 @@ std::vector<TensorType> infer_prelude(const Op& op, Types inputs) {
 }
 
 Work prelude_work(const Op& op, Types inputs, Types outputs) {
-  return {static_cast<double>(prelude_in(op).update.rule->flops) * static_cast<double>(inputs[1].shape.elements()),
+  return {static_cast<double>(prelude_in(op)->update.rule->flops) * static_cast<double>(inputs[1].shape.elements()),
           bytes_of(inputs, outputs)};
 }
 
 std::vector<Alias> adds_to_sums(const Op& op) {
-  const UpdatePrelude& prelude = prelude_in(op);
+  const UpdatePrelude& prelude = *prelude_in(op);
   if (!prelude.into) return {};
   return {{.output = 0, .input = static_cast<int>(prelude.update.prelude_operand()), .required = true}};
 }
@@ -125,7 +123,7 @@ std::vector<Alias> adds_to_sums(const Op& op) {
 PlacedOp place_prelude(const PlacementQuery& query) {
   PlacedOp placed = place_elementwise(query, 1);
   placed.inputs[0] = whole();
-  if (prelude_in(query.op).is_sum()) placed.outputs[0] = whole();
+  if (prelude_in(query.op)->is_sum()) placed.outputs[0] = whole();
   return placed;
 }
 
@@ -172,6 +170,8 @@ constexpr std::string_view kOfUpdates = "it is a part of an update, behind all g
 
 }  // namespace
 
+const UpdatePrelude* prelude_in(const Op& op) { return std::get_if<UpdatePrelude>(&op); }
+
 bool has_prelude(const Op& op) {
   const auto* update = std::get_if<Update>(&op);
   return update != nullptr && update->prelude;
@@ -192,10 +192,7 @@ Definition define(const UpdatePrelude&) {
 }
 Definition define(const MergeSums&) {
   return {.infer = infer_merge_sums,
-          .work =
-              [](const Op&, Types inputs, Types outputs) {
-                return Work{0.0, bytes_of(inputs, outputs)};
-              },
+          .work = [](const Op&, Types inputs, Types outputs) { return Work{0.0, bytes_of(inputs, outputs)}; },
           .no_adjoint = kOfUpdates};
 }
 Definition define(const Orthogonalize&) {

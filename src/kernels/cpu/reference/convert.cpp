@@ -170,13 +170,19 @@ RefValue load_value(const void* from, const base::TensorType& type) {
 }
 
 void store_value(const RefValue& value, void* to, const base::TensorType& type) {
-  if (const auto* values = std::get_if<RefTensor>(&value)) return store(*values, to, type);
   const auto put = [&](const auto& block, const base::TensorType& own) {
     PLIMSOLL_CHECK(type == own, "a block of {} written to {}", to_string(own), to_string(type));
     std::memcpy(to, &block, sizeof block);
   };
-  if (const auto* step = std::get_if<ops::StepScalars>(&value)) return put(*step, ops::step_scalars_type());
-  put(std::get<ops::ParameterSums>(value), ops::parameter_sums_type());
+  struct Store {
+    const decltype(put)& block;
+    void* to;
+    const base::TensorType& type;
+    void operator()(const RefTensor& values) const { store(values, to, type); }
+    void operator()(const ops::StepScalars& scalars) const { block(scalars, ops::step_scalars_type()); }
+    void operator()(const ops::ParameterSums& sums) const { block(sums, ops::parameter_sums_type()); }
+  };
+  std::visit(Store{put, to, type}, value);
 }
 
 }  // namespace plimsoll::kernels::cpu::reference
