@@ -26,10 +26,6 @@ struct ProgramSource {
 
 struct RowTable;  // rows.h
 
-// Told of every pass over the first rank's graph of the first program, and of the graph that it left. Lowering may try several orders of
-// what is recomputed, each with all passes.
-using PassDone = std::function<void(std::string_view pass, const graph::Graph& graph)>;
-
 struct LoweringInputs {
   std::string model;
   std::vector<ProgramSource> programs;  // values of the same name that outlive a program are the same buffer; training comes first
@@ -42,7 +38,9 @@ struct LoweringInputs {
   base::Bytes device_limit = {};   // of a rank's arena, where the strategy is fitted to it (optimal recompute); zero: none
   base::Bytes host_limit = {};     // of all ranks' arenas in the host's memory, where the strategy is fitted to it; zero: none
   const RowTable* rows = nullptr;  // set here: graphs have the rows of this table that a step reads
-  PassDone pass_done = {};
+  // Told of the passes over the first rank's graph of the first program. Lowering may try several orders of what is recomputed, each with
+  // all passes.
+  graph::PassDone pass_done = {};
 };
 
 // Where updates wait for the next step, a program more than are asked for makes the one that waits (kFlush); where the token table is on

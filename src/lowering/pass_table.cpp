@@ -5,6 +5,7 @@
 
 #include "base/error.h"
 #include "graph/live_rows.h"
+#include "graph/programs/pass_table.h"
 #include "lowering/passes/block_chain.h"
 #include "lowering/passes/carry_update.h"
 #include "lowering/passes/fetch_weights.h"
@@ -17,6 +18,7 @@
 #include "lowering/passes/store_activations.h"
 #include "lowering/passes/store_gradients.h"
 #include "lowering/passes/tile.h"
+#include "lowering/rows.h"
 
 namespace plimsoll::lowering {
 
@@ -133,7 +135,15 @@ constexpr std::array kPasses{
 
 std::span<const Pass> passes() { return kPasses; }
 
-graph::Graph run_passes(graph::Graph graph, const PassInputs& inputs, const PassDone& done) {
+std::vector<PassLine> all_passes() {
+  std::vector<PassLine> lines;
+  for (const graph::BuildPass& pass : graph::build_passes()) lines.push_back({pass.name, pass.does});
+  lines.push_back({kEmbeddingRows, "puts a table of the rows that a step reads in the place of a token table on disk"});
+  for (const Pass& pass : kPasses) lines.push_back({pass.name, pass.does});
+  return lines;
+}
+
+graph::Graph run_passes(graph::Graph graph, const PassInputs& inputs, const graph::PassDone& done) {
   const bool bounded = graph::LiveRows(graph).any();
   for (const Pass& pass : kPasses) {
     if (!pass.applies(graph, inputs)) continue;

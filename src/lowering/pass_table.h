@@ -5,6 +5,7 @@
 #include <optional>
 #include <span>
 #include <string_view>
+#include <vector>
 
 #include "graph/graph.h"
 #include "lowering/lower.h"
@@ -46,7 +47,14 @@ struct Pass {
 // In the order in which they run.
 std::span<const Pass> passes();
 
-// `done`, where given, is told of every pass that had something to do, and the graph that it left.
-graph::Graph run_passes(graph::Graph graph, const PassInputs& inputs, const PassDone& done = {});
+struct PassLine {
+  std::string_view name;
+  std::string_view does;
+};
+// All passes from a model's forward pass on, in order: those that build a program's graph (graph/programs/pass_table.h), the one that
+// changes the graphs of all programs (rows.h), and those of this table.
+std::vector<PassLine> all_passes();
+
+graph::Graph run_passes(graph::Graph graph, const PassInputs& inputs, const graph::PassDone& done = {});
 
 }  // namespace plimsoll::lowering

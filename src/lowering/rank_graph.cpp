@@ -179,7 +179,7 @@ PassInputs RankGraphs::inputs_at(const ProgramSource& source, std::int32_t rank,
 
 graph::Graph RankGraphs::graph_at(const ProgramSource& source, std::int32_t rank, const std::optional<ops::Seat>& seat) const {
   const bool first = rank == 0 && &source == &inputs_.programs.front();
-  return run_passes(source.graph, inputs_at(source, rank, seat), first ? inputs_.pass_done : PassDone{});
+  return run_passes(source.graph, inputs_at(source, rank, seat), first ? inputs_.pass_done : graph::PassDone{});
 }
 
 std::vector<std::int32_t> RankGraphs::stages_at(std::int32_t pipe_place) const {

@@ -7,7 +7,7 @@
 #include <map>
 
 #include "base/json.h"
-#include "graph/training.h"
+#include "graph/programs/programs.h"
 #include "lowering/lower.h"
 #include "ops/step_scalars.h"
 #include "plan/file.h"

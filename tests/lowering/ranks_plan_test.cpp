@@ -5,7 +5,7 @@
 #include <algorithm>
 #include <map>
 
-#include "graph/training.h"
+#include "graph/programs/programs.h"
 #include "lowering/lower.h"
 #include "plan/verify.h"
 #include "plan/waterline.h"

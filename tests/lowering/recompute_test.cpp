@@ -5,7 +5,7 @@
 
 #include <map>
 
-#include "graph/training.h"
+#include "graph/programs/programs.h"
 #include "lowering/fit.h"
 #include "lowering/lower.h"
 #include "lowering/passes/block_chain.h"

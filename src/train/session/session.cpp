@@ -22,7 +22,7 @@ namespace plimsoll::train {
 namespace {
 
 graph::Graph training_graph(const SessionOptions& options) {
-  graph::Graph graph = graph::training_graph(options.forward, options.training);
+  graph::Graph graph = graph::training_graph(options.forward, options.training, options.pass_done);
   if (!options.keep_gradients) return graph;
   for (const graph::Parameter& parameter : graph.parameters) {
     if (parameter.gradient.valid()) graph.results.push_back(parameter.gradient);

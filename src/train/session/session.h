@@ -15,7 +15,7 @@
 
 #include "collectives/transport.h"
 #include "executor/core/backend.h"
-#include "graph/training.h"
+#include "graph/programs/programs.h"
 #include "lowering/lower.h"
 #include "model/model.h"
 #include "ops/step_scalars.h"
@@ -71,7 +71,7 @@ struct SessionOptions {
   std::optional<model::MicroBatch> infer = {};  // the shape of the inference program, where there is one
   std::optional<Decoding> decode = {};          // programs that continue a text by a cache of keys and values
   std::vector<AddedProgram> programs = {};      // more of them
-  lowering::PassDone pass_done = {};            // told of the passes over the first rank's graph
+  graph::PassDone pass_done = {};               // told of the passes over the training graph, and over the first rank's part of it
 };
 
 graph::WriteForward forward_of(const model::Model& model);

@@ -8,7 +8,7 @@
 
 #include "config/choices.h"
 #include "executor/cpu/cpu_backend.h"
-#include "graph/training.h"
+#include "graph/programs/programs.h"
 #include "io/posix_file_system.h"
 #include "lowering/rows.h"
 #include "storage/disk/block_store.h"
