@@ -58,6 +58,14 @@ void name_class(plan::RankClass& rank_class, const plan::Mesh& mesh, std::int32_
 // Classes number the procedures that they call as they make them.
 plan::EntryId entry_of(plan::ProcedureId own) { return {own.index}; }
 
+// One of many, by micro-batch or batch: there are millions of them, so it is not formatted.
+std::string numbered(std::string_view name, std::size_t number) {
+  const fmt::format_int digits(number);
+  std::string text;
+  text.reserve(name.size() + 1 + digits.size());
+  return text.append(name).append(1, '@').append(digits.data(), digits.size());
+}
+
 // Whether the same calls come of both, but for what their procedures do inside.
 bool same_calls(const ProgramWork& a, const ProgramWork& b) {
   const auto same_node = [](const graph::Node& x, const graph::Node& y) {
@@ -117,6 +125,7 @@ class ClassMaker {
       add_program({.name = std::string(kFlush), .graph = inputs_.programs.front().graph, .waiting_update_only = true});
     if (inputs_.rows != nullptr) add_row_programs(*inputs_.rows);
     place_buffers();
+    buffers_.shrink_to_fit();
     rank_class_.buffers = std::move(buffers_);
     return {std::move(rank_class_), procedures_.take()};
   }
@@ -130,8 +139,9 @@ class ClassMaker {
                       std::int32_t moment) {
     const graph::Value& value = graph.values[storage.value];
     if (versions_.is_old(id, issue)) return put_aside(storage, value.name, issue.version, program, moment);
-    const std::string name =
-        issue.batch > 0 && storage.kind == BufferKind::scalars ? fmt::format("{}@{}", value.name, issue.batch) : value.name;
+    const bool later = issue.batch > 0 && storage.kind == BufferKind::scalars;
+    const std::string again = later ? numbered(value.name, static_cast<std::size_t>(issue.batch)) : "";
+    const std::string& name = later ? again : value.name;
     if (is_persistent(storage.kind)) {
       const auto [found, fresh] = persistent_.try_emplace(name);
       if (fresh) {
@@ -147,7 +157,7 @@ class ClassMaker {
     const auto number = static_cast<std::size_t>(storage.all_micro_batches ? issue.batch : issue.micro_batch);
     if (number >= instances.size()) instances.resize(number + 1);
     if (!instances[number].valid()) {
-      plan::Buffer buffer{.name = storage.all_micro_batches && number == 0 ? name : fmt::format("{}@{}", name, number),
+      plan::Buffer buffer{.name = storage.all_micro_batches && number == 0 ? name : numbered(name, number),
                           .kind = storage.kind,
                           .tier = storage.tier,
                           .type = storage.type};
@@ -239,11 +249,13 @@ class ClassMaker {
       const Piece& piece = work.pieces[issue.piece];
       plan::Call made_call = call_of(wanted->procedure, issue, piece.name);
       made_call.moment = moment;
+      made_call.bindings.reserve(wanted->slots.size());
       for (StorageId slot : wanted->slots)
         made_call.bindings.push_back(lowering.buffer_for(work.graph, work.storages.all[slot], slot, program, issue, moment));
       const Bytes frame = lowering.procedures_[wanted->procedure].frame;
       if (frame.count > 0) {
-        plan::Buffer buffer{.name = fmt::format("frame of {}@{}", piece.name, issue.micro_batch), .kind = BufferKind::frame};
+        plan::Buffer buffer{.name = numbered("frame of " + piece.name, static_cast<std::size_t>(issue.micro_batch)),
+                            .kind = BufferKind::frame};
         buffer.tier = piece.tier;
         buffer.type = {base::DType::u8, base::Shape{frame.count}};
         buffer.program = program;

@@ -61,10 +61,10 @@ Graph move_update(const Graph& graph, const PassInputs& inputs) {
 }
 
 constexpr std::array kPasses{
-    Pass{
-        "split_pipe", "keeps the stages of one place on the pipe axis, with messages to and from the others",
-        [](const Graph&, const PassInputs& inputs) { return inputs.pipe.places > 1; },
-        [](const Graph& graph, const PassInputs& inputs) { return split_over_pipe(graph, inputs.pipe, inputs.pipe_place, inputs.corner); }},
+    Pass{"split_pipe", "keeps the stages of one place on the pipe axis, with messages to and from the others",
+         [](const Graph&, const PassInputs& inputs) { return inputs.pipe.places > 1; },
+         [](const Graph& graph, const PassInputs& inputs) { return split_over_pipe(graph, inputs.pipe, inputs.pipe_place, inputs.corner); },
+         false, true},
     Pass{"split_tensor", "keeps one place on the tensor axis, with collectives where an operator's need and what there is differ",
          [](const Graph&, const PassInputs& inputs) { return inputs.seat.members > 1; },
          [](const Graph& graph, const PassInputs& inputs) { return split_over_tensor(graph, inputs.seat, inputs.strategy); }},
@@ -143,19 +143,22 @@ std::vector<PassLine> all_passes() {
   return lines;
 }
 
-graph::Graph run_passes(graph::Graph graph, const PassInputs& inputs, const graph::PassDone& done) {
+graph::Graph run_passes(const graph::Graph& graph, const PassInputs& inputs, PassRange range, const graph::PassDone& done) {
   const bool bounded = graph::LiveRows(graph).any();
+  std::optional<graph::Graph> made;
   for (const Pass& pass : kPasses) {
-    if (!pass.applies(graph, inputs)) continue;
+    const graph::Graph& before = made ? *made : graph;
+    if (range != PassRange::all && pass.of_place != (range == PassRange::of_place)) continue;
+    if (!pass.applies(before, inputs)) continue;
     if (bounded && !pass.bounded_rows) {
       base::not_legal("the rows of a micro-batch are bounded, which \"{}\" cannot work with yet ({}); use data ranks alone", pass.name,
                       pass.does);
     }
-    graph = pass.run(graph, inputs);
-    graph::verify(graph, pass.name);
-    if (done) done(pass.name, graph);
+    made = pass.run(before, inputs);
+    graph::verify(*made, pass.name);
+    if (done) done(pass.name, *made);
   }
-  return graph;
+  return made ? std::move(*made) : graph;
 }
 
 }  // namespace plimsoll::lowering

@@ -2,6 +2,7 @@
 // leaves is verified before the next one runs. `plimsoll plan --passes` prints the list.
 #pragma once
 
+#include <cstdint>
 #include <optional>
 #include <span>
 #include <string_view>
@@ -42,6 +43,7 @@ struct Pass {
   bool (*applies)(const graph::Graph& graph, const PassInputs& inputs);
   graph::Graph (*run)(const graph::Graph& graph, const PassInputs& inputs);
   bool bounded_rows = false;  // it takes graphs with bounded rows (graph/live_rows.h)
+  bool of_place = false;      // all ranks at a place of an even mesh's pipe axis get the same of it; such passes come first
 };
 
 // In the order in which they run.
@@ -55,6 +57,10 @@ struct PassLine {
 // changes the graphs of all programs (rows.h), and those of this table.
 std::vector<PassLine> all_passes();
 
-graph::Graph run_passes(graph::Graph graph, const PassInputs& inputs, const graph::PassDone& done = {});
+// Those that all ranks of a place on the pipe axis have in common (Pass::of_place) need not run for each of them.
+enum class PassRange : std::uint8_t { all, of_place, after_place };
+
+graph::Graph run_passes(const graph::Graph& graph, const PassInputs& inputs, PassRange range = PassRange::all,
+                        const graph::PassDone& done = {});
 
 }  // namespace plimsoll::lowering

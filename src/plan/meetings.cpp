@@ -6,6 +6,7 @@
 #include <map>
 #include <optional>
 #include <tuple>
+#include <unordered_map>
 #include <utility>
 
 #include <fmt/format.h>
@@ -115,6 +116,9 @@ struct Gathering {
   std::int32_t arrived = 0;
 };
 
+// Messages of one kind from a rank to another that are under way, by micro-batch.
+using Channel = std::vector<std::int32_t>;
+
 // An actor's part in the collectives of an axis.
 struct Attendance {
   std::vector<Gathering>* group = nullptr;
@@ -130,6 +134,8 @@ struct Actor {
   std::vector<Progress> streams{};
   std::vector<bool> signalled{};
   std::vector<Attendance> attended{};  // by axis, as in the mesh's table
+  // By message: where all micro-batches go to, or come from, where they all have the same other end.
+  std::unordered_map<const ops::Message*, Channel*> channels{};
 };
 
 class Meetings {
@@ -166,16 +172,12 @@ class Meetings {
       }
     }
     if (!problem_) find_waiting();
-    if (!problem_ && !mailbox_.empty()) {
-      const auto& [from, to, tag, micro_batch] = mailbox_.begin()->first;
-      problem_ = fmt::format("{}: nobody receives message {} of micro-batch {} from rank {} to {}", actors_.front().program->name, tag,
-                             micro_batch, from, to);
-    }
+    if (!problem_) find_undelivered();
     return problem_;
   }
 
  private:
-  using Letter = std::tuple<std::int32_t, std::int32_t, std::int64_t, std::int32_t>;  // from, to, tag, micro-batch
+  using Ends = std::tuple<std::int32_t, std::int32_t, std::int64_t>;  // from, to, tag
 
   // A call's next meetings, and its end where none is left; false when the stream is at its end or must wait.
   bool advance(Actor& actor, std::size_t stream) {
@@ -197,16 +199,39 @@ class Meetings {
     return true;
   }
 
-  bool carry(const Actor& actor, const Call& call, const ops::Message& message) {
-    const std::int32_t other = other_end(plan_.mesh, actor.rank, message, call.micro_batch);
+  bool carry(Actor& actor, const Call& call, const ops::Message& message) {
+    Channel& under_way = channel_of(actor, call, message);
+    const auto micro_batch = static_cast<std::size_t>(call.micro_batch);
+    if (micro_batch >= under_way.size()) under_way.resize(micro_batch + 1);
     if (!message.receive) {
-      ++mailbox_[{actor.rank, other, message.tag, call.micro_batch}];
+      ++under_way[micro_batch];
       return true;
     }
-    const auto found = mailbox_.find({other, actor.rank, message.tag, call.micro_batch});
-    if (found == mailbox_.end()) return false;
-    if (--found->second == 0) mailbox_.erase(found);
+    if (under_way[micro_batch] == 0) return false;
+    --under_way[micro_batch];
     return true;
+  }
+
+  Channel& channel_of(Actor& actor, const Call& call, const ops::Message& message) {
+    const auto find = [&]() -> Channel& {
+      const std::int32_t other = other_end(plan_.mesh, actor.rank, message, call.micro_batch);
+      return channels_[message.receive ? Ends{other, actor.rank, message.tag} : Ends{actor.rank, other, message.tag}];
+    };
+    if (!plan_.mesh.even()) return find();
+    Channel*& known = actor.channels[&message];
+    if (known == nullptr) known = &find();
+    return *known;
+  }
+
+  void find_undelivered() {
+    for (const auto& [ends, under_way] : channels_) {
+      const auto left = std::find_if(under_way.begin(), under_way.end(), [](std::int32_t count) { return count > 0; });
+      if (left == under_way.end()) continue;
+      const auto& [from, to, tag] = ends;
+      problem_ = fmt::format("{}: nobody receives message {} of micro-batch {} from rank {} to {}", actors_.front().program->name, tag,
+                             left - under_way.begin(), from, to);
+      return;
+    }
   }
 
   // A member that has arrived waits until all others have.
@@ -249,7 +274,7 @@ class Meetings {
   const Plan& plan_;
   const Agenda& agenda_;
   std::vector<Actor> actors_;
-  std::map<Letter, std::int32_t> mailbox_;
+  std::map<Ends, Channel> channels_;
   std::map<std::pair<std::uint32_t, std::int32_t>, std::vector<Gathering>> gatherings_;  // by axis and first rank
   std::optional<std::string> problem_;
 };
