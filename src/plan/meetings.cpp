@@ -3,6 +3,7 @@
 #include "plan/meetings.h"
 
 #include <algorithm>
+#include <deque>
 #include <map>
 #include <optional>
 #include <tuple>
@@ -109,15 +110,21 @@ struct Progress {
   std::size_t meeting = 0;
 };
 
+struct Actor;
+
 // The collectives of a group in the order in which they come up. Members arrive at the first that is not complete.
 struct Gathering {
   std::size_t what = 0;
   StreamKind stream = StreamKind::compute;
   std::int32_t arrived = 0;
+  std::vector<Actor*> waiting{};
 };
 
-// Messages of one kind from a rank to another that are under way, by micro-batch.
-using Channel = std::vector<std::int32_t>;
+// Messages of one kind from a rank to another.
+struct Channel {
+  std::vector<std::int32_t> under_way{};  // by micro-batch
+  Actor* waiting = nullptr;               // for one of them
+};
 
 // An actor's part in the collectives of an axis.
 struct Attendance {
@@ -134,6 +141,7 @@ struct Actor {
   std::vector<Progress> streams{};
   std::vector<bool> signalled{};
   std::vector<Attendance> attended{};  // by axis, as in the mesh's table
+  bool woken = false;
   // By message: where all micro-batches go to, or come from, where they all have the same other end.
   std::unordered_map<const ops::Message*, Channel*> channels{};
 };
@@ -162,14 +170,12 @@ class Meetings {
   }
 
   std::optional<std::string> run() {
-    bool moved = true;
-    while (moved && !problem_) {
-      moved = false;
-      for (Actor& actor : actors_) {
-        for (std::size_t stream = 0; stream < actor.streams.size(); ++stream) {
-          while (!problem_ && advance(actor, stream)) moved = true;
-        }
-      }
+    for (Actor& actor : actors_) wake(actor);
+    while (!woken_.empty() && !problem_) {
+      Actor& actor = *woken_.front();
+      woken_.pop_front();
+      actor.woken = false;
+      go_on(actor);
     }
     if (!problem_) find_waiting();
     if (!problem_) find_undelivered();
@@ -178,6 +184,21 @@ class Meetings {
 
  private:
   using Ends = std::tuple<std::int32_t, std::int32_t, std::int64_t>;  // from, to, tag
+
+  // What it waited for may be there.
+  void wake(Actor& actor) {
+    if (!std::exchange(actor.woken, true)) woken_.push_back(&actor);
+  }
+
+  // As far as it comes without others.
+  void go_on(Actor& actor) {
+    for (bool moved = true; moved;) {
+      moved = false;
+      for (std::size_t stream = 0; stream < actor.streams.size(); ++stream) {
+        while (!problem_ && advance(actor, stream)) moved = true;
+      }
+    }
+  }
 
   // A call's next meetings, and its end where none is left; false when the stream is at its end or must wait.
   bool advance(Actor& actor, std::size_t stream) {
@@ -200,15 +221,20 @@ class Meetings {
   }
 
   bool carry(Actor& actor, const Call& call, const ops::Message& message) {
-    Channel& under_way = channel_of(actor, call, message);
+    Channel& channel = channel_of(actor, call, message);
     const auto micro_batch = static_cast<std::size_t>(call.micro_batch);
-    if (micro_batch >= under_way.size()) under_way.resize(micro_batch + 1);
+    if (micro_batch >= channel.under_way.size()) channel.under_way.resize(micro_batch + 1);
+    std::int32_t& under_way = channel.under_way[micro_batch];
     if (!message.receive) {
-      ++under_way[micro_batch];
+      ++under_way;
+      if (channel.waiting != nullptr) wake(*std::exchange(channel.waiting, nullptr));
       return true;
     }
-    if (under_way[micro_batch] == 0) return false;
-    --under_way[micro_batch];
+    if (under_way == 0) {
+      channel.waiting = &actor;
+      return false;
+    }
+    --under_way;
     return true;
   }
 
@@ -224,7 +250,8 @@ class Meetings {
   }
 
   void find_undelivered() {
-    for (const auto& [ends, under_way] : channels_) {
+    for (const auto& [ends, channel] : channels_) {
+      const std::vector<std::int32_t>& under_way = channel.under_way;
       const auto left = std::find_if(under_way.begin(), under_way.end(), [](std::int32_t count) { return count > 0; });
       if (left == under_way.end()) continue;
       const auto& [from, to, tag] = ends;
@@ -251,11 +278,20 @@ class Meetings {
       }
       here.arrived += axis == ops::Axis::tensor ? actor.tensor_ranks : 1;
       waiting = true;
+      if (complete(here, meeting)) {
+        for (Actor* other : std::exchange(here.waiting, {})) wake(*other);
+      } else {
+        here.waiting.push_back(&actor);
+      }
     }
-    if ((*group)[count].arrived < static_cast<std::int32_t>(meeting.collective->members)) return false;
+    if (!complete((*group)[count], meeting)) return false;
     ++count;
     waiting = false;
     return true;
+  }
+
+  static bool complete(const Gathering& gathering, const Meeting& meeting) {
+    return gathering.arrived >= static_cast<std::int32_t>(meeting.collective->members);
   }
 
   void find_waiting() {
@@ -274,6 +310,7 @@ class Meetings {
   const Plan& plan_;
   const Agenda& agenda_;
   std::vector<Actor> actors_;
+  std::deque<Actor*> woken_;
   std::map<Ends, Channel> channels_;
   std::map<std::pair<std::uint32_t, std::int32_t>, std::vector<Gathering>> gatherings_;  // by axis and first rank
   std::optional<std::string> problem_;

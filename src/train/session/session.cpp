@@ -110,9 +110,6 @@ plan::Plan lower_sources(const SessionOptions& options, const std::vector<Progra
                       problems.front());
     }
   }
-#ifdef PLIMSOLL_VERIFY
-  plan::verify(plan, "lowering");
-#endif
   return plan;
 }
 
@@ -153,6 +150,7 @@ PreparedSession prepare_session(SessionOptions options) {
   PreparedSession prepared{.options = checked(std::move(options)), .programs = {}, .plan = {}};
   prepared.programs = sources_of(prepared.options);
   prepared.plan = lower_sources(prepared.options, prepared.programs);
+  plan::verify(prepared.plan, "lowering");  // a small part of what making it takes
   // Making a plan may take more than the plan, and what was freed of it would lie beside the arena for ever.
   malloc_trim(0);
   return prepared;
