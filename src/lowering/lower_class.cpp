@@ -1,6 +1,8 @@
 #include "lowering/lower_class.h"
 
 #include <algorithm>
+#include <set>
+#include <span>
 #include <string>
 #include <string_view>
 #include <unordered_map>
@@ -53,6 +55,17 @@ void name_class(plan::RankClass& rank_class, const plan::Mesh& mesh, std::int32_
   }
   rank_class.name = places.empty() ? "all" : fmt::format("{}", fmt::join(places, ", "));
   rank_class.ranks = mesh.alike(first_rank);
+}
+
+std::string role_of(const LoweringInputs& inputs, const plan::Mesh& mesh, std::int32_t first_rank) {
+  if (!inputs.role_of) return {};
+  std::string role = inputs.role_of(mesh, first_rank);
+  for (const std::int32_t rank : mesh.alike(first_rank)) {
+    if (const std::string other = inputs.role_of(mesh, rank); other != role)
+      base::not_legal("ranks {} and {} run the same programs, but have the roles \"{}\" and \"{}\"; give both the same", first_rank, rank,
+                      role, other);
+  }
+  return role;
 }
 
 // Classes number the procedures that they call as they make them.
@@ -120,9 +133,16 @@ class ClassMaker {
 
   LoweredClass run() {
     name_class(rank_class_, graphs_.mesh(), first_rank_);
-    for (const ProgramSource& source : inputs_.programs) add_program(source);
-    if (graphs_.update() == HostUpdate::under_forward)
-      add_program({.name = std::string(kFlush), .graph = inputs_.programs.front().graph, .waiting_update_only = true});
+    rank_class_.role = role_of(inputs_, graphs_.mesh(), first_rank_);
+    for (const ProgramSource& source : inputs_.programs) {
+      if (source.is_for(rank_class_.role)) add_program(source);
+    }
+    if (graphs_.update() == HostUpdate::under_forward) {
+      add_program({.name = std::string(kFlush),
+                   .graph = inputs_.programs.front().graph,
+                   .waiting_update_only = true,
+                   .cadence = {.when = plan::Cadence::When::ahead}});
+    }
     if (inputs_.rows != nullptr) add_row_programs(*inputs_.rows);
     place_buffers();
     buffers_.shrink_to_fit();
@@ -197,26 +217,29 @@ class ClassMaker {
     works_.push_back(std::move(work));
   }
 
-  void add_program(graph::Graph graph, std::string name) {
+  void add_program(graph::Graph graph, std::string_view name, plan::Cadence::When when) {
     ProgramWork work(inputs_.programs.front(), std::move(graph), graphs_.mesh(), inputs_);
-    add_program(work, {.name = std::move(name)}, {});
+    add_program(work, {.name = std::string(name), .cadence = {.when = when}}, {});
   }
 
   // They are run between other programs, whose inputs may be there already: so they have nothing on the device but what is there anyway.
   // Ranks without the table have nothing to do in them.
   void add_row_programs(const RowTable& table) {
+    using When = plan::Cadence::When;
     if (!persistent_.contains(table.weight)) {
-      for (const std::string_view name : {kFetchRows, kStoreRows})
-        rank_class_.programs.push_back(
-            {.name = std::string(name), .streams = std::vector<plan::Stream>{{.kind = plan::StreamKind::compute, .calls = {}}}});
+      for (const auto& [name, when] : {std::pair{kFetchRows, When::ahead}, {kStoreRows, When::behind}})
+        rank_class_.programs.push_back({.name = std::string(name),
+                                        .streams = std::vector<plan::Stream>{{.kind = plan::StreamKind::compute, .calls = {}}},
+                                        .cadence = {.when = when},
+                                        .touches = plan::Touches{}});
       return;
     }
     const FindBuffer find = [&](const std::string& name) {
       const auto found = persistent_.find(name);
       return found == persistent_.end() ? KeptBuffer{} : KeptBuffer{&buffers_[found->second], rank_class_.part_of(found->second)};
     };
-    add_program(fetch_rows(table, find), std::string(kFetchRows));
-    add_program(store_rows(table, find), std::string(kStoreRows));
+    add_program(fetch_rows(table, find), kFetchRows, When::ahead);
+    add_program(store_rows(table, find), kStoreRows, When::behind);
     // The first has what fills up the records.
     const Bytes others = Bytes{table.whole.bytes()} * static_cast<std::int64_t>(table.tensors.size() - 1);
     plan::Buffer& first = buffers_[persistent_.at(table.tensors[0].on_disk)];
@@ -305,7 +328,32 @@ class ClassMaker {
     issue_calls(issue_order(work.graph, work.pieces, items, shape.micro_batches, shape.batches), work.pieces, versions_, streams, calls);
     end_lives(program, streams, work.storages);
     for (plan::Stream& stream : program.streams) stream.calls.shrink_to_fit();
+    program.touches = touches_of(work, shape.batches);
     rank_class_.programs.push_back(std::move(program));
+  }
+
+  // What the graph says that the program reads and writes of what outlives it.
+  plan::Touches touches_of(const ProgramWork& work, std::int32_t batches) const {
+    std::set<BufferId> reads;
+    std::set<BufferId> writes;
+    const auto note = [&](std::span<const graph::ValueId> values, std::set<BufferId>& into) {
+      for (const graph::ValueId value : values) {
+        const StorageId id = value.valid() ? work.storages.of(value) : StorageId{};
+        if (!id.valid() || !is_persistent(work.storages.all[id].kind)) continue;
+        const std::string& name = work.graph.values[work.storages.all[id].value].name;
+        into.insert(persistent_.at(name));
+        for (std::int32_t batch = 1; batch < batches && work.storages.all[id].kind == BufferKind::scalars; ++batch)
+          into.insert(persistent_.at(numbered(name, static_cast<std::size_t>(batch))));
+      }
+    };
+    for (const graph::Node& node : work.graph.nodes) {
+      if (ops::is_view(node.op)) continue;
+      // A copy reads what it copies; where it goes into memory that is there, that is its other operand.
+      const bool copies = ops::definition_of(node.op).runs == ops::Runs::copy;
+      note(std::span(node.inputs).first(copies ? 1 : node.inputs.size()), reads);
+      note(node.outputs, writes);
+    }
+    return {.reads = {reads.begin(), reads.end()}, .writes = {writes.begin(), writes.end()}};
   }
 
   // What other streams use lives until they are known to be done with it, and results until the end.
@@ -392,6 +440,7 @@ ClassLowering::~ClassLowering() = default;
 
 std::optional<LoweredClass> ClassLowering::at(std::int32_t first_rank) const {
   if (inputs_.rows != nullptr) return std::nullopt;  // what moves rows is made from parts
+  if (role_of(inputs_, graphs_.mesh(), first_rank) != lowered_.rank_class.role) return std::nullopt;
   OtherProcedures procedures(lowered_.procedures);
   std::unordered_map<std::string, ops::Part> parts;
   for (const std::unique_ptr<const ProgramWork>& work : works_) {

@@ -237,7 +237,7 @@ plan::Plan with_rows_apart(const LoweringInputs& inputs, const std::function<pla
   std::vector<ProgramSource> programs;
   for (std::size_t index = 0; index < graphs.size(); ++index) {
     const ProgramSource& source = inputs.programs[index];
-    programs.push_back({source.name, graphs[index], source.micro_batches, source.waiting_update_only, source.cadence});
+    programs.push_back({source.name, graphs[index], source.micro_batches, source.waiting_update_only, source.cadence, source.role});
   }
   apart.programs.swap(programs);
   return work(apart);

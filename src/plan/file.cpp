@@ -10,6 +10,7 @@
 #include "ops/definition.h"
 #include "plan/instructions.h"
 #include "plan/mesh_file.h"
+#include "plan/programs.h"
 #include "plan/verify.h"
 
 namespace plimsoll::plan {
@@ -78,22 +79,23 @@ Json instruction_json(const Instruction& instruction) {
 }
 
 Json procedure_json(const Procedure& procedure) {
-  return Json::object({{"name", procedure.name},
-                       {"frame", procedure.frame.count},
-                       {"slots", list_json<Slot>(procedure.slots,
-                                                 [](const Slot& slot) {
-                                                   return Json::object({{"name", slot.name},
-                                                                        {"type", type_json(slot.type)},
-                                                                        {"bytes", slot.bytes.count},
-                                                                        {"access", name_of(slot.access)}});
-                                                 })},
-                       {"temporaries", list_json<Temporary>(procedure.temporaries,
-                                                            [](const Temporary& temporary) {
-                                                              return Json::object({{"name", temporary.name},
-                                                                                   {"type", type_json(temporary.type)},
-                                                                                   {"offset", temporary.offset.count}});
-                                                            })},
-                       {"instructions", list_json<Instruction>(procedure.instructions, instruction_json)}});
+  return Json::object(
+      {{"name", procedure.name},
+       {"frame", procedure.frame.count},
+       {"slots", list_json<Slot>(procedure.slots,
+                                 [](const Slot& slot) {
+                                   return Json::object({{"name", slot.name},
+                                                        {"type", type_json(slot.type)},
+                                                        {"bytes", slot.bytes.count},
+                                                        {"access", name_of(slot.access)}});
+                                 })},
+       {"temporaries",
+        list_json<Temporary>(
+            procedure.temporaries,
+            [](const Temporary& temporary) {
+              return Json::object({{"name", temporary.name}, {"type", type_json(temporary.type)}, {"offset", temporary.offset.count}});
+            })},
+       {"instructions", list_json<Instruction>(procedure.instructions, instruction_json)}});
 }
 
 Json call_json(const Call& call, ProcedureId procedure) {
@@ -169,10 +171,19 @@ void append_list(std::string& text, std::string_view name, const Items& items, c
   text += ']';
 }
 
-void append(std::string& text, const Program& program) {
+Json touches_json(const std::vector<BufferId>& ids) {
+  return list_json<BufferId>(ids, [](const BufferId& id) { return id_json(id); });
+}
+
+// What a program says that it touches is there only where its instructions do something else.
+void append(std::string& text, const Plan& plan, const RankClass& rank_class, const Program& program) {
   Json fields = Json::object({{"name", program.name}, {"micro_batches", program.micro_batches}, {"tokens", program.tokens}});
   if (program.cadence != Cadence{})
     fields.set("cadence", Json::object({{"when", name_of(program.cadence.when)}, {"every", program.cadence.every}}));
+  if (program.touches && *program.touches != touches_of(plan, rank_class, program)) {
+    fields.set("reads", touches_json(program.touches->reads));
+    fields.set("writes", touches_json(program.touches->writes));
+  }
   text += open_object(fields);
   append_list(text, "streams", program.streams, [&](const Stream& stream) {
     text += open_object(Json::object({{"kind", name_of(stream.kind)}}));
@@ -183,19 +194,20 @@ void append(std::string& text, const Program& program) {
   text += '}';
 }
 
-void append(std::string& text, const RankClass& rank_class) {
+void append(std::string& text, const Plan& plan, const RankClass& rank_class) {
   Json::Array arenas;
   for (Bytes bytes : rank_class.arena) arenas.push_back(Json(bytes.count));
-  text +=
-      open_object(Json::object({{"name", rank_class.name},
-                                {"ranks", list_json<std::int32_t>(rank_class.ranks, [](const std::int32_t& rank) { return Json(rank); })},
-                                {"arena", Json(std::move(arenas))}}));
+  Json fields = Json::object({{"name", rank_class.name},
+                              {"ranks", list_json<std::int32_t>(rank_class.ranks, [](const std::int32_t& rank) { return Json(rank); })},
+                              {"arena", Json(std::move(arenas))}});
+  if (!rank_class.role.empty()) fields.set("role", rank_class.role);
+  text += open_object(fields);
   BufferId id{0};
   append_list(text, "buffers", rank_class.buffers, [&](const Buffer& buffer) {
     text += base::write_json(buffer_json(buffer, rank_class.part_of(id)));
     ++id.index;
   });
-  append_list(text, "programs", rank_class.programs, [&](const Program& program) { append(text, program); });
+  append_list(text, "programs", rank_class.programs, [&](const Program& program) { append(text, plan, rank_class, program); });
   text += '}';
 }
 
@@ -323,11 +335,11 @@ Procedure procedure_from(const Json& json) {
                                      return Slot{slot.at("name").as_string(), type_from(slot.at("type")), bytes_from(slot.at("bytes")),
                                                  enum_from<Access>(slot.at("access"), 3)};
                                    }),
-          .temporaries = list_from<Temporary>(json.at("temporaries"),
-                                              [](const Json& temporary) {
-                                                return Temporary{temporary.at("name").as_string(), type_from(temporary.at("type")),
-                                                                 bytes_from(temporary.at("offset"))};
-                                              }),
+          .temporaries = list_from<Temporary>(
+              json.at("temporaries"),
+              [](const Json& temporary) {
+                return Temporary{temporary.at("name").as_string(), type_from(temporary.at("type")), bytes_from(temporary.at("offset"))};
+              }),
           .instructions = list_from<Instruction>(json.at("instructions"), instruction_from),
           .frame = bytes_from(json.at("frame"))};
 }
@@ -345,7 +357,7 @@ Call call_from(const Json& json, EntryId entry) {
 
 Cadence cadence_from(const Json* json) {
   if (json == nullptr) return {};
-  const Cadence cadence{.when = enum_from<Cadence::When>(json->at("when"), 4), .every = count_from(json->at("every"))};
+  const Cadence cadence{.when = enum_from<Cadence::When>(json->at("when"), Cadence::kWhens), .every = count_from(json->at("every"))};
   if (cadence.every < 1) json->at("every").fail_expected("1 or more");
   return cadence;
 }
@@ -356,6 +368,8 @@ Program program_from(const Json& json) {
                   .streams = {},
                   .tokens = static_cast<std::uint32_t>(small_from(json.at("tokens"))),
                   .cadence = cadence_from(json.find("cadence"))};
+  if (const Json* reads = json.find("reads"))
+    program.touches = {list_from<BufferId>(*reads, id_from<BufferId>), list_from<BufferId>(json.at("writes"), id_from<BufferId>)};
   std::map<ProcedureId, EntryId> entries;
   const auto entered_call = [&](const Json& call) {
     const auto procedure = id_from<ProcedureId>(call.at("procedure"));
@@ -414,6 +428,7 @@ Buffer buffer_from(const Json& json) {
 RankClass class_from(const Json& json) {
   RankClass rank_class;
   rank_class.name = json.at("name").as_string();
+  if (const Json* role = json.find("role")) rank_class.role = role->as_string();
   rank_class.ranks = list_from<std::int32_t>(json.at("ranks"), small_from);
   for (std::size_t tier = 0; tier < kTiers; ++tier) rank_class.arena[tier] = bytes_from(json.at("arena").at(tier));
   for (const Json& buffer : json.at("buffers").as_array()) {
@@ -428,6 +443,14 @@ RankClass class_from(const Json& json) {
   return rank_class;
 }
 
+void say_touches(Plan& plan) {
+  for (RankClass& rank_class : plan.classes) {
+    for (Program& program : rank_class.programs) {
+      if (!program.touches) program.touches = touches_of(plan, rank_class, program);
+    }
+  }
+}
+
 }  // namespace
 
 std::string to_text(const Plan& plan) {
@@ -440,7 +463,7 @@ std::string to_text(const Plan& plan) {
   std::string text = open_object(fields);
   append_list(text, "procedures", plan.procedures,
               [&](const Procedure& procedure) { text += base::write_json(procedure_json(procedure)); });
-  append_list(text, "classes", plan.classes, [&](const RankClass& rank_class) { append(text, rank_class); });
+  append_list(text, "classes", plan.classes, [&](const RankClass& rank_class) { append(text, plan, rank_class); });
   return text + "}";
 }
 
@@ -459,6 +482,7 @@ Plan plan_from_json(const Json& json) {
   for (const Json& procedure : json.at("procedures").as_array()) plan.procedures.add(procedure_from(procedure));
   plan.classes = list_from<RankClass>(json.at("classes"), class_from);
   const std::vector<std::string> found = problems(plan);
+  if (found.empty()) say_touches(plan);
   if (!found.empty()) base::bad_input("{}: this plan must not run: {} ({} problems in all)", json.where(), found.front(), found.size());
   return plan;
 }

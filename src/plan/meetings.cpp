@@ -153,8 +153,11 @@ class Meetings {
     for (const RankClass& rank_class : plan.classes) {
       Actor actor{.rank_class = &rank_class, .program = find_program(rank_class, program)};
       if (actor.program == nullptr) {
-        problem_ = fmt::format("{}: {} does not have it", program, rank_class.name);
-        return;
+        if (role_has(rank_class.role, program)) {
+          problem_ = fmt::format("{}: {} does not have it", program, rank_class.name);
+          return;
+        }
+        continue;
       }
       actor.rank = rank_class.ranks.front();
       if (!first.empty()) {
@@ -184,6 +187,12 @@ class Meetings {
 
  private:
   using Ends = std::tuple<std::int32_t, std::int32_t, std::int64_t>;  // from, to, tag
+
+  bool role_has(const std::string& role, const std::string& program) const {
+    return std::any_of(plan_.classes.begin(), plan_.classes.end(), [&](const RankClass& rank_class) {
+      return rank_class.role == role && find_program(rank_class, program) != nullptr;
+    });
+  }
 
   // What it waited for may be there.
   void wake(Actor& actor) {
@@ -316,6 +325,17 @@ class Meetings {
   std::optional<std::string> problem_;
 };
 
+// Of all roles.
+std::vector<std::string> program_names(const Plan& plan) {
+  std::vector<std::string> names;
+  for (const RankClass& rank_class : plan.classes) {
+    for (const Program& program : rank_class.programs) {
+      if (std::find(names.begin(), names.end(), program.name) == names.end()) names.push_back(program.name);
+    }
+  }
+  return names;
+}
+
 }  // namespace
 
 std::vector<std::string> meeting_problems(const Plan& plan) {
@@ -324,8 +344,8 @@ std::vector<std::string> meeting_problems(const Plan& plan) {
   const Agenda agenda(plan);
   std::vector<std::int32_t> first;  // empty: every class is an actor
   if (plan.mesh.even() && !agenda.inner_tensor()) first = first_alike(plan, agenda);
-  for (const Program& program : plan.classes.front().programs) {
-    std::optional<std::string> problem = Meetings(plan, agenda, first, program.name).run();
+  for (const std::string& program : program_names(plan)) {
+    std::optional<std::string> problem = Meetings(plan, agenda, first, program).run();
     if (problem) problems.push_back(std::move(*problem));
   }
   return problems;

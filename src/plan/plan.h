@@ -202,7 +202,10 @@ struct Cadence {
     first,   // before the first step of all
     before,  // before a step
     after,   // after it, when its update is made
+    ahead,   // ahead of a program that reads what this one writes (plan/programs.h)
+    behind,  // behind a program that writes what this one reads
   };
+  static constexpr std::int64_t kWhens = 6;
   When when = When::asked;
   std::int64_t every = 1;  // only steps that this divides
 
@@ -212,12 +215,21 @@ struct Cadence {
 // Whether it is its turn before a step, or after it.
 bool is_due(const Cadence& cadence, Cadence::When around, std::int64_t step);
 
+// What a program reads and writes of what outlives it; ascending.
+struct Touches {
+  std::vector<BufferId> reads{};
+  std::vector<BufferId> writes{};
+
+  bool operator==(const Touches&) const = default;
+};
+
 struct Program {
   std::string name;  // "train", "evaluate", "infer"
   std::int32_t micro_batches = 1;
   base::Shared<std::vector<Stream>> streams;
   std::uint32_t tokens = 0;
   Cadence cadence{};
+  std::optional<Touches> touches{};  // as whoever made the program says
   // What calls run, by entry. Ranks that do the same with other slices have the same streams, and procedures of their own.
   std::vector<ProcedureId> procedures{};
 
@@ -255,6 +267,7 @@ struct Buffer {
 
 struct RankClass {
   std::string name;
+  std::string role{};  // ranks of another role have other programs; empty: there is one for all
   std::vector<std::int32_t> ranks;
   base::Shared<base::IdVector<BufferId, Buffer>> buffers;  // shared as the streams of programs are
   std::vector<Program> programs;

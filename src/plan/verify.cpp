@@ -16,6 +16,7 @@
 #include "plan/meetings.h"
 #include "plan/order.h"
 #include "plan/problems.h"
+#include "plan/programs.h"
 #include "plan/verify_procedure.h"
 
 namespace plimsoll::plan {
@@ -58,6 +59,7 @@ class ProgramVerifier {
     check_moments();
     check_lives();
     check_memory();
+    check_touches();
   }
 
  private:
@@ -149,6 +151,25 @@ class ProgramVerifier {
         before = call.moment;
       }
     }
+  }
+
+  // What the program says that it reads and writes is what its instructions do.
+  void check_touches() {
+    if (!program_.touches) return;
+    const Touches found = touches_of(plan_, class_, program_);
+    const auto check = [&](const std::vector<BufferId>& said, const std::vector<BufferId>& done, std::string_view verb) {
+      std::vector<BufferId> unlike;
+      std::set_symmetric_difference(said.begin(), said.end(), done.begin(), done.end(), std::back_inserter(unlike));
+      if (unlike.empty()) return;
+      const BufferId id = unlike.front();
+      if (id.index >= class_.buffers.size())
+        return report_("{} says that it {} buffer {}, which there is not", program_.name, verb, id.index);
+      const bool says = std::binary_search(said.begin(), said.end(), id);
+      report_("{} {} {}, which it {}", program_.name, says ? fmt::format("says that it {}", verb) : std::string(verb),
+              class_.buffers[id].name, says ? "does not" : "does not say");
+    };
+    check(program_.touches->reads, found.reads, "reads");
+    check(program_.touches->writes, found.writes, "writes");
   }
 
   void check_lives() {
