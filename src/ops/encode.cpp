@@ -1,10 +1,13 @@
 // Encoding and decoding. What is stored is cut where tensors are, but never within a record.
 #include "base/error.h"
 #include "ops/families.h"
+#include "ops/step_scalars.h"
 
 namespace plimsoll::ops {
 
 namespace {
+
+static_assert(kSumBlock % kMostBlock == 0, "a record would be in two shards");
 
 std::vector<TensorType> infer_encode(const Op& op, Types inputs) {
   expect(inputs.size() == 1 && base::is_float(inputs[0].dtype) && inputs[0].shape.rank() >= 1, op, inputs, "a float tensor");
@@ -73,8 +76,10 @@ Definition define(const Encode&) { return {.infer = infer_encode, .work = encode
 
 Definition define(const Decode&) {
   return {.infer = infer_decode,
-          .work = [](const Op&, Types inputs,
-                     Types outputs) { return Work{static_cast<double>(outputs[0].shape.elements()), bytes_of(inputs, outputs)}; },
+          .work =
+              [](const Op&, Types inputs, Types outputs) {
+                return Work{static_cast<double>(outputs[0].shape.elements()), bytes_of(inputs, outputs)};
+              },
           .no_adjoint = kCodes,
           .place = place_decode};
 }
