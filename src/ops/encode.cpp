@@ -76,10 +76,8 @@ Definition define(const Encode&) { return {.infer = infer_encode, .work = encode
 
 Definition define(const Decode&) {
   return {.infer = infer_decode,
-          .work =
-              [](const Op&, Types inputs, Types outputs) {
-                return Work{static_cast<double>(outputs[0].shape.elements()), bytes_of(inputs, outputs)};
-              },
+          .work = [](const Op&, Types inputs,
+                     Types outputs) { return Work{static_cast<double>(outputs[0].shape.elements()), bytes_of(inputs, outputs)}; },
           .no_adjoint = kCodes,
           .place = place_decode};
 }

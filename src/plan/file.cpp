@@ -79,23 +79,22 @@ Json instruction_json(const Instruction& instruction) {
 }
 
 Json procedure_json(const Procedure& procedure) {
-  return Json::object(
-      {{"name", procedure.name},
-       {"frame", procedure.frame.count},
-       {"slots", list_json<Slot>(procedure.slots,
-                                 [](const Slot& slot) {
-                                   return Json::object({{"name", slot.name},
-                                                        {"type", type_json(slot.type)},
-                                                        {"bytes", slot.bytes.count},
-                                                        {"access", name_of(slot.access)}});
-                                 })},
-       {"temporaries",
-        list_json<Temporary>(
-            procedure.temporaries,
-            [](const Temporary& temporary) {
-              return Json::object({{"name", temporary.name}, {"type", type_json(temporary.type)}, {"offset", temporary.offset.count}});
-            })},
-       {"instructions", list_json<Instruction>(procedure.instructions, instruction_json)}});
+  return Json::object({{"name", procedure.name},
+                       {"frame", procedure.frame.count},
+                       {"slots", list_json<Slot>(procedure.slots,
+                                                 [](const Slot& slot) {
+                                                   return Json::object({{"name", slot.name},
+                                                                        {"type", type_json(slot.type)},
+                                                                        {"bytes", slot.bytes.count},
+                                                                        {"access", name_of(slot.access)}});
+                                                 })},
+                       {"temporaries", list_json<Temporary>(procedure.temporaries,
+                                                            [](const Temporary& temporary) {
+                                                              return Json::object({{"name", temporary.name},
+                                                                                   {"type", type_json(temporary.type)},
+                                                                                   {"offset", temporary.offset.count}});
+                                                            })},
+                       {"instructions", list_json<Instruction>(procedure.instructions, instruction_json)}});
 }
 
 Json call_json(const Call& call, ProcedureId procedure) {
@@ -335,11 +334,11 @@ Procedure procedure_from(const Json& json) {
                                      return Slot{slot.at("name").as_string(), type_from(slot.at("type")), bytes_from(slot.at("bytes")),
                                                  enum_from<Access>(slot.at("access"), 3)};
                                    }),
-          .temporaries = list_from<Temporary>(
-              json.at("temporaries"),
-              [](const Json& temporary) {
-                return Temporary{temporary.at("name").as_string(), type_from(temporary.at("type")), bytes_from(temporary.at("offset"))};
-              }),
+          .temporaries = list_from<Temporary>(json.at("temporaries"),
+                                              [](const Json& temporary) {
+                                                return Temporary{temporary.at("name").as_string(), type_from(temporary.at("type")),
+                                                                 bytes_from(temporary.at("offset"))};
+                                              }),
           .instructions = list_from<Instruction>(json.at("instructions"), instruction_from),
           .frame = bytes_from(json.at("frame"))};
 }

@@ -7,13 +7,8 @@ namespace plimsoll::plan {
 
 Operands operands_of(const Instruction& instruction) {
   return match(
-      instruction,
-      [](const Copy& copy) {
-        return Operands{{&copy.from, 1}, {&copy.to, 1}};
-      },
-      [](const auto& other) {
-        return Operands{other.inputs, other.outputs};
-      });
+      instruction, [](const Copy& copy) { return Operands{{&copy.from, 1}, {&copy.to, 1}}; },
+      [](const auto& other) { return Operands{other.inputs, other.outputs}; });
 }
 
 std::vector<TensorType> types_of(std::span<const Operand> operands) {

@@ -201,9 +201,8 @@ TEST(Differentiate, SeveralLossesAddUpAsTheyAreWeighed) {
     for (std::int64_t e = 0; e < sum[index].elements(); ++e) sum[index][e] += 0.3 * second[index][e];
   }
   EXPECT_EQ(largest(first[3]) + largest(first[4]), 0.0) << "what is behind the second head has nothing to do with the first";
-  const std::vector<RefTensor> both = gradients_of([](Graph& g) {
-    return std::vector<Objective>{{g.results[0]}, {.root = g.results[1], .factor = 0.3}};
-  });
+  const std::vector<RefTensor> both =
+      gradients_of([](Graph& g) { return std::vector<Objective>{{g.results[0]}, {.root = g.results[1], .factor = 0.3}}; });
   expect_near(graph, both, sum);
   // The same by weights that the step scalars would give: 2 / 13 for every row.
   const std::vector<RefTensor> weighed = gradients_of([](Graph& g) {

@@ -192,7 +192,7 @@ class Pricing {
   }
 
   // What the forward pass leaves for later, and what runs again, with one way to recompute.
-  void add_keeping(const Graph& graph, Recompute kind, Keeping BlockPrice::*form) {
+  void add_keeping(const Graph& graph, Recompute kind, Keeping BlockPrice::* form) {
     const Graph after = lowering::recompute(graph, lowering::order_of_recompute(graph, {.kind = kind, .accumulates = true}));
     std::vector<bool> read(after.values.size(), false);
     for (const Node& node : after.nodes) {
@@ -216,7 +216,7 @@ class Pricing {
   }
 
   // What the gradients of weights read, where they come later than those of inputs.
-  void add_weight_bytes(const Graph& graph, const std::set<ValueId>& gradients, Keeping BlockPrice::*form) {
+  void add_weight_bytes(const Graph& graph, const std::set<ValueId>& gradients, Keeping BlockPrice::* form) {
     std::set<std::pair<std::uint32_t, ValueId>> seen;
     for (const Node& node : graph.nodes) {
       BlockPrice* price = price_of(node.block);

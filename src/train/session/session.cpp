@@ -198,7 +198,8 @@ struct Session::State {
     const std::string ids(lowering::kRowIds);
     if (!buffers.has(ids)) return false;
     std::vector<std::span<std::int32_t>> tokens;
-    const std::int32_t micro_batches = plan::find_program(executor->rank_class(), program)->micro_batches;
+    const plan::Program* needing = plan::find_program(executor->rank_class(), program);
+    const std::int32_t micro_batches = needing == nullptr ? 0 : needing->micro_batches;
     for (std::int32_t micro_batch = 0; micro_batch < micro_batches; ++micro_batch) {
       const std::string name = program_buffer(program, lowering::kTokens, micro_batch);
       if (buffers.has(name)) tokens.push_back(buffers.view<std::int32_t>(name, plan::Access::write));
