@@ -32,7 +32,13 @@ struct ProgramWork {
         graph(std::move(its_graph)),
         storages(share_storage(graph)),
         pieces(pieces_of(graph, mesh, lowering.host_beside)),
-        inputs(graph, storages, pieces, lowering.choose, lowering.threads) {}
+        inputs(graph, storages, pieces, lowering.choose, lowering.threads) {
+    for (const Piece& piece : pieces) {
+      labels.emplace_back(piece.name);
+      frames.emplace_back("frame of " + piece.name);
+    }
+    for (const Storage& storage : storages.all) names.emplace_back(graph.values[storage.value].name);
+  }
   ProgramWork(const ProgramWork&) = delete;
   ProgramWork& operator=(const ProgramWork&) = delete;
 
@@ -42,6 +48,10 @@ struct ProgramWork {
   std::vector<Piece> pieces;
   ProcedureInputs inputs;
   MadeProcedures made{};  // by entry
+  // What calls and buffers are named after, each text once: by piece, by piece, and by storage.
+  std::vector<plan::Name> labels{};
+  std::vector<plan::Name> frames{};
+  std::vector<plan::Name> names{};
 };
 
 namespace {
@@ -70,14 +80,6 @@ std::string role_of(const LoweringInputs& inputs, const plan::Mesh& mesh, std::i
 
 // Classes number the procedures that they call as they make them.
 plan::EntryId entry_of(plan::ProcedureId own) { return {own.index}; }
-
-// One of many, by micro-batch or batch: there are millions of them, so it is not formatted.
-std::string numbered(std::string_view name, std::size_t number) {
-  const fmt::format_int digits(number);
-  std::string text;
-  text.reserve(name.size() + 1 + digits.size());
-  return text.append(name).append(1, '@').append(digits.data(), digits.size());
-}
 
 // Whether the same calls come of both, but for what their procedures do inside.
 bool same_calls(const ProgramWork& a, const ProgramWork& b) {
@@ -160,7 +162,7 @@ class ClassMaker {
     const graph::Value& value = graph.values[storage.value];
     if (versions_.is_old(id, issue)) return put_aside(storage, value.name, issue.version, program, moment);
     const bool later = issue.batch > 0 && storage.kind == BufferKind::scalars;
-    const std::string again = later ? numbered(value.name, static_cast<std::size_t>(issue.batch)) : "";
+    const std::string again = later ? fmt::format("{}@{}", value.name, issue.batch) : "";
     const std::string& name = later ? again : value.name;
     if (is_persistent(storage.kind)) {
       const auto [found, fresh] = persistent_.try_emplace(name);
@@ -177,7 +179,7 @@ class ClassMaker {
     const auto number = static_cast<std::size_t>(storage.all_micro_batches ? issue.batch : issue.micro_batch);
     if (number >= instances.size()) instances.resize(number + 1);
     if (!instances[number].valid()) {
-      plan::Buffer buffer{.name = storage.all_micro_batches && number == 0 ? name : numbered(name, number),
+      plan::Buffer buffer{.name = storage.all_micro_batches && number == 0 ? names_[id.index] : names_[id.index].numbered(number),
                           .kind = storage.kind,
                           .tier = storage.tier,
                           .type = storage.type};
@@ -270,14 +272,14 @@ class ClassMaker {
 
     plan::Call call(const Issue& issue, std::int32_t moment) const {
       const Piece& piece = work.pieces[issue.piece];
-      plan::Call made_call = call_of(wanted->procedure, issue, piece.name);
+      plan::Call made_call = call_of(wanted->procedure, issue, work.labels[issue.piece]);
       made_call.moment = moment;
       made_call.bindings.reserve(wanted->slots.size());
       for (StorageId slot : wanted->slots)
         made_call.bindings.push_back(lowering.buffer_for(work.graph, work.storages.all[slot], slot, program, issue, moment));
       const Bytes frame = lowering.procedures_[wanted->procedure].frame;
       if (frame.count > 0) {
-        plan::Buffer buffer{.name = numbered("frame of " + piece.name, static_cast<std::size_t>(issue.micro_batch)),
+        plan::Buffer buffer{.name = work.frames[issue.piece].numbered(static_cast<std::size_t>(issue.micro_batch)),
                             .kind = BufferKind::frame};
         buffer.tier = piece.tier;
         buffer.type = {base::DType::u8, base::Shape{frame.count}};
@@ -306,7 +308,7 @@ class ClassMaker {
       return call_of(lowering.procedures_.add({.name = "pause", .slots = {}, .temporaries = {}, .instructions = {}}), issue, "pause");
     }
 
-    static plan::Call call_of(plan::ProcedureId procedure, const Issue& issue, const std::string& label) {
+    static plan::Call call_of(plan::ProcedureId procedure, const Issue& issue, const plan::Name& label) {
       return {.entry = entry_of(procedure),
               .micro_batch = issue.micro_batch,
               .label = label,
@@ -319,6 +321,7 @@ class ClassMaker {
 
   void add_program(ProgramWork& work, const ProgramShape& shape, const std::vector<strategy::schedules::Item>& items) {
     instances_.assign(work.storages.all.size(), {});
+    names_ = work.names;
     stashes_.clear();
     versions_ = Versions(work.graph, work.storages, items);
     plan::Program program{
@@ -343,7 +346,7 @@ class ClassMaker {
         const std::string& name = work.graph.values[work.storages.all[id].value].name;
         into.insert(persistent_.at(name));
         for (std::int32_t batch = 1; batch < batches && work.storages.all[id].kind == BufferKind::scalars; ++batch)
-          into.insert(persistent_.at(numbered(name, static_cast<std::size_t>(batch))));
+          into.insert(persistent_.at(fmt::format("{}@{}", name, batch)));
       }
     };
     for (const graph::Node& node : work.graph.nodes) {
@@ -413,6 +416,7 @@ class ClassMaker {
   Procedures procedures_;
   std::unordered_map<std::string, BufferId> persistent_;
   std::vector<std::vector<BufferId>> instances_;  // by storage: of each micro-batch, or of each batch
+  std::vector<plan::Name> names_;                 // by storage
   Versions versions_;                             // of the weights, in the program in hand
   std::map<std::pair<std::string, std::int32_t>, BufferId> stashes_;
   std::vector<std::unique_ptr<const ProgramWork>> works_;

@@ -101,7 +101,7 @@ Json call_json(const Call& call, ProcedureId procedure) {
   return Json::object({{"procedure", id_json(procedure)},
                        {"moment", call.moment},
                        {"micro_batch", call.micro_batch},
-                       {"label", call.label},
+                       {"label", call.label.text()},
                        {"bindings", list_json<BufferId>(call.bindings, [](const BufferId& id) { return id_json(id); })},
                        {"frame", id_json(call.frame)},
                        {"waits", list_json<TokenId>(call.waits, [](const TokenId& id) { return id_json(id); })},
@@ -135,7 +135,7 @@ Json state_json(const ops::State& state) {
 }
 
 Json buffer_json(const Buffer& buffer, const ops::Part& part) {
-  Json json = Json::object({{"name", buffer.name},
+  Json json = Json::object({{"name", buffer.name.text()},
                             {"kind", name_of(buffer.kind)},
                             {"tier", name_of(buffer.tier)},
                             {"type", type_json(buffer.type)},

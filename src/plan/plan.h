@@ -26,6 +26,7 @@
 #include "ops/part.h"
 #include "ops/state.h"
 #include "plan/mesh.h"
+#include "plan/name.h"
 
 namespace plimsoll::plan {
 
@@ -179,7 +180,7 @@ struct Call {
   EntryId entry;            // of its program's procedures
   std::int32_t moment = 0;  // its place among the calls of all streams: what lives when is counted in these
   std::int32_t micro_batch = 0;
-  std::string label;               // "blocks.3.forward"
+  Name label;                      // "blocks.3.forward"
   std::vector<BufferId> bindings;  // one per slot
   BufferId frame;                  // invalid when the procedure needs none
   std::vector<TokenId> waits;      // before it starts
@@ -247,7 +248,7 @@ struct Program {
 enum class BufferKind : std::uint8_t { parameter, master, state, constant, scalars, input, gradient, activation, result, frame, stash };
 
 struct Buffer {
-  std::string name;
+  Name name;
   BufferKind kind = BufferKind::activation;
   Tier tier = Tier::device;
   TensorType type{};

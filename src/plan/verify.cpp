@@ -186,14 +186,16 @@ class ProgramVerifier {
     constexpr std::int64_t kForever = 1'000'000'000;
     for (std::size_t tier = 0; tier < kTiers; ++tier) {
       std::vector<Extent> extents;
-      for (const Buffer& buffer : class_.buffers) {
+      for (std::uint32_t id = 0; id < class_.buffers.size(); ++id) {
+        const Buffer& buffer = class_.buffers[BufferId{id}];
         if (static_cast<std::size_t>(buffer.tier) != tier || (!buffer.persistent() && buffer.program != index_)) continue;
         const bool always = buffer.persistent();
-        extents.push_back({buffer.name, buffer.offset.count, (buffer.offset + buffer.bytes).count, always ? 0 : buffer.first,
-                           always ? kForever : buffer.last});
+        extents.push_back(
+            {id, buffer.offset.count, (buffer.offset + buffer.bytes).count, always ? 0 : buffer.first, always ? kForever : buffer.last});
       }
-      check_overlap(std::move(extents), fmt::format("{}, {}", program_.name, kTiers > tier ? name_of(static_cast<Tier>(tier)) : "?"),
-                    report_);
+      check_overlap(
+          std::move(extents), fmt::format("{}, {}", program_.name, kTiers > tier ? name_of(static_cast<Tier>(tier)) : "?"),
+          [&](std::uint32_t id) { return class_.buffers[BufferId{id}].name.text(); }, report_);
     }
   }
 

@@ -301,7 +301,7 @@ class CudaExecutor final : public RankExecutor {
         check(cudaStreamWaitEvent(stream, given, 0), "cudaStreamWaitEvent");
       }
     }
-    nvtxRangePushA(call.label.c_str());
+    nvtxRangePushA(call.label.text().c_str());
     Event call_begin = recorder != nullptr ? Recorder::now(stream) : Event();
     if (resolved.on_host != nullptr) {
       do_on_host(program, resolved, stream, recorder);
