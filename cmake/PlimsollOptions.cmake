@@ -7,7 +7,6 @@ set(PLIMSOLL_SANITIZE "" CACHE STRING "Sanitizers to build with, as for -fsaniti
 option(PLIMSOLL_CUDA "Build the CUDA backend (needs nvcc and cuBLASLt)" OFF)
 option(PLIMSOLL_ONEDNN "Use oneDNN for bf16 products on CPUs that have them" ON)
 option(PLIMSOLL_UNITY "Compile the files of a folder eight at a time, which takes a third of the time" OFF)
-option(PLIMSOLL_VERIFY "Run the graph and plan verifiers at every step of lowering" OFF)
 
 set(CMAKE_CXX_STANDARD 20)
 set(CMAKE_CXX_STANDARD_REQUIRED ON)
@@ -46,9 +45,6 @@ if(PLIMSOLL_FUZZ)
     message(FATAL_ERROR "PLIMSOLL_FUZZ needs clang, found ${CMAKE_CXX_COMPILER_ID}; use: cmake --preset asan")
   endif()
   target_compile_options(plimsoll_cxx_flags INTERFACE -fsanitize=fuzzer-no-link)
-endif()
-if(PLIMSOLL_VERIFY)
-  target_compile_definitions(plimsoll_flags INTERFACE PLIMSOLL_VERIFY=1)
 endif()
 
 find_program(PLIMSOLL_CCACHE ccache)

@@ -3,6 +3,7 @@
 
 Reads tools/include_table.txt and the sources and CMakeLists.txt files under src/, and reports, with file and line:
   - an #include of a folder that the table does not allow, or by a path that does not start at src/,
+  - two folders that include each other, sub-folders without rows of their own among them,
   - a header of another library outside the folders that may use it,
   - DEPS of plimsoll_folder(...) that the table does not allow, or that lack a folder whose headers are included.
 Exit code 0: nothing found; 1: something found; 2: the table itself is wrong.
@@ -30,6 +31,7 @@ class TableError(Exception):
 class Table:
     allowed: dict[str, set[str]] = field(default_factory=dict)  # folder -> folders it may include
     foreign: list[tuple[list[str], list[str]]] = field(default_factory=list)  # header patterns, folder patterns
+    mutual: set[tuple[str, str]] = field(default_factory=set)  # folders that may still include each other
 
     def row_of(self, path: str) -> str | None:
         return longest_prefix(path, self.allowed)
@@ -78,9 +80,13 @@ def parse_table(text: str) -> Table:
             headers, _, folders = line.partition("@")
             table.foreign.append((headers.split(), folders.split()))
             continue
+        if "<>" in line:
+            one, _, other = (part.strip() for part in line.partition("<>"))
+            table.mutual.add((min(one, other), max(one, other)))
+            continue
         folder, colon, used = (part.strip() for part in line.partition(":"))
         if not colon:
-            raise TableError(f"line {number}: expected 'folder : folders' or 'headers @ folders', found '{line}'")
+            raise TableError(f"line {number}: expected 'folder : folders', 'folder <> folder' or 'headers @ folders', found '{line}'")
         if folder in table.allowed:
             raise TableError(f"line {number}: '{folder}' has a row already")
         names = list(table.allowed) if used == "*" else used.split()
@@ -168,6 +174,29 @@ def check_include(quote, header, folder, row, unit, src, table, units) -> str | 
     return None
 
 
+def includes_between(files: list[Path], src: Path) -> dict[tuple[str, str], str]:
+    """By folder and folder it includes: the first place."""
+    found: dict[tuple[str, str], str] = {}
+    for path in files:
+        folder = path.parent.relative_to(src).as_posix()
+        for number, line in enumerate(path.read_text(errors="replace").splitlines(), 1):
+            match = INCLUDE.match(line)
+            used = match.group(2).rpartition("/")[0] if match and match.group(1) == '"' else ""
+            if used and used != folder and (src / used).is_dir():
+                found.setdefault((folder, used), f"{path.relative_to(src.parent).as_posix()}:{number}")
+    return found
+
+
+def check_pairs(table: Table, files: list[Path], src: Path) -> list[str]:
+    places = includes_between(files, src)
+    pairs = {(one, other) for one, other in places if one < other and (other, one) in places}
+    problems = [f"{places[pair]}: {pair[0]} includes {pair[1]}, which includes it ({places[pair[1], pair[0]]}); move what one of them needs"
+                for pair in sorted(pairs - table.mutual)]
+    problems += [f"{one} and {other} do not include each other any more: take '{one} <> {other}' out of the table"
+                 for one, other in sorted(table.mutual - pairs) if (src / one).is_dir()]
+    return problems
+
+
 def check_tree(root: Path, table: Table) -> tuple[list[str], int]:
     src = root / "src"
     units, problems = parse_units(src)
@@ -175,7 +204,7 @@ def check_tree(root: Path, table: Table) -> tuple[list[str], int]:
     files = sorted(path for path in src.rglob("*") if path.suffix in SOURCE_SUFFIXES)
     for path in files:
         problems += check_file(path, src, table, units)
-    return problems, len(files)
+    return problems + check_pairs(table, files, src), len(files)
 
 
 def main(arguments=None) -> int:

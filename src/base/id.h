@@ -36,6 +36,7 @@ class IdVector {
   std::size_t size() const { return items_.size(); }
   bool empty() const { return items_.empty(); }
   void resize(std::size_t count, const T& value = T{}) { items_.resize(count, value); }
+  void shrink_to_fit() { items_.shrink_to_fit(); }
   IdType next_id() const { return IdType{static_cast<std::uint32_t>(items_.size())}; }
 
   auto begin() { return items_.begin(); }

@@ -90,9 +90,10 @@ using PassesDone = std::map<std::string, std::string, std::less<>>;
 
 // Every pass in order, with those marked; with `graphs` also what each of them left.
 void print_passes(const PassesDone& done, const PlanOptions& options) {
+  const std::vector<lowering::PassLine> all = lowering::all_passes();
   if (options.run.json) {
     Json::Array passes;
-    for (const lowering::Pass& pass : lowering::passes()) {
+    for (const lowering::PassLine& pass : all) {
       const auto ran = done.find(pass.name);
       Json row = Json::object({{"name", std::string(pass.name)}, {"does", std::string(pass.does)}, {"ran", ran != done.end()}});
       if (options.full && ran != done.end()) row.set("graph", ran->second);
@@ -101,10 +102,9 @@ void print_passes(const PassesDone& done, const PlanOptions& options) {
     fmt::print("{}\n", base::write_json(Json::object({{"passes", Json(std::move(passes))}}), base::JsonLayout::pretty));
     return;
   }
-  fmt::print("Passes over the graph of a rank, in order; those marked * have something to do in this run.\n\n");
-  for (const lowering::Pass& pass : lowering::passes())
-    fmt::print("{} {:<18} {}\n", done.contains(pass.name) ? '*' : ' ', pass.name, pass.does);
-  for (const lowering::Pass& pass : lowering::passes()) {
+  fmt::print("Passes from the model's forward pass to the graph of a rank, in order; those marked * have something to do in this run.\n\n");
+  for (const lowering::PassLine& pass : all) fmt::print("{} {:<22} {}\n", done.contains(pass.name) ? '*' : ' ', pass.name, pass.does);
+  for (const lowering::PassLine& pass : all) {
     const auto ran = done.find(pass.name);
     if (options.full && ran != done.end()) fmt::print("\n==== after {}\n\n{}", pass.name, ran->second);
   }

@@ -130,7 +130,7 @@ struct Comparison {
       const plan::RankClass& rank_class = trained.plan.classes[index];
       const Sums sums =
           sums_of(train_program(rank_class), predicted[index], trained.times[index],
-                  [](const plan::Stream& stream, const plan::Call& call) { return report::work_name(stream.kind, call.label); });
+                  [](const plan::Stream& stream, const plan::Call& call) { return report::work_name(stream.kind, call.label.text()); });
       for (const auto& [name, sum] : sums) table.rows.push_back(row_of(named(rank_class, name), sum.first, sum.second));
     }
     return table;
@@ -147,7 +147,7 @@ struct Comparison {
     for (std::size_t index = 0; index < trained.times.size(); ++index) {
       const plan::RankClass& rank_class = trained.plan.classes[index];
       for (const auto& [name, sum] : sums_of(train_program(rank_class), predicted[index], trained.times[index],
-                                             [](const plan::Stream&, const plan::Call& call) { return call.label; }))
+                                             [](const plan::Stream&, const plan::Call& call) { return call.label.text(); }))
         rows.push_back({named(rank_class, name), sum.first, sum.second});
     }
     std::stable_sort(rows.begin(), rows.end(), [](const Difference& a, const Difference& b) {

@@ -2,6 +2,8 @@
 
 #include <fmt/format.h>
 
+#include "graph/scalar_chains.h"
+
 namespace plimsoll::graph {
 
 NodeId Graph::append(const Node& node) {
@@ -107,6 +109,7 @@ std::vector<ValueId> states_of_values(const Graph& graph) {
 
 std::vector<bool> nodes_that_run_once(const Graph& graph) {
   const std::vector<ValueId> states = states_of_values(graph);
+  const ScalarChains chains(graph);
   std::vector<bool> written(graph.values.size(), false);
   const auto for_each_of_forward = [&](auto&& visit) {
     for (std::uint32_t index = 0; index < graph.nodes.size(); ++index) {
@@ -121,8 +124,10 @@ std::vector<bool> nodes_that_run_once(const Graph& graph) {
   });
   std::vector<bool> once(graph.nodes.size(), false);
   for_each_of_forward([&](const Node& node, std::uint32_t index) {
-    once[index] = std::any_of(node.inputs.begin(), node.inputs.end(),
-                              [&](ValueId id) { return states[id.index].valid() && written[states[id.index].index]; });
+    const bool adds_to_scalars =
+        std::any_of(node.outputs.begin(), node.outputs.end(), [&](ValueId id) { return id.valid() && chains.has(id); });
+    once[index] = adds_to_scalars || std::any_of(node.inputs.begin(), node.inputs.end(),
+                                                 [&](ValueId id) { return states[id.index].valid() && written[states[id.index].index]; });
   });
   return once;
 }

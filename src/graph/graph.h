@@ -6,6 +6,7 @@
 #pragma once
 
 #include <algorithm>
+#include <functional>
 #include <optional>
 #include <string>
 #include <string_view>
@@ -179,11 +180,14 @@ std::vector<std::string> problems(const Graph& graph);
 // Stops with the list when there are problems; `after` names the pass that made the graph.
 void verify(const Graph& graph, std::string_view after);
 
+// Told of a pass that had something to do, and of the graph that it left.
+using PassDone = std::function<void(std::string_view pass, const Graph& graph)>;
+
 // By value: the state that it is, or is the newest content of; invalid where it is none.
 std::vector<ValueId> states_of_values(const Graph& graph);
 
-// By node: whether it belongs to the forward pass and reads or writes state that the forward pass writes. It runs once for each
-// micro-batch: a second time it would find, and leave, another state.
+// By node: whether it belongs to the forward pass and reads or writes state that the forward pass writes, or adds to the step's scalars. It
+// runs once for each micro-batch: a second time it would find, and leave, something else.
 std::vector<bool> nodes_that_run_once(const Graph& graph);
 
 // Drops nodes whose results nobody reads (values of roots and `results` count as read), and values nobody mentions.

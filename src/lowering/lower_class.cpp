@@ -1,6 +1,8 @@
 #include "lowering/lower_class.h"
 
 #include <algorithm>
+#include <set>
+#include <span>
 #include <string>
 #include <string_view>
 #include <unordered_map>
@@ -30,7 +32,13 @@ struct ProgramWork {
         graph(std::move(its_graph)),
         storages(share_storage(graph)),
         pieces(pieces_of(graph, mesh, lowering.host_beside)),
-        inputs(graph, storages, pieces, lowering.choose, lowering.threads) {}
+        inputs(graph, storages, pieces, lowering.choose, lowering.threads) {
+    for (const Piece& piece : pieces) {
+      labels.emplace_back(piece.name);
+      frames.emplace_back("frame of " + piece.name);
+    }
+    for (const Storage& storage : storages.all) names.emplace_back(graph.values[storage.value].name);
+  }
   ProgramWork(const ProgramWork&) = delete;
   ProgramWork& operator=(const ProgramWork&) = delete;
 
@@ -40,6 +48,10 @@ struct ProgramWork {
   std::vector<Piece> pieces;
   ProcedureInputs inputs;
   MadeProcedures made{};  // by entry
+  // What calls and buffers are named after, each text once: by piece, by piece, and by storage.
+  std::vector<plan::Name> labels{};
+  std::vector<plan::Name> frames{};
+  std::vector<plan::Name> names{};
 };
 
 namespace {
@@ -53,6 +65,17 @@ void name_class(plan::RankClass& rank_class, const plan::Mesh& mesh, std::int32_
   }
   rank_class.name = places.empty() ? "all" : fmt::format("{}", fmt::join(places, ", "));
   rank_class.ranks = mesh.alike(first_rank);
+}
+
+std::string role_of(const LoweringInputs& inputs, const plan::Mesh& mesh, std::int32_t first_rank) {
+  if (!inputs.role_of) return {};
+  std::string role = inputs.role_of(mesh, first_rank);
+  for (const std::int32_t rank : mesh.alike(first_rank)) {
+    if (const std::string other = inputs.role_of(mesh, rank); other != role)
+      base::not_legal("ranks {} and {} run the same programs, but have the roles \"{}\" and \"{}\"; give both the same", first_rank, rank,
+                      role, other);
+  }
+  return role;
 }
 
 // Classes number the procedures that they call as they make them.
@@ -112,11 +135,19 @@ class ClassMaker {
 
   LoweredClass run() {
     name_class(rank_class_, graphs_.mesh(), first_rank_);
-    for (const ProgramSource& source : inputs_.programs) add_program(source);
-    if (graphs_.update() == HostUpdate::under_forward)
-      add_program({.name = std::string(kFlush), .graph = inputs_.programs.front().graph, .waiting_update_only = true});
+    rank_class_.role = role_of(inputs_, graphs_.mesh(), first_rank_);
+    for (const ProgramSource& source : inputs_.programs) {
+      if (source.is_for(rank_class_.role)) add_program(source);
+    }
+    if (graphs_.update() == HostUpdate::under_forward) {
+      add_program({.name = std::string(kFlush),
+                   .graph = inputs_.programs.front().graph,
+                   .waiting_update_only = true,
+                   .cadence = {.when = plan::Cadence::When::ahead}});
+    }
     if (inputs_.rows != nullptr) add_row_programs(*inputs_.rows);
     place_buffers();
+    buffers_.shrink_to_fit();
     rank_class_.buffers = std::move(buffers_);
     return {std::move(rank_class_), procedures_.take()};
   }
@@ -130,8 +161,9 @@ class ClassMaker {
                       std::int32_t moment) {
     const graph::Value& value = graph.values[storage.value];
     if (versions_.is_old(id, issue)) return put_aside(storage, value.name, issue.version, program, moment);
-    const std::string name =
-        issue.batch > 0 && storage.kind == BufferKind::scalars ? fmt::format("{}@{}", value.name, issue.batch) : value.name;
+    const bool later = issue.batch > 0 && storage.kind == BufferKind::scalars;
+    const std::string again = later ? fmt::format("{}@{}", value.name, issue.batch) : "";
+    const std::string& name = later ? again : value.name;
     if (is_persistent(storage.kind)) {
       const auto [found, fresh] = persistent_.try_emplace(name);
       if (fresh) {
@@ -147,7 +179,7 @@ class ClassMaker {
     const auto number = static_cast<std::size_t>(storage.all_micro_batches ? issue.batch : issue.micro_batch);
     if (number >= instances.size()) instances.resize(number + 1);
     if (!instances[number].valid()) {
-      plan::Buffer buffer{.name = storage.all_micro_batches && number == 0 ? name : fmt::format("{}@{}", name, number),
+      plan::Buffer buffer{.name = storage.all_micro_batches && number == 0 ? names_[id.index] : names_[id.index].numbered(number),
                           .kind = storage.kind,
                           .tier = storage.tier,
                           .type = storage.type};
@@ -187,26 +219,29 @@ class ClassMaker {
     works_.push_back(std::move(work));
   }
 
-  void add_program(graph::Graph graph, std::string name) {
+  void add_program(graph::Graph graph, std::string_view name, plan::Cadence::When when) {
     ProgramWork work(inputs_.programs.front(), std::move(graph), graphs_.mesh(), inputs_);
-    add_program(work, {.name = std::move(name)}, {});
+    add_program(work, {.name = std::string(name), .cadence = {.when = when}}, {});
   }
 
   // They are run between other programs, whose inputs may be there already: so they have nothing on the device but what is there anyway.
   // Ranks without the table have nothing to do in them.
   void add_row_programs(const RowTable& table) {
+    using When = plan::Cadence::When;
     if (!persistent_.contains(table.weight)) {
-      for (const std::string_view name : {kFetchRows, kStoreRows})
-        rank_class_.programs.push_back(
-            {.name = std::string(name), .streams = std::vector<plan::Stream>{{.kind = plan::StreamKind::compute, .calls = {}}}});
+      for (const auto& [name, when] : {std::pair{kFetchRows, When::ahead}, {kStoreRows, When::behind}})
+        rank_class_.programs.push_back({.name = std::string(name),
+                                        .streams = std::vector<plan::Stream>{{.kind = plan::StreamKind::compute, .calls = {}}},
+                                        .cadence = {.when = when},
+                                        .touches = plan::Touches{}});
       return;
     }
     const FindBuffer find = [&](const std::string& name) {
       const auto found = persistent_.find(name);
       return found == persistent_.end() ? KeptBuffer{} : KeptBuffer{&buffers_[found->second], rank_class_.part_of(found->second)};
     };
-    add_program(fetch_rows(table, find), std::string(kFetchRows));
-    add_program(store_rows(table, find), std::string(kStoreRows));
+    add_program(fetch_rows(table, find), kFetchRows, When::ahead);
+    add_program(store_rows(table, find), kStoreRows, When::behind);
     // The first has what fills up the records.
     const Bytes others = Bytes{table.whole.bytes()} * static_cast<std::int64_t>(table.tensors.size() - 1);
     plan::Buffer& first = buffers_[persistent_.at(table.tensors[0].on_disk)];
@@ -237,13 +272,15 @@ class ClassMaker {
 
     plan::Call call(const Issue& issue, std::int32_t moment) const {
       const Piece& piece = work.pieces[issue.piece];
-      plan::Call made_call = call_of(wanted->procedure, issue, piece.name);
+      plan::Call made_call = call_of(wanted->procedure, issue, work.labels[issue.piece]);
       made_call.moment = moment;
+      made_call.bindings.reserve(wanted->slots.size());
       for (StorageId slot : wanted->slots)
         made_call.bindings.push_back(lowering.buffer_for(work.graph, work.storages.all[slot], slot, program, issue, moment));
       const Bytes frame = lowering.procedures_[wanted->procedure].frame;
       if (frame.count > 0) {
-        plan::Buffer buffer{.name = fmt::format("frame of {}@{}", piece.name, issue.micro_batch), .kind = BufferKind::frame};
+        plan::Buffer buffer{.name = work.frames[issue.piece].numbered(static_cast<std::size_t>(issue.micro_batch)),
+                            .kind = BufferKind::frame};
         buffer.tier = piece.tier;
         buffer.type = {base::DType::u8, base::Shape{frame.count}};
         buffer.program = program;
@@ -271,7 +308,7 @@ class ClassMaker {
       return call_of(lowering.procedures_.add({.name = "pause", .slots = {}, .temporaries = {}, .instructions = {}}), issue, "pause");
     }
 
-    static plan::Call call_of(plan::ProcedureId procedure, const Issue& issue, const std::string& label) {
+    static plan::Call call_of(plan::ProcedureId procedure, const Issue& issue, const plan::Name& label) {
       return {.entry = entry_of(procedure),
               .micro_batch = issue.micro_batch,
               .label = label,
@@ -284,6 +321,7 @@ class ClassMaker {
 
   void add_program(ProgramWork& work, const ProgramShape& shape, const std::vector<strategy::schedules::Item>& items) {
     instances_.assign(work.storages.all.size(), {});
+    names_ = work.names;
     stashes_.clear();
     versions_ = Versions(work.graph, work.storages, items);
     plan::Program program{
@@ -293,7 +331,32 @@ class ClassMaker {
     issue_calls(issue_order(work.graph, work.pieces, items, shape.micro_batches, shape.batches), work.pieces, versions_, streams, calls);
     end_lives(program, streams, work.storages);
     for (plan::Stream& stream : program.streams) stream.calls.shrink_to_fit();
+    program.touches = touches_of(work, shape.batches);
     rank_class_.programs.push_back(std::move(program));
+  }
+
+  // What the graph says that the program reads and writes of what outlives it.
+  plan::Touches touches_of(const ProgramWork& work, std::int32_t batches) const {
+    std::set<BufferId> reads;
+    std::set<BufferId> writes;
+    const auto note = [&](std::span<const graph::ValueId> values, std::set<BufferId>& into) {
+      for (const graph::ValueId value : values) {
+        const StorageId id = value.valid() ? work.storages.of(value) : StorageId{};
+        if (!id.valid() || !is_persistent(work.storages.all[id].kind)) continue;
+        const std::string& name = work.graph.values[work.storages.all[id].value].name;
+        into.insert(persistent_.at(name));
+        for (std::int32_t batch = 1; batch < batches && work.storages.all[id].kind == BufferKind::scalars; ++batch)
+          into.insert(persistent_.at(fmt::format("{}@{}", name, batch)));
+      }
+    };
+    for (const graph::Node& node : work.graph.nodes) {
+      if (ops::is_view(node.op)) continue;
+      // A copy reads what it copies; where it goes into memory that is there, that is its other operand.
+      const bool copies = ops::definition_of(node.op).runs == ops::Runs::copy;
+      note(std::span(node.inputs).first(copies ? 1 : node.inputs.size()), reads);
+      note(node.outputs, writes);
+    }
+    return {.reads = {reads.begin(), reads.end()}, .writes = {writes.begin(), writes.end()}};
   }
 
   // What other streams use lives until they are known to be done with it, and results until the end.
@@ -353,6 +416,7 @@ class ClassMaker {
   Procedures procedures_;
   std::unordered_map<std::string, BufferId> persistent_;
   std::vector<std::vector<BufferId>> instances_;  // by storage: of each micro-batch, or of each batch
+  std::vector<plan::Name> names_;                 // by storage
   Versions versions_;                             // of the weights, in the program in hand
   std::map<std::pair<std::string, std::int32_t>, BufferId> stashes_;
   std::vector<std::unique_ptr<const ProgramWork>> works_;
@@ -380,6 +444,7 @@ ClassLowering::~ClassLowering() = default;
 
 std::optional<LoweredClass> ClassLowering::at(std::int32_t first_rank) const {
   if (inputs_.rows != nullptr) return std::nullopt;  // what moves rows is made from parts
+  if (role_of(inputs_, graphs_.mesh(), first_rank) != lowered_.rank_class.role) return std::nullopt;
   OtherProcedures procedures(lowered_.procedures);
   std::unordered_map<std::string, ops::Part> parts;
   for (const std::unique_ptr<const ProgramWork>& work : works_) {

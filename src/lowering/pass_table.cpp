@@ -5,6 +5,7 @@
 
 #include "base/error.h"
 #include "graph/live_rows.h"
+#include "graph/programs/pass_table.h"
 #include "lowering/passes/block_chain.h"
 #include "lowering/passes/carry_update.h"
 #include "lowering/passes/fetch_weights.h"
@@ -17,6 +18,7 @@
 #include "lowering/passes/store_activations.h"
 #include "lowering/passes/store_gradients.h"
 #include "lowering/passes/tile.h"
+#include "lowering/rows.h"
 
 namespace plimsoll::lowering {
 
@@ -59,16 +61,16 @@ Graph move_update(const Graph& graph, const PassInputs& inputs) {
 }
 
 constexpr std::array kPasses{
-    Pass{
-        "split_pipe", "keeps the stages of one place on the pipe axis, with messages to and from the others",
-        [](const Graph&, const PassInputs& inputs) { return inputs.pipe.places > 1; },
-        [](const Graph& graph, const PassInputs& inputs) { return split_over_pipe(graph, inputs.pipe, inputs.pipe_place, inputs.corner); }},
+    Pass{"split_pipe", "keeps the stages of one place on the pipe axis, with messages to and from the others",
+         [](const Graph&, const PassInputs& inputs) { return inputs.pipe.places > 1; },
+         [](const Graph& graph, const PassInputs& inputs) { return split_over_pipe(graph, inputs.pipe, inputs.pipe_place, inputs.corner); },
+         false, true},
     Pass{"split_tensor", "keeps one place on the tensor axis, with collectives where an operator's need and what there is differ",
          [](const Graph&, const PassInputs& inputs) { return inputs.seat.members > 1; },
          [](const Graph& graph, const PassInputs& inputs) { return split_over_tensor(graph, inputs.seat, inputs.strategy); }},
     Pass{"recompute", "makes again, before the backward pass reads it, what the forward pass did not keep",
          [](const Graph&, const PassInputs& inputs) { return inputs.backward && !inputs.again.steps.empty(); },
-         [](const Graph& graph, const PassInputs& inputs) { return recompute(graph, inputs.again); }},
+         [](const Graph& graph, const PassInputs& inputs) { return recompute(graph, inputs.again); }, true},
     Pass{"split_backward", "parts the gradients of weights from those of inputs, for schedules that run them apart",
          [](const Graph&, const PassInputs& inputs) { return inputs.splits_backward; },
          [](const Graph& graph, const PassInputs&) { return split_backward(graph); }},
@@ -79,7 +81,7 @@ constexpr std::array kPasses{
          [](const Graph& graph, const PassInputs& inputs) { return route_messages(graph, inputs.mesh, inputs.seat); }},
     Pass{"tile", "cuts weights larger than \"tile\" into tiles of rows, each a parameter and a block of its own",
          [](const Graph&, const PassInputs& inputs) { return inputs.strategy.tile.count > 0; },
-         [](const Graph& graph, const PassInputs& inputs) { return tile_weights(graph, inputs.strategy.tile); }},
+         [](const Graph& graph, const PassInputs& inputs) { return tile_weights(graph, inputs.strategy.tile); }, true},
     Pass{"split_data", "reduces gradients over data ranks, and shares out states, gradients and weights as the ZeRO stage says",
          [](const Graph& graph, const PassInputs& inputs) { return sums_over_ranks(graph, inputs.strategy); },
          [](const Graph& graph, const PassInputs& inputs) { return split_over_data(graph, inputs.strategy, inputs.micro_batches); }, true},
@@ -100,52 +102,67 @@ constexpr std::array kPasses{
                                             .stages = in_stages(inputs),
                                             .share = share.host + share.disk,
                                             .blocks = inputs.again.leaving});
-         }},
+         },
+         true},
     Pass{"carry_update", "leaves the host's update to the next step, where it runs ahead of the first use of each weight",
          [](const Graph& graph, const PassInputs& inputs) { return updates_when(graph, inputs, HostUpdate::under_forward); },
-         [](const Graph& graph, const PassInputs& inputs) { return carry_update(graph, inputs.strategy.offload.optimizer); }},
+         [](const Graph& graph, const PassInputs& inputs) { return carry_update(graph, inputs.strategy.offload.optimizer); }, true},
     Pass{"square_early", "adds each gradient to the norm as soon as it is complete", gradients_go,
-         [](const Graph& graph, const PassInputs&) { return square_early(graph); }},
+         [](const Graph& graph, const PassInputs&) { return square_early(graph); }, true},
     Pass{"store_gradients", "takes gradients to a slower tier behind each block, and back where micro-batches add to them",
          [](const Graph&, const PassInputs& inputs) { return inputs.strategy.offload.gradients.anything(); },
          [](const Graph& graph, const PassInputs& inputs) {
            return store_gradients(
                graph,
                {.tier = tier_of(inputs.strategy.offload.gradients), .micro_batches = inputs.micro_batches, .stages = in_stages(inputs)});
-         }},
+         },
+         true},
     Pass{"fetch_weights", "brings weights from a slower tier ahead of each block",
          [](const Graph&, const PassInputs& inputs) { return inputs.strategy.offload.params.anything(); },
          [](const Graph& graph, const PassInputs& inputs) {
            return fetch_weights(
                graph, {.tier = tier_of(inputs.strategy.offload.params), .prefetch = inputs.strategy.prefetch, .stages = in_stages(inputs)});
-         }},
+         },
+         true},
     Pass{"waiting_update", "keeps the update that a step left to the next, and nothing else",
          [](const Graph&, const PassInputs& inputs) { return inputs.waiting_update_only; },
-         [](const Graph& graph, const PassInputs&) { return waiting_update(graph); }},
+         [](const Graph& graph, const PassInputs&) { return waiting_update(graph); }, true},
     Pass{"offload", "moves the update to where the optimizer's state is, with copies between the tiers around it",
-         [](const Graph&, const PassInputs& inputs) { return inputs.strategy.offload.optimizer.anything(); }, move_update},
+         [](const Graph&, const PassInputs& inputs) { return inputs.strategy.offload.optimizer.anything(); }, move_update, true},
     Pass{"send_copies", "lets the host's updates make, in the same pass over memory, what leaves for the device",
          [](const Graph& graph, const PassInputs& inputs) { return inputs.host_beside && updates_on_host(graph); },
-         [](const Graph& graph, const PassInputs&) { return send_copies(graph); }},
+         [](const Graph& graph, const PassInputs&) { return send_copies(graph); }, true},
 };
 
 }  // namespace
 
 std::span<const Pass> passes() { return kPasses; }
 
-graph::Graph run_passes(graph::Graph graph, const PassInputs& inputs, const PassDone& done) {
+std::vector<PassLine> all_passes() {
+  std::vector<PassLine> lines;
+  for (const graph::BuildPass& pass : graph::build_passes()) lines.push_back({pass.name, pass.does});
+  lines.push_back({kEmbeddingRows, "puts a table of the rows that a step reads in the place of a token table on disk"});
+  for (const Pass& pass : kPasses) lines.push_back({pass.name, pass.does});
+  return lines;
+}
+
+graph::Graph run_passes(const graph::Graph& graph, const PassInputs& inputs, PassRange range, const graph::PassDone& done) {
   const bool bounded = graph::LiveRows(graph).any();
+  std::optional<graph::Graph> made;
   for (const Pass& pass : kPasses) {
-    if (!pass.applies(graph, inputs)) continue;
+    const graph::Graph& before = made ? *made : graph;
+    if (range != PassRange::all && pass.of_place != (range == PassRange::of_place)) continue;
+    if (!pass.applies(before, inputs)) continue;
     if (bounded && !pass.bounded_rows) {
-      base::not_legal("the rows of a micro-batch are bounded, which \"{}\" cannot work with yet ({}); use data ranks alone", pass.name,
-                      pass.does);
+      base::not_legal(
+          "the rows of a micro-batch are bounded, which \"{}\" cannot work with yet ({}); data ranks, recompute, tiles and other tiers can",
+          pass.name, pass.does);
     }
-    graph = pass.run(graph, inputs);
-    graph::verify(graph, pass.name);
-    if (done) done(pass.name, graph);
+    made = pass.run(before, inputs);
+    graph::verify(*made, pass.name);
+    if (done) done(pass.name, *made);
   }
-  return graph;
+  return made ? std::move(*made) : graph;
 }
 
 }  // namespace plimsoll::lowering

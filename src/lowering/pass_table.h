@@ -2,9 +2,11 @@
 // leaves is verified before the next one runs. `plimsoll plan --passes` prints the list.
 #pragma once
 
+#include <cstdint>
 #include <optional>
 #include <span>
 #include <string_view>
+#include <vector>
 
 #include "graph/graph.h"
 #include "lowering/lower.h"
@@ -41,12 +43,24 @@ struct Pass {
   bool (*applies)(const graph::Graph& graph, const PassInputs& inputs);
   graph::Graph (*run)(const graph::Graph& graph, const PassInputs& inputs);
   bool bounded_rows = false;  // it takes graphs with bounded rows (graph/live_rows.h)
+  bool of_place = false;      // all ranks at a place of an even mesh's pipe axis get the same of it; such passes come first
 };
 
 // In the order in which they run.
 std::span<const Pass> passes();
 
-// `done`, where given, is told of every pass that had something to do, and the graph that it left.
-graph::Graph run_passes(graph::Graph graph, const PassInputs& inputs, const PassDone& done = {});
+struct PassLine {
+  std::string_view name;
+  std::string_view does;
+};
+// All passes from a model's forward pass on, in order: those that build a program's graph (graph/programs/pass_table.h), the one that
+// changes the graphs of all programs (rows.h), and those of this table.
+std::vector<PassLine> all_passes();
+
+// Those that all ranks of a place on the pipe axis have in common (Pass::of_place) need not run for each of them.
+enum class PassRange : std::uint8_t { all, of_place, after_place };
+
+graph::Graph run_passes(const graph::Graph& graph, const PassInputs& inputs, PassRange range = PassRange::all,
+                        const graph::PassDone& done = {});
 
 }  // namespace plimsoll::lowering

@@ -179,7 +179,24 @@ PassInputs RankGraphs::inputs_at(const ProgramSource& source, std::int32_t rank,
 
 graph::Graph RankGraphs::graph_at(const ProgramSource& source, std::int32_t rank, const std::optional<ops::Seat>& seat) const {
   const bool first = rank == 0 && &source == &inputs_.programs.front();
-  return run_passes(source.graph, inputs_at(source, rank, seat), first ? inputs_.pass_done : PassDone{});
+  const PassInputs inputs = inputs_at(source, rank, seat);
+  const graph::PassDone& done = first ? inputs_.pass_done : graph::PassDone{};
+  if (pipe_.places == 1 || !mesh_.even()) return run_passes(source.graph, inputs, PassRange::all, done);
+  return run_passes(*graph_of_place(source, inputs, done), inputs, PassRange::after_place, done);
+}
+
+std::shared_ptr<const graph::Graph> RankGraphs::graph_of_place(const ProgramSource& source, const PassInputs& inputs,
+                                                               const graph::PassDone& done) const {
+  const std::pair<const graph::Graph*, std::int32_t> key{&source.graph, inputs.pipe_place};
+  {
+    const std::scoped_lock lock(places_mutex_);
+    const auto found = places_.find(key);
+    if (found != places_.end()) return found->second;
+  }
+  // Threads lower places of their own, so that none makes it a second time.
+  auto made = std::make_shared<const graph::Graph>(run_passes(source.graph, inputs, PassRange::of_place, done));
+  const std::scoped_lock lock(places_mutex_);
+  return places_.try_emplace(key, std::move(made)).first->second;
 }
 
 std::vector<std::int32_t> RankGraphs::stages_at(std::int32_t pipe_place) const {

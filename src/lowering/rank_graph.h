@@ -2,6 +2,9 @@
 #pragma once
 
 #include <map>
+#include <memory>
+#include <mutex>
+#include <utility>
 #include <vector>
 
 #include "lowering/layout/issue_order.h"
@@ -44,6 +47,9 @@ class RankGraphs {
   std::vector<std::int32_t> stages_at(std::int32_t pipe_place) const;
 
  private:
+  // After the passes that all ranks of the place have in common.
+  std::shared_ptr<const graph::Graph> graph_of_place(const ProgramSource& source, const PassInputs& inputs,
+                                                     const graph::PassDone& done) const;
   bool follows_schedule(const ProgramSource& source) const;
   void lay_mesh();
   void lay_pipe();
@@ -60,6 +66,8 @@ class RankGraphs {
   std::int32_t together_ = 1;               // micro-batches that an item of the schedule stands for
   bool splits_backward_ = false;            // the schedule has items for the gradients of weights
   HostUpdate update_ = HostUpdate::none;
+  mutable std::mutex places_mutex_;
+  mutable std::map<std::pair<const graph::Graph*, std::int32_t>, std::shared_ptr<const graph::Graph>> places_;
 };
 
 // Says when what another stream was given is known to be done with, so that its memory is free again.

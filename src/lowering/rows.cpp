@@ -110,7 +110,7 @@ Graph with_small_table(Graph graph, const Found& found, std::int64_t room) {
     const std::vector<base::TensorType> types = ops::definition_of(node.op).infer(node.op, graph.types(node.inputs));
     for (std::size_t output = 0; output < node.outputs.size(); ++output) graph.values[node.outputs[output]].type = types[output];
   }
-  graph::verify(graph, "putting a small table in the place of the token table");
+  graph::verify(graph, kEmbeddingRows);
   return graph;
 }
 
@@ -236,13 +236,14 @@ plan::Plan with_rows_apart(const LoweringInputs& inputs, const std::function<pla
   std::vector<Graph> graphs;
   for (std::size_t index = 0; index < found.size(); ++index)
     graphs.push_back(with_small_table(inputs.programs[index].graph, found[index], room));
+  if (inputs.pass_done) inputs.pass_done(kEmbeddingRows, graphs.front());
   const RowTable table = table_of(first, found.front(), room);
   LoweringInputs apart = inputs;
   apart.rows = &table;
   std::vector<ProgramSource> programs;
   for (std::size_t index = 0; index < graphs.size(); ++index) {
     const ProgramSource& source = inputs.programs[index];
-    programs.push_back({source.name, graphs[index], source.micro_batches, source.waiting_update_only, source.cadence});
+    programs.push_back({source.name, graphs[index], source.micro_batches, source.waiting_update_only, source.cadence, source.role});
   }
   apart.programs.swap(programs);
   return work(apart);
@@ -264,13 +265,13 @@ std::string note_of(const RowTable& table) {
 
 Graph fetch_rows(const RowTable& table, const FindBuffer& find) {
   Graph graph = RowGraph(table, find).fetch();
-  graph::verify(graph, "bringing rows");
+  graph::verify(graph, kFetchRows);
   return graph;
 }
 
 Graph store_rows(const RowTable& table, const FindBuffer& find) {
   Graph graph = RowGraph(table, find).store();
-  graph::verify(graph, "taking rows back");
+  graph::verify(graph, kStoreRows);
   return graph;
 }
 

@@ -18,10 +18,11 @@
 
 namespace plimsoll::lowering {
 
-inline constexpr std::string_view kFetchRows = "fetch_rows";  // a program: rows of the ids in kRowIds from disk, between programs
-inline constexpr std::string_view kStoreRows = "store_rows";  // a program: the same rows back to disk
-inline constexpr std::string_view kRowIds = "rows.ids";       // a buffer of the host's memory: different ids, then a negative one
-inline constexpr std::string_view kTokens = "tokens";         // the input whose ids are numbered
+inline constexpr std::string_view kEmbeddingRows = "embedding_rows";  // the pass that puts the small table there
+inline constexpr std::string_view kFetchRows = "fetch_rows";          // a program: rows of the ids in kRowIds from disk, between programs
+inline constexpr std::string_view kStoreRows = "store_rows";          // a program: the same rows back to disk
+inline constexpr std::string_view kRowIds = "rows.ids";               // a buffer of the host's memory: different ids, then a negative one
+inline constexpr std::string_view kTokens = "tokens";                 // the input whose ids are numbered
 
 // A table on disk and the rows of it that are here.
 struct RowTable {

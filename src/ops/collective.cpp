@@ -225,7 +225,8 @@ Definition define(const Move&) {
           .place = place_alike<1>,
           .runs = Runs::copy,
           .tier_of_results = [](const Op& op) { return std::get<Move>(op).to; },
-          .elementwise = true};
+          .elementwise = true,
+          .live_rows = by_rows<1>};
 }
 
 Definition define(const MoveRows&) {

@@ -54,10 +54,16 @@ std::vector<Alias> put_columns_aliases(const Op& op) {
 
 }  // namespace
 
-Definition define(const TakeColumns&) { return {.infer = infer_take_columns, .work = take_columns_work, .no_adjoint = kMadeByLowering}; }
+Definition define(const TakeColumns&) {
+  return {.infer = infer_take_columns, .work = take_columns_work, .no_adjoint = kMadeByLowering, .live_rows = by_rows<1>};
+}
 
 Definition define(const PutColumns&) {
-  return {.infer = infer_put_columns, .work = put_columns_work, .no_adjoint = kMadeByLowering, .aliases = put_columns_aliases};
+  return {.infer = infer_put_columns,
+          .work = put_columns_work,
+          .no_adjoint = kMadeByLowering,
+          .aliases = put_columns_aliases,
+          .live_rows = by_rows<1>};
 }
 
 Definition define(const Add&) {

@@ -117,7 +117,8 @@ Definition define(const Embed&) {
 }
 
 Definition define(const ShiftIds&) {
-  return {.infer = infer_shift, .work = elementwise_work<1>, .no_adjoint = "it makes ids", .differs_by_rank = true};
+  return {
+      .infer = infer_shift, .work = elementwise_work<1>, .no_adjoint = "it makes ids", .differs_by_rank = true, .live_rows = by_rows<1>};
 }
 
 Definition define(const EmbedGrad&) {

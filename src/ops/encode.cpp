@@ -1,10 +1,13 @@
 // Encoding and decoding. What is stored is cut where tensors are, but never within a record.
 #include "base/error.h"
 #include "ops/families.h"
+#include "ops/step_scalars.h"
 
 namespace plimsoll::ops {
 
 namespace {
+
+static_assert(kSumBlock % kMostBlock == 0, "a record would be in two shards");
 
 std::vector<TensorType> infer_encode(const Op& op, Types inputs) {
   expect(inputs.size() == 1 && base::is_float(inputs[0].dtype) && inputs[0].shape.rank() >= 1, op, inputs, "a float tensor");

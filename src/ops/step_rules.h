@@ -6,6 +6,7 @@
 #include <cstdint>
 
 #include "base/host_device.h"
+#include "ops/forms/random_rounding.h"
 #include "ops/step_scalars.h"
 
 namespace plimsoll::ops {
@@ -19,7 +20,6 @@ PLIMSOLL_HOST_DEVICE inline void begin_step(StepScalars& scalars) {
   scalars.loss = {};
 }
 
-// The 1e-6 is that of torch.nn.utils.clip_grad_norm_.
 PLIMSOLL_HOST_DEVICE inline void want_rows(StepScalars& scalars, std::int32_t rows) {
   if (rows > scalars.rows_wanted) scalars.rows_wanted = rows;
 }
@@ -28,6 +28,10 @@ PLIMSOLL_HOST_DEVICE inline void check_rows(StepScalars& scalars, std::int32_t c
   if (count > bound) want_rows(scalars, count);
 }
 
+// Of the update that a step makes.
+PLIMSOLL_HOST_DEVICE inline base::RandomKey rounding_key(const StepScalars& scalars) { return rounding_key(scalars.seed, scalars.updates); }
+
+// The 1e-6 is that of torch.nn.utils.clip_grad_norm_.
 PLIMSOLL_HOST_DEVICE inline void prepare_update(StepScalars& scalars, double clip, bool check_finite) {
   const double scale = scalars.loss_scale;
   const double norm = std::sqrt(scalars.squared_norm.value()) / scale;

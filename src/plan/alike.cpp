@@ -11,7 +11,8 @@ bool share_calls(const Plan& plan, const RankClass& a, const RankClass& b) {
     return x == y || (exists(x) && exists(y) && same_form(plan.procedures[x], plan.procedures[y]));
   };
   return std::equal(a.programs.begin(), a.programs.end(), b.programs.begin(), b.programs.end(), [&](const Program& x, const Program& y) {
-    return x.name == y.name && x.micro_batches == y.micro_batches && x.tokens == y.tokens && x.streams.shares_with(y.streams) &&
+    return x.name == y.name && x.micro_batches == y.micro_batches && x.tokens == y.tokens && x.touches == y.touches &&
+           x.streams.shares_with(y.streams) &&
            std::equal(x.procedures.begin(), x.procedures.end(), y.procedures.begin(), y.procedures.end(), same_procedure);
   });
 }

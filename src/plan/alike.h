@@ -5,8 +5,8 @@
 
 namespace plimsoll::plan {
 
-// Whether the classes share their buffers and the streams of all programs, and corresponding procedures have the same form. False says
-// nothing: calls that are not shared are not compared.
+// Whether the classes share their buffers and the streams of all programs, which say that they touch the same, and corresponding procedures
+// have the same form. False says nothing: calls that are not shared are not compared.
 bool share_calls(const Plan& plan, const RankClass& a, const RankClass& b);
 
 }  // namespace plimsoll::plan

@@ -10,6 +10,7 @@
 #include "ops/definition.h"
 #include "plan/instructions.h"
 #include "plan/mesh_file.h"
+#include "plan/programs.h"
 #include "plan/verify.h"
 
 namespace plimsoll::plan {
@@ -100,7 +101,7 @@ Json call_json(const Call& call, ProcedureId procedure) {
   return Json::object({{"procedure", id_json(procedure)},
                        {"moment", call.moment},
                        {"micro_batch", call.micro_batch},
-                       {"label", call.label},
+                       {"label", call.label.text()},
                        {"bindings", list_json<BufferId>(call.bindings, [](const BufferId& id) { return id_json(id); })},
                        {"frame", id_json(call.frame)},
                        {"waits", list_json<TokenId>(call.waits, [](const TokenId& id) { return id_json(id); })},
@@ -134,7 +135,7 @@ Json state_json(const ops::State& state) {
 }
 
 Json buffer_json(const Buffer& buffer, const ops::Part& part) {
-  Json json = Json::object({{"name", buffer.name},
+  Json json = Json::object({{"name", buffer.name.text()},
                             {"kind", name_of(buffer.kind)},
                             {"tier", name_of(buffer.tier)},
                             {"type", type_json(buffer.type)},
@@ -169,10 +170,19 @@ void append_list(std::string& text, std::string_view name, const Items& items, c
   text += ']';
 }
 
-void append(std::string& text, const Program& program) {
+Json touches_json(const std::vector<BufferId>& ids) {
+  return list_json<BufferId>(ids, [](const BufferId& id) { return id_json(id); });
+}
+
+// What a program says that it touches is there only where its instructions do something else.
+void append(std::string& text, const Plan& plan, const RankClass& rank_class, const Program& program) {
   Json fields = Json::object({{"name", program.name}, {"micro_batches", program.micro_batches}, {"tokens", program.tokens}});
   if (program.cadence != Cadence{})
     fields.set("cadence", Json::object({{"when", name_of(program.cadence.when)}, {"every", program.cadence.every}}));
+  if (program.touches && *program.touches != touches_of(plan, rank_class, program)) {
+    fields.set("reads", touches_json(program.touches->reads));
+    fields.set("writes", touches_json(program.touches->writes));
+  }
   text += open_object(fields);
   append_list(text, "streams", program.streams, [&](const Stream& stream) {
     text += open_object(Json::object({{"kind", name_of(stream.kind)}}));
@@ -183,19 +193,20 @@ void append(std::string& text, const Program& program) {
   text += '}';
 }
 
-void append(std::string& text, const RankClass& rank_class) {
+void append(std::string& text, const Plan& plan, const RankClass& rank_class) {
   Json::Array arenas;
   for (Bytes bytes : rank_class.arena) arenas.push_back(Json(bytes.count));
-  text +=
-      open_object(Json::object({{"name", rank_class.name},
-                                {"ranks", list_json<std::int32_t>(rank_class.ranks, [](const std::int32_t& rank) { return Json(rank); })},
-                                {"arena", Json(std::move(arenas))}}));
+  Json fields = Json::object({{"name", rank_class.name},
+                              {"ranks", list_json<std::int32_t>(rank_class.ranks, [](const std::int32_t& rank) { return Json(rank); })},
+                              {"arena", Json(std::move(arenas))}});
+  if (!rank_class.role.empty()) fields.set("role", rank_class.role);
+  text += open_object(fields);
   BufferId id{0};
   append_list(text, "buffers", rank_class.buffers, [&](const Buffer& buffer) {
     text += base::write_json(buffer_json(buffer, rank_class.part_of(id)));
     ++id.index;
   });
-  append_list(text, "programs", rank_class.programs, [&](const Program& program) { append(text, program); });
+  append_list(text, "programs", rank_class.programs, [&](const Program& program) { append(text, plan, rank_class, program); });
   text += '}';
 }
 
@@ -345,7 +356,7 @@ Call call_from(const Json& json, EntryId entry) {
 
 Cadence cadence_from(const Json* json) {
   if (json == nullptr) return {};
-  const Cadence cadence{.when = enum_from<Cadence::When>(json->at("when"), 4), .every = count_from(json->at("every"))};
+  const Cadence cadence{.when = enum_from<Cadence::When>(json->at("when"), Cadence::kWhens), .every = count_from(json->at("every"))};
   if (cadence.every < 1) json->at("every").fail_expected("1 or more");
   return cadence;
 }
@@ -356,6 +367,8 @@ Program program_from(const Json& json) {
                   .streams = {},
                   .tokens = static_cast<std::uint32_t>(small_from(json.at("tokens"))),
                   .cadence = cadence_from(json.find("cadence"))};
+  if (const Json* reads = json.find("reads"))
+    program.touches = {list_from<BufferId>(*reads, id_from<BufferId>), list_from<BufferId>(json.at("writes"), id_from<BufferId>)};
   std::map<ProcedureId, EntryId> entries;
   const auto entered_call = [&](const Json& call) {
     const auto procedure = id_from<ProcedureId>(call.at("procedure"));
@@ -414,6 +427,7 @@ Buffer buffer_from(const Json& json) {
 RankClass class_from(const Json& json) {
   RankClass rank_class;
   rank_class.name = json.at("name").as_string();
+  if (const Json* role = json.find("role")) rank_class.role = role->as_string();
   rank_class.ranks = list_from<std::int32_t>(json.at("ranks"), small_from);
   for (std::size_t tier = 0; tier < kTiers; ++tier) rank_class.arena[tier] = bytes_from(json.at("arena").at(tier));
   for (const Json& buffer : json.at("buffers").as_array()) {
@@ -428,6 +442,14 @@ RankClass class_from(const Json& json) {
   return rank_class;
 }
 
+void say_touches(Plan& plan) {
+  for (RankClass& rank_class : plan.classes) {
+    for (Program& program : rank_class.programs) {
+      if (!program.touches) program.touches = touches_of(plan, rank_class, program);
+    }
+  }
+}
+
 }  // namespace
 
 std::string to_text(const Plan& plan) {
@@ -440,7 +462,7 @@ std::string to_text(const Plan& plan) {
   std::string text = open_object(fields);
   append_list(text, "procedures", plan.procedures,
               [&](const Procedure& procedure) { text += base::write_json(procedure_json(procedure)); });
-  append_list(text, "classes", plan.classes, [&](const RankClass& rank_class) { append(text, rank_class); });
+  append_list(text, "classes", plan.classes, [&](const RankClass& rank_class) { append(text, plan, rank_class); });
   return text + "}";
 }
 
@@ -459,6 +481,7 @@ Plan plan_from_json(const Json& json) {
   for (const Json& procedure : json.at("procedures").as_array()) plan.procedures.add(procedure_from(procedure));
   plan.classes = list_from<RankClass>(json.at("classes"), class_from);
   const std::vector<std::string> found = problems(plan);
+  if (found.empty()) say_touches(plan);
   if (!found.empty()) base::bad_input("{}: this plan must not run: {} ({} problems in all)", json.where(), found.front(), found.size());
   return plan;
 }

@@ -3,9 +3,11 @@
 #include "plan/meetings.h"
 
 #include <algorithm>
+#include <deque>
 #include <map>
 #include <optional>
 #include <tuple>
+#include <unordered_map>
 #include <utility>
 
 #include <fmt/format.h>
@@ -108,11 +110,20 @@ struct Progress {
   std::size_t meeting = 0;
 };
 
+struct Actor;
+
 // The collectives of a group in the order in which they come up. Members arrive at the first that is not complete.
 struct Gathering {
   std::size_t what = 0;
   StreamKind stream = StreamKind::compute;
   std::int32_t arrived = 0;
+  std::vector<Actor*> waiting{};
+};
+
+// Messages of one kind from a rank to another.
+struct Channel {
+  std::vector<std::int32_t> under_way{};  // by micro-batch
+  Actor* waiting = nullptr;               // for one of them
 };
 
 // An actor's part in the collectives of an axis.
@@ -130,6 +141,9 @@ struct Actor {
   std::vector<Progress> streams{};
   std::vector<bool> signalled{};
   std::vector<Attendance> attended{};  // by axis, as in the mesh's table
+  bool woken = false;
+  // By message: where all micro-batches go to, or come from, where they all have the same other end.
+  std::unordered_map<const ops::Message*, Channel*> channels{};
 };
 
 class Meetings {
@@ -139,8 +153,11 @@ class Meetings {
     for (const RankClass& rank_class : plan.classes) {
       Actor actor{.rank_class = &rank_class, .program = find_program(rank_class, program)};
       if (actor.program == nullptr) {
-        problem_ = fmt::format("{}: {} does not have it", program, rank_class.name);
-        return;
+        if (role_has(rank_class.role, program)) {
+          problem_ = fmt::format("{}: {} does not have it", program, rank_class.name);
+          return;
+        }
+        continue;
       }
       actor.rank = rank_class.ranks.front();
       if (!first.empty()) {
@@ -156,26 +173,41 @@ class Meetings {
   }
 
   std::optional<std::string> run() {
-    bool moved = true;
-    while (moved && !problem_) {
-      moved = false;
-      for (Actor& actor : actors_) {
-        for (std::size_t stream = 0; stream < actor.streams.size(); ++stream) {
-          while (!problem_ && advance(actor, stream)) moved = true;
-        }
-      }
+    for (Actor& actor : actors_) wake(actor);
+    while (!woken_.empty() && !problem_) {
+      Actor& actor = *woken_.front();
+      woken_.pop_front();
+      actor.woken = false;
+      go_on(actor);
     }
     if (!problem_) find_waiting();
-    if (!problem_ && !mailbox_.empty()) {
-      const auto& [from, to, tag, micro_batch] = mailbox_.begin()->first;
-      problem_ = fmt::format("{}: nobody receives message {} of micro-batch {} from rank {} to {}", actors_.front().program->name, tag,
-                             micro_batch, from, to);
-    }
+    if (!problem_) find_undelivered();
     return problem_;
   }
 
  private:
-  using Letter = std::tuple<std::int32_t, std::int32_t, std::int64_t, std::int32_t>;  // from, to, tag, micro-batch
+  using Ends = std::tuple<std::int32_t, std::int32_t, std::int64_t>;  // from, to, tag
+
+  bool role_has(const std::string& role, const std::string& program) const {
+    return std::any_of(plan_.classes.begin(), plan_.classes.end(), [&](const RankClass& rank_class) {
+      return rank_class.role == role && find_program(rank_class, program) != nullptr;
+    });
+  }
+
+  // What it waited for may be there.
+  void wake(Actor& actor) {
+    if (!std::exchange(actor.woken, true)) woken_.push_back(&actor);
+  }
+
+  // As far as it comes without others.
+  void go_on(Actor& actor) {
+    for (bool moved = true; moved;) {
+      moved = false;
+      for (std::size_t stream = 0; stream < actor.streams.size(); ++stream) {
+        while (!problem_ && advance(actor, stream)) moved = true;
+      }
+    }
+  }
 
   // A call's next meetings, and its end where none is left; false when the stream is at its end or must wait.
   bool advance(Actor& actor, std::size_t stream) {
@@ -197,16 +229,45 @@ class Meetings {
     return true;
   }
 
-  bool carry(const Actor& actor, const Call& call, const ops::Message& message) {
-    const std::int32_t other = other_end(plan_.mesh, actor.rank, message, call.micro_batch);
+  bool carry(Actor& actor, const Call& call, const ops::Message& message) {
+    Channel& channel = channel_of(actor, call, message);
+    const auto micro_batch = static_cast<std::size_t>(call.micro_batch);
+    if (micro_batch >= channel.under_way.size()) channel.under_way.resize(micro_batch + 1);
+    std::int32_t& under_way = channel.under_way[micro_batch];
     if (!message.receive) {
-      ++mailbox_[{actor.rank, other, message.tag, call.micro_batch}];
+      ++under_way;
+      if (channel.waiting != nullptr) wake(*std::exchange(channel.waiting, nullptr));
       return true;
     }
-    const auto found = mailbox_.find({other, actor.rank, message.tag, call.micro_batch});
-    if (found == mailbox_.end()) return false;
-    if (--found->second == 0) mailbox_.erase(found);
+    if (under_way == 0) {
+      channel.waiting = &actor;
+      return false;
+    }
+    --under_way;
     return true;
+  }
+
+  Channel& channel_of(Actor& actor, const Call& call, const ops::Message& message) {
+    const auto find = [&]() -> Channel& {
+      const std::int32_t other = other_end(plan_.mesh, actor.rank, message, call.micro_batch);
+      return channels_[message.receive ? Ends{other, actor.rank, message.tag} : Ends{actor.rank, other, message.tag}];
+    };
+    if (!plan_.mesh.even()) return find();
+    Channel*& known = actor.channels[&message];
+    if (known == nullptr) known = &find();
+    return *known;
+  }
+
+  void find_undelivered() {
+    for (const auto& [ends, channel] : channels_) {
+      const std::vector<std::int32_t>& under_way = channel.under_way;
+      const auto left = std::find_if(under_way.begin(), under_way.end(), [](std::int32_t count) { return count > 0; });
+      if (left == under_way.end()) continue;
+      const auto& [from, to, tag] = ends;
+      problem_ = fmt::format("{}: nobody receives message {} of micro-batch {} from rank {} to {}", actors_.front().program->name, tag,
+                             left - under_way.begin(), from, to);
+      return;
+    }
   }
 
   // A member that has arrived waits until all others have.
@@ -226,11 +287,20 @@ class Meetings {
       }
       here.arrived += axis == ops::Axis::tensor ? actor.tensor_ranks : 1;
       waiting = true;
+      if (complete(here, meeting)) {
+        for (Actor* other : std::exchange(here.waiting, {})) wake(*other);
+      } else {
+        here.waiting.push_back(&actor);
+      }
     }
-    if ((*group)[count].arrived < static_cast<std::int32_t>(meeting.collective->members)) return false;
+    if (!complete((*group)[count], meeting)) return false;
     ++count;
     waiting = false;
     return true;
+  }
+
+  static bool complete(const Gathering& gathering, const Meeting& meeting) {
+    return gathering.arrived >= static_cast<std::int32_t>(meeting.collective->members);
   }
 
   void find_waiting() {
@@ -249,10 +319,22 @@ class Meetings {
   const Plan& plan_;
   const Agenda& agenda_;
   std::vector<Actor> actors_;
-  std::map<Letter, std::int32_t> mailbox_;
+  std::deque<Actor*> woken_;
+  std::map<Ends, Channel> channels_;
   std::map<std::pair<std::uint32_t, std::int32_t>, std::vector<Gathering>> gatherings_;  // by axis and first rank
   std::optional<std::string> problem_;
 };
+
+// Of all roles.
+std::vector<std::string> program_names(const Plan& plan) {
+  std::vector<std::string> names;
+  for (const RankClass& rank_class : plan.classes) {
+    for (const Program& program : rank_class.programs) {
+      if (std::find(names.begin(), names.end(), program.name) == names.end()) names.push_back(program.name);
+    }
+  }
+  return names;
+}
 
 }  // namespace
 
@@ -262,8 +344,8 @@ std::vector<std::string> meeting_problems(const Plan& plan) {
   const Agenda agenda(plan);
   std::vector<std::int32_t> first;  // empty: every class is an actor
   if (plan.mesh.even() && !agenda.inner_tensor()) first = first_alike(plan, agenda);
-  for (const Program& program : plan.classes.front().programs) {
-    std::optional<std::string> problem = Meetings(plan, agenda, first, program.name).run();
+  for (const std::string& program : program_names(plan)) {
+    std::optional<std::string> problem = Meetings(plan, agenda, first, program).run();
     if (problem) problems.push_back(std::move(*problem));
   }
   return problems;

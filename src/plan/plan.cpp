@@ -69,8 +69,9 @@ bool Program::operator==(const Program& other) const {
     return procedure_of(one) == other.procedure_of(two) && one == renamed;
   };
   return name == other.name && micro_batches == other.micro_batches && tokens == other.tokens && cadence == other.cadence &&
-         same_lists(streams.get(), other.streams.get(),
-                    [&](const Stream& x, const Stream& y) { return x.kind == y.kind && same_lists(x.calls, y.calls, same_call); });
+         touches == other.touches && same_lists(streams.get(), other.streams.get(), [&](const Stream& x, const Stream& y) {
+           return x.kind == y.kind && same_lists(x.calls, y.calls, same_call);
+         });
 }
 
 std::int32_t other_end(const Mesh& mesh, std::int32_t rank, const ops::Message& message, std::int32_t micro_batch) {
@@ -149,6 +150,8 @@ std::string_view name_of(Cadence::When when) {
     case Cadence::When::first: return "first";
     case Cadence::When::before: return "before";
     case Cadence::When::after: return "after";
+    case Cadence::When::ahead: return "ahead";
+    case Cadence::When::behind: return "behind";
   }
   PLIMSOLL_CHECK(false, "a cadence that has no name");
 }

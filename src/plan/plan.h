@@ -26,6 +26,7 @@
 #include "ops/part.h"
 #include "ops/state.h"
 #include "plan/mesh.h"
+#include "plan/name.h"
 
 namespace plimsoll::plan {
 
@@ -179,7 +180,7 @@ struct Call {
   EntryId entry;            // of its program's procedures
   std::int32_t moment = 0;  // its place among the calls of all streams: what lives when is counted in these
   std::int32_t micro_batch = 0;
-  std::string label;               // "blocks.3.forward"
+  Name label;                      // "blocks.3.forward"
   std::vector<BufferId> bindings;  // one per slot
   BufferId frame;                  // invalid when the procedure needs none
   std::vector<TokenId> waits;      // before it starts
@@ -202,7 +203,10 @@ struct Cadence {
     first,   // before the first step of all
     before,  // before a step
     after,   // after it, when its update is made
+    ahead,   // ahead of a program that reads what this one writes (plan/programs.h)
+    behind,  // behind a program that writes what this one reads
   };
+  static constexpr std::int64_t kWhens = 6;
   When when = When::asked;
   std::int64_t every = 1;  // only steps that this divides
 
@@ -212,12 +216,21 @@ struct Cadence {
 // Whether it is its turn before a step, or after it.
 bool is_due(const Cadence& cadence, Cadence::When around, std::int64_t step);
 
+// What a program reads and writes of what outlives it; ascending.
+struct Touches {
+  std::vector<BufferId> reads{};
+  std::vector<BufferId> writes{};
+
+  bool operator==(const Touches&) const = default;
+};
+
 struct Program {
   std::string name;  // "train", "evaluate", "infer"
   std::int32_t micro_batches = 1;
   base::Shared<std::vector<Stream>> streams;
   std::uint32_t tokens = 0;
   Cadence cadence{};
+  std::optional<Touches> touches{};  // as whoever made the program says
   // What calls run, by entry. Ranks that do the same with other slices have the same streams, and procedures of their own.
   std::vector<ProcedureId> procedures{};
 
@@ -235,7 +248,7 @@ struct Program {
 enum class BufferKind : std::uint8_t { parameter, master, state, constant, scalars, input, gradient, activation, result, frame, stash };
 
 struct Buffer {
-  std::string name;
+  Name name;
   BufferKind kind = BufferKind::activation;
   Tier tier = Tier::device;
   TensorType type{};
@@ -255,6 +268,7 @@ struct Buffer {
 
 struct RankClass {
   std::string name;
+  std::string role{};  // ranks of another role have other programs; empty: there is one for all
   std::vector<std::int32_t> ranks;
   base::Shared<base::IdVector<BufferId, Buffer>> buffers;  // shared as the streams of programs are
   std::vector<Program> programs;

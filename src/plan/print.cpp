@@ -1,6 +1,7 @@
 #include "plan/print.h"
 
 #include <algorithm>
+#include <utility>
 
 #include <fmt/format.h>
 
@@ -68,8 +69,21 @@ std::vector<std::string> lines_of(const std::string& text) {
 
 std::string cadence_text(const Cadence& cadence) {
   if (cadence == Cadence{}) return {};
+  if (cadence.when == Cadence::When::ahead) return ", ahead of programs that read what it writes";
+  if (cadence.when == Cadence::When::behind) return ", behind programs that write what it reads";
   return cadence.every == 1 ? fmt::format(", {} steps", name_of(cadence.when))
                             : fmt::format(", {} every {} steps", name_of(cadence.when), cadence.every);
+}
+
+std::string touches_text(const RankClass& rank_class, const Touches& touches) {
+  std::string text;
+  for (const auto& [word, ids] : {std::pair{"reads", &touches.reads}, {"writes", &touches.writes}}) {
+    if (ids->empty()) continue;
+    std::string names;
+    for (const BufferId id : *ids) names += (names.empty() ? "" : ", ") + rank_class.buffers[id].name;
+    text += fmt::format("   {} {}\n", word, names);
+  }
+  return text;
 }
 
 // Parts of axes follow from these but for how wide they are; who has the outer part has the inner one.
@@ -114,7 +128,8 @@ std::string to_string(const Plan& plan) {
   text += fmt::format("threads {}\n{}", plan.threads, mesh_text(plan.mesh));
   for (const Procedure& procedure : plan.procedures) text += to_string(procedure);
   for (const RankClass& rank_class : plan.classes) {
-    text += fmt::format("class {} of {} rank{}\n", rank_class.name, rank_class.ranks.size(), rank_class.ranks.size() == 1 ? "" : "s");
+    text += fmt::format("class {} of {} rank{}{}\n", rank_class.name, rank_class.ranks.size(), rank_class.ranks.size() == 1 ? "" : "s",
+                        rank_class.role.empty() ? "" : fmt::format(", role {}", rank_class.role));
     for (std::size_t tier = 0; tier < kTiers; ++tier) {
       if (rank_class.arena[tier].count > 0)
         text += fmt::format("  arena {} {} B\n", name_of(static_cast<Tier>(tier)), rank_class.arena[tier].count);
@@ -126,6 +141,7 @@ std::string to_string(const Plan& plan) {
     for (const Program& program : rank_class.programs) {
       text += fmt::format("  program {} of {} micro-batch{}{}\n", program.name, program.micro_batches,
                           program.micro_batches == 1 ? "" : "es", cadence_text(program.cadence));
+      if (program.touches) text += touches_text(rank_class, *program.touches);
       for (const Stream& stream : program.streams) {
         text += fmt::format("   stream {}\n", name_of(stream.kind));
         for (const Call& call : stream.calls) print_call(rank_class, plan.procedures[program.procedure_of(call)], call, text);

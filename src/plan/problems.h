@@ -2,6 +2,7 @@
 #pragma once
 
 #include <cstdint>
+#include <functional>
 #include <string>
 #include <string_view>
 #include <vector>
@@ -21,14 +22,15 @@ class Report {
 
 // A stretch of memory that is in use from moment `first` to moment `last`.
 struct Extent {
-  std::string_view name;
+  std::uint32_t owner = 0;  // whose it is, as whoever checks counts them
   std::int64_t begin = 0;
   std::int64_t end = 0;
   std::int64_t first = 0;
   std::int64_t last = 0;
 };
 
-// Reports a pair that shares a byte at a moment.
-void check_overlap(std::vector<Extent> extents, std::string_view where, Report& report);
+// Reports a pair that shares a byte at a moment; `name_of` gives an owner's name.
+void check_overlap(std::vector<Extent> extents, std::string_view where, const std::function<std::string(std::uint32_t)>& name_of,
+                   Report& report);
 
 }  // namespace plimsoll::plan

@@ -16,6 +16,7 @@
 #include "plan/meetings.h"
 #include "plan/order.h"
 #include "plan/problems.h"
+#include "plan/programs.h"
 #include "plan/verify_procedure.h"
 
 namespace plimsoll::plan {
@@ -58,6 +59,7 @@ class ProgramVerifier {
     check_moments();
     check_lives();
     check_memory();
+    check_touches();
   }
 
  private:
@@ -151,6 +153,25 @@ class ProgramVerifier {
     }
   }
 
+  // What the program says that it reads and writes is what its instructions do.
+  void check_touches() {
+    if (!program_.touches) return;
+    const Touches found = touches_of(plan_, class_, program_);
+    const auto check = [&](const std::vector<BufferId>& said, const std::vector<BufferId>& done, std::string_view verb) {
+      std::vector<BufferId> unlike;
+      std::set_symmetric_difference(said.begin(), said.end(), done.begin(), done.end(), std::back_inserter(unlike));
+      if (unlike.empty()) return;
+      const BufferId id = unlike.front();
+      if (id.index >= class_.buffers.size())
+        return report_("{} says that it {} buffer {}, which there is not", program_.name, verb, id.index);
+      const bool says = std::binary_search(said.begin(), said.end(), id);
+      report_("{} {} {}, which it {}", program_.name, says ? fmt::format("says that it {}", verb) : std::string(verb),
+              class_.buffers[id].name, says ? "does not" : "does not say");
+    };
+    check(program_.touches->reads, found.reads, "reads");
+    check(program_.touches->writes, found.writes, "writes");
+  }
+
   void check_lives() {
     const auto calls = static_cast<std::size_t>(moments_of(program_));
     for (const Buffer& buffer : class_.buffers) {
@@ -165,14 +186,16 @@ class ProgramVerifier {
     constexpr std::int64_t kForever = 1'000'000'000;
     for (std::size_t tier = 0; tier < kTiers; ++tier) {
       std::vector<Extent> extents;
-      for (const Buffer& buffer : class_.buffers) {
+      for (std::uint32_t id = 0; id < class_.buffers.size(); ++id) {
+        const Buffer& buffer = class_.buffers[BufferId{id}];
         if (static_cast<std::size_t>(buffer.tier) != tier || (!buffer.persistent() && buffer.program != index_)) continue;
         const bool always = buffer.persistent();
-        extents.push_back({buffer.name, buffer.offset.count, (buffer.offset + buffer.bytes).count, always ? 0 : buffer.first,
-                           always ? kForever : buffer.last});
+        extents.push_back(
+            {id, buffer.offset.count, (buffer.offset + buffer.bytes).count, always ? 0 : buffer.first, always ? kForever : buffer.last});
       }
-      check_overlap(std::move(extents), fmt::format("{}, {}", program_.name, kTiers > tier ? name_of(static_cast<Tier>(tier)) : "?"),
-                    report_);
+      check_overlap(
+          std::move(extents), fmt::format("{}, {}", program_.name, kTiers > tier ? name_of(static_cast<Tier>(tier)) : "?"),
+          [&](std::uint32_t id) { return class_.buffers[BufferId{id}].name.text(); }, report_);
     }
   }
 

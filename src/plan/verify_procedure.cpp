@@ -32,7 +32,7 @@ class ProcedureVerifier {
       if (lifetimes_[index].first < 0) continue;
       add_extent(temporary.name, temporary.offset, Bytes{temporary.type.bytes()}, lifetimes_[index].first, lifetimes_[index].second);
     }
-    check_overlap(extents_, procedure_.name, report_);
+    check_overlap(extents_, procedure_.name, [&](std::uint32_t owner) { return names_[owner]; }, report_);
   }
 
  private:
@@ -56,7 +56,8 @@ class ProcedureVerifier {
     if (offset.count < 0 || offset.count % kAlignment.count != 0) report_("{}: {} starts at {}", procedure_.name, name, offset.count);
     if (offset + bytes > procedure_.frame)
       report_("{}: {} ends at {}, behind the frame of {} B", procedure_.name, name, (offset + bytes).count, procedure_.frame.count);
-    extents_.push_back({name, offset.count, (offset + bytes).count, first, last});
+    extents_.push_back({static_cast<std::uint32_t>(names_.size()), offset.count, (offset + bytes).count, first, last});
+    names_.emplace_back(name);
   }
 
   void check_compute(const Compute& compute) {
@@ -149,6 +150,7 @@ class ProcedureVerifier {
   std::vector<bool> slot_written_;
   std::vector<std::pair<std::int64_t, std::int64_t>> lifetimes_;
   std::vector<Extent> extents_;
+  std::vector<std::string> names_;  // of what the extents are
   std::int64_t moment_ = 0;
 };
 

@@ -2,6 +2,10 @@
 
 #include <algorithm>
 #include <map>
+#include <set>
+
+#include "ops/live_rows.h"
+#include "plan/instructions.h"
 
 namespace plimsoll::plan {
 
@@ -52,6 +56,22 @@ std::vector<std::pair<BufferKind, Bytes>> by_kind(const RankClass& rank_class, s
   std::vector<std::pair<BufferKind, Bytes>> sorted(sums.begin(), sums.end());
   std::stable_sort(sorted.begin(), sorted.end(), [](const auto& a, const auto& b) { return a.second > b.second; });
   return sorted;
+}
+
+std::vector<BoundedRows> bounded_rows(const Plan& plan, const RankClass& rank_class, const Program& program) {
+  std::set<BoundedRows> found;
+  match_all(
+      plan, program,
+      [&](const Call& call, const Compute& compute) {
+        if (!compute.live) return;
+        const LiveRows& live = *compute.live;
+        const std::string& name = rank_class.buffers[call.bindings[live.count.index]].name;
+        found.insert({.name = name.substr(0, name.find('@')),  // without the micro-batch's number
+                      .bound = live.bound,
+                      .expected = ops::expected_rows(live.bound, live.expected)});
+      },
+      kIgnoreOthers);
+  return {found.begin(), found.end()};
 }
 
 Bytes most_of_kind(const RankClass& rank_class, std::int32_t program, Tier tier, BufferKind kind) {

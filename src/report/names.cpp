@@ -19,10 +19,10 @@ std::string_view plural_of(plan::BufferKind kind) {
   return "?";
 }
 
-std::string_view label_at(const plan::Program& program, std::int32_t moment) {
+std::string label_at(const plan::Program& program, std::int32_t moment) {
   for (const plan::Stream& stream : program.streams) {
     for (const plan::Call& call : stream.calls) {
-      if (call.moment == moment) return call.label;
+      if (call.moment == moment) return call.label.text();
     }
   }
   return "?";

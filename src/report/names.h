@@ -12,7 +12,7 @@ namespace plimsoll::report {
 std::string_view plural_of(plan::BufferKind kind);
 
 // The call at a moment of the program: "blocks.3.backward".
-std::string_view label_at(const plan::Program& program, std::int32_t moment);
+std::string label_at(const plan::Program& program, std::int32_t moment);
 
 // With the terminal's code of a colour, such as "33", where it has colours.
 std::string tinted(std::string_view text, std::string_view code, bool color);

@@ -173,7 +173,7 @@ Json Writer::stream_json(const plan::Stream& stream, const std::vector<CallTime>
     std::int64_t length = 1;
     if (times != nullptr) std::tie(begin, length) = ticks_of(times->at(index));
     sheet.begin[static_cast<std::size_t>(call.moment)] = begin;
-    for (const std::int64_t number : {labels_.of(stream.kind, call.label), std::int64_t{call.micro_batch}, begin, length})
+    for (const std::int64_t number : {labels_.of(stream.kind, call.label.text()), std::int64_t{call.micro_batch}, begin, length})
       spans.emplace_back(number);
   }
   Json json = Json::object({{"kind", plan::name_of(stream.kind)}, {"spans", Json(std::move(spans))}});
@@ -212,7 +212,7 @@ Json Writer::peak_json(const Sheet& sheet, plan::Tier tier, const plan::Waterlin
     const bool alive =
         buffer.persistent() || (buffer.program == sheet.program && buffer.first <= line.peak_call && line.peak_call <= buffer.last);
     if (buffer.tier != tier || !alive) continue;
-    Entry& entry = entries[group_name(buffer.name)];
+    Entry& entry = entries[group_name(buffer.name.text())];
     entry.kind = buffer.kind;
     entry.bytes += base::round_up(buffer.bytes, plan::kAlignment).count;
     ++entry.count;

@@ -133,6 +133,10 @@ std::string waterline_text(const plan::Plan& plan, std::string_view program_name
                         tinted(bar(share, bar_width), tint_of(kind), style.color));
     listed += bytes;
   }
+  for (const plan::BoundedRows& rows : plan::bounded_rows(plan, rank_class, *found)) {
+    text += fmt::format("  {:<12} at most {}, {} expected: there is memory for all of them\n", rows.name, with_commas(rows.bound),
+                        with_commas(rows.expected));
+  }
   if (arena > listed) text += fmt::format("  {:<12} {:>10}\n", "gaps", base::to_string(arena - listed));
   if (style.reserve.count > 0) {
     text += fmt::format("  {:<12} {:>10}  beside the arena: program, libraries, data\n", "reserve", base::to_string(style.reserve));

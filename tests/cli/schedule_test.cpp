@@ -45,13 +45,22 @@ TEST_F(Schedule, PassesAreListedInOrderWithThoseThatHaveWork) {
   const base::Json json = base::parse_json(ended.out, "output");
   std::map<std::string, bool> ran;
   for (const base::Json& pass : json.at("passes").as_array()) ran[pass.at("name").as_string()] = pass.at("ran").as_bool();
-  EXPECT_EQ(json.at("passes").at(0).at("name").as_string(), "split_pipe");
+  EXPECT_EQ(json.at("passes").at(0).at("name").as_string(), "freeze");
+  EXPECT_TRUE(ran.at("differentiate"));
+  EXPECT_TRUE(ran.at("update"));
+  EXPECT_FALSE(ran.at("freeze"));
+  EXPECT_FALSE(ran.at("store_frozen"));
   EXPECT_TRUE(ran.at("split_pipe"));
   EXPECT_TRUE(ran.at("split_backward"));
   EXPECT_FALSE(ran.at("split_tensor"));
   EXPECT_FALSE(ran.at("offload"));
   const Ended text = plan({"--passes", "--set", "model.layers=4"});
   EXPECT_NE(text.out.find("* split_pipe "), std::string::npos) << text.out;
+  // Those that build the training graph come before those that make the graph of a rank.
+  const std::size_t built = text.out.find("\n* update ");
+  ASSERT_NE(built, std::string::npos) << text.out;
+  EXPECT_GT(built, text.out.find("\n* differentiate ")) << text.out;
+  EXPECT_LT(built, text.out.find("* split_pipe ")) << text.out;
   EXPECT_NE(text.out.find("\n  offload "), std::string::npos) << text.out;
   EXPECT_EQ(text.out.find("==== after"), std::string::npos) << text.out;
   const Ended full = plan({"--passes", "--full", "--set", "model.layers=4"});

@@ -179,6 +179,9 @@ constexpr LargeRow kLargeRuns[] = {
     {"llama-70b-zb", "dgx-h100:64", true,
      "model=llama-70b batch.global=512 batch.micro=1 batch.sequence=4096 strategy.data=8 strategy.tensor=8 strategy.pipe=8 "
      "strategy.schedule=zb-h1 precision=fp8"},
+    {"llama-70b-optimal", "dgx-a100-80g:64", true,
+     "model=llama-70b batch.global=256 batch.micro=1 batch.sequence=4096 strategy.data=4 strategy.tensor=4 strategy.pipe=32 "
+     "strategy.zero=1 strategy.recompute=optimal strategy.recompute_memory=0.6 precision=bf16"},
     {"bert-large-data", "dgx-a100-80g:16", true,
      "model=bert-large batch.global=4096 batch.micro=32 batch.sequence=512 strategy.data=128 strategy.zero=2 precision=fp16"},
 };

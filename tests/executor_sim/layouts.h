@@ -3,7 +3,7 @@
 
 #include "cluster/presets.h"
 #include "executor/sim/simulate.h"
-#include "graph/training.h"
+#include "graph/programs/programs.h"
 #include "lowering/lower.h"
 #include "lowering/outline.h"
 

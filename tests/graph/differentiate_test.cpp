@@ -9,7 +9,7 @@
 #include "graph/evaluation.h"
 #include "graph/models/models.h"
 #include "graph/passes/passes.h"
-#include "graph/training.h"
+#include "graph/programs/programs.h"
 #include "support/refusal.h"
 #include "support/small_model.h"
 

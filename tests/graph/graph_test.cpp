@@ -7,7 +7,7 @@
 
 #include "graph/models/models.h"
 #include "graph/passes/passes.h"
-#include "graph/training.h"
+#include "graph/programs/programs.h"
 #include "support/small_model.h"
 
 namespace plimsoll::graph {

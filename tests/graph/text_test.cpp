@@ -4,7 +4,7 @@
 #include <gtest/gtest.h>
 
 #include "graph/models/models.h"
-#include "graph/training.h"
+#include "graph/programs/programs.h"
 #include "ops/step_scalars.h"
 #include "support/refusal.h"
 #include "support/small_model.h"

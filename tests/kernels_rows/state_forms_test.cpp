@@ -9,6 +9,7 @@
 #include "ops/forms/bf16.h"
 #include "ops/forms/random_rounding.h"
 #include "ops/forms/split.h"
+#include "ops/step_rules.h"
 #include "support/updates.h"
 
 namespace plimsoll::kernels::cpu::testing {

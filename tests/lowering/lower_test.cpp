@@ -7,7 +7,7 @@
 #include <random>
 
 #include "base/json.h"
-#include "graph/training.h"
+#include "graph/programs/programs.h"
 #include "plan/file.h"
 #include "plan/print.h"
 #include "plan/verify.h"

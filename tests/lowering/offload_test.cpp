@@ -7,7 +7,7 @@
 #include <map>
 
 #include "base/json.h"
-#include "graph/training.h"
+#include "graph/programs/programs.h"
 #include "lowering/lower.h"
 #include "ops/step_scalars.h"
 #include "plan/file.h"
@@ -179,7 +179,7 @@ TEST(Offload, UpdatesThatWaitedRunUnderTheForwardPass) {
                                              "blocks.4.update", "blocks.5.update", "blocks.6.update", "blocks.7.update", "head.update"}));
   for (const plan::Call& call : stream_of(plan, plan::StreamKind::compute).calls) {
     if (!call.label.starts_with("blocks.") || !call.label.ends_with(".forward")) continue;
-    const int block = call.label[7] - '0';
+    const int block = call.label.text()[7] - '0';
     const std::int32_t own = moment_of(plan, plan::StreamKind::host_in, fmt::format("blocks.{}.host-in", block));
     bool waits = false;
     for (plan::TokenId token : call.waits) {

@@ -3,9 +3,10 @@
 #include <gtest/gtest.h>
 
 #include <algorithm>
+#include <functional>
 #include <map>
 
-#include "graph/training.h"
+#include "graph/programs/programs.h"
 #include "lowering/lower.h"
 #include "plan/verify.h"
 #include "plan/waterline.h"
@@ -194,6 +195,31 @@ TEST(RanksPlan, ZeroThreeIsSixteenBytesOverRanksAndTheListedWorkingSet) {
 }
 
 // What one of them does not do, the others wait for: sharing hides nothing from the verifier.
+// Of a plan with a pipeline of two, after `change` of the message that the first sends to the second.
+std::vector<std::string> problems_with(const std::function<void(plan::Procedure&, plan::Message&)>& change) {
+  strategy::Strategy strategy;
+  strategy.pipe = 2;
+  plan::Plan plan = plan_of(strategy, model::Precision::f32, 3);
+  for (plan::Procedure& procedure : plan.procedures) {
+    auto* message = procedure.instructions.empty() ? nullptr : std::get_if<plan::Message>(&procedure.instructions.front());
+    if (message == nullptr || message->op.receive || message->op.peer != 1) continue;
+    change(procedure, *message);
+    return plan::problems(plan);
+  }
+  return {"the first sends nothing"};
+}
+
+TEST(RanksPlan, EveryMessageHasASenderAndAReceiver) {
+  EXPECT_TRUE(problems_with([](plan::Procedure&, plan::Message&) {}).empty());
+  const std::vector<std::string> late = problems_with([](plan::Procedure&, plan::Message& message) { message.op.tag += 100; });
+  ASSERT_EQ(late.size(), 1u);
+  EXPECT_NE(late[0].find("waits for ever"), std::string::npos) << late[0];
+  const std::vector<std::string> twice =
+      problems_with([](plan::Procedure& procedure, const plan::Message& message) { procedure.instructions.emplace_back(message); });
+  ASSERT_EQ(twice.size(), 1u);
+  EXPECT_NE(twice[0].find("of micro-batch 0 from rank 0 to 1"), std::string::npos) << twice[0];
+}
+
 TEST(RanksPlan, TensorRanksShareTheCallsThatAreTheSame) {
   strategy::Strategy strategy = strategy_of(1, 0);
   strategy.pipe = 2;

@@ -5,7 +5,7 @@
 
 #include <map>
 
-#include "graph/training.h"
+#include "graph/programs/programs.h"
 #include "lowering/fit.h"
 #include "lowering/lower.h"
 #include "lowering/passes/block_chain.h"
@@ -74,7 +74,8 @@ std::int64_t activations_at(const plan::Plan& plan, std::string_view label) {
 std::map<std::string, int> runs(const plan::Plan& plan, const std::string& phase) {
   std::map<std::string, int> counts;
   for (const plan::Call& call : plan.classes.at(0).programs.at(0).streams.at(0).calls) {
-    if (call.label.ends_with("." + phase)) ++counts[call.label.substr(0, call.label.size() - phase.size() - 1)];
+    const std::string label = call.label.text();
+    if (label.ends_with("." + phase)) ++counts[label.substr(0, label.size() - phase.size() - 1)];
   }
   return counts;
 }

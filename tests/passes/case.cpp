@@ -3,13 +3,12 @@
 #include <algorithm>
 #include <array>
 #include <map>
+#include <span>
 #include <utility>
 
 #include "base/error.h"
-#include "config/choices.h"
 #include "config/config.h"
-#include "graph/passes/differentiate.h"
-#include "graph/passes/passes.h"
+#include "graph/programs/pass_table.h"
 #include "lowering/pass_table.h"
 #include "lowering/rank_graph.h"
 #include "lowering/rows.h"
@@ -23,35 +22,9 @@ using graph::Graph;
 constexpr std::string_view kIn = "\n==== in\n";
 constexpr std::string_view kOut = "\n==== out\n";
 
-// ---- before lowering
-
-struct GraphPass {
-  std::string_view name;
-  void (*run)(Graph& graph, const model::Training& training);
-};
-
-constexpr std::array kGraphPasses{
-    GraphPass{"fuse_linear_activation", [](Graph& graph, const model::Training&) { graph::fuse_linear_activation(graph); }},
-    GraphPass{"fuse_residual_norm", [](Graph& graph, const model::Training&) { graph::fuse_residual_norm(graph); }},
-    GraphPass{"fuse_head_loss",
-              [](Graph& graph, const model::Training& training) {
-                graph::fuse_head_loss(graph, {.gradients = true, .accumulates = training.accumulates});
-              }},
-    GraphPass{"differentiate", [](Graph& graph, const model::Training& training) { graph::append_backward(graph, training.accumulates); }},
-    GraphPass{"quantize_linear",
-              [](Graph& graph, const model::Training& training) { graph::quantize_linear(graph, training.amax_history); }},
-    GraphPass{"fuse_activation_grad", [](Graph& graph, const model::Training&) { graph::fuse_activation_grad(graph); }},
-    GraphPass{"update", [](Graph& graph, const model::Training& training) { graph::append_update(graph, training); }},
-    GraphPass{"remove_unused", [](Graph& graph, const model::Training&) { graph::remove_unused(graph); }},
-    GraphPass{"store_frozen",
-              [](Graph& graph, const model::Training& training) {
-                graph = graph::store_frozen(graph, *ops::form_named(config::choice_name(training.freeze_as)));
-              }},
-};
-
 // ---- rows of a table on disk
 
-constexpr std::array<std::string_view, 3> kRowPasses{"embedding_rows", lowering::kFetchRows, lowering::kStoreRows};
+constexpr std::array<std::string_view, 3> kRowPasses{lowering::kEmbeddingRows, lowering::kFetchRows, lowering::kStoreRows};
 
 // The graph with a small table, or that of a program that moves rows between it and the disk.
 Graph run_rows(std::string_view name, const lowering::LoweringInputs& inputs) {
@@ -113,12 +86,13 @@ std::string to_string(const Case& one) { return one.head + std::string(kIn) + on
 Graph run_case(const Case& one, const Graph& in) {
   const std::string pass = one.pass();
   config::Run run = config::parse_run(base::write_json(one.settings.at("run")), pass);
-  const auto* before = std::find_if(kGraphPasses.begin(), kGraphPasses.end(), [&](const GraphPass& each) { return each.name == pass; });
-  if (before != kGraphPasses.end()) {
+  const std::span<const graph::BuildPass> building = graph::build_passes();
+  const auto before = std::find_if(building.begin(), building.end(), [&](const graph::BuildPass& each) { return each.name == pass; });
+  if (before != building.end()) {
     Graph graph = in;
     model::Training training = run.training();
     training.delayed = run.strategy.delayed_update;  // as in a session
-    before->run(graph, training);
+    before->run(graph, {.purpose = graph::Purpose::train, .training = training});
     return graph;
   }
   const base::Json* flush = one.settings.find("flush");
@@ -136,9 +110,9 @@ Graph run_case(const Case& one, const Graph& in) {
 
 std::vector<std::string> pass_names() {
   std::vector<std::string> names;
-  for (const GraphPass& pass : kGraphPasses) names.emplace_back(pass.name);
-  for (const std::string_view name : kRowPasses) names.emplace_back(name);
-  for (const lowering::Pass& pass : lowering::passes()) names.emplace_back(pass.name);
+  for (const lowering::PassLine& pass : lowering::all_passes()) names.emplace_back(pass.name);
+  names.emplace_back(lowering::kFetchRows);
+  names.emplace_back(lowering::kStoreRows);
   return names;
 }
 

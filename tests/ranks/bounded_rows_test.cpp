@@ -2,6 +2,7 @@
 // share's time, and one answer on all ranks where there are too many.
 #include <gtest/gtest.h>
 
+#include <functional>
 #include <mutex>
 
 #include "cluster/presets.h"
@@ -9,6 +10,7 @@
 #include "executor/sim/script.h"
 #include "graph/live_rows.h"
 #include "plan/verify.h"
+#include "report/waterline_text.h"
 #include "support/refusal.h"
 #include "train/session/session.h"
 #include "train/stored/weights.h"
@@ -113,6 +115,43 @@ TEST(BoundedRows, AreADenseBatchOfThoseThereAre) {
   }
 }
 
+// What is made again, cut into tiles, or lives in another tier: the same bits as of a dense batch with the same strategy.
+TEST(BoundedRows, GoWithUsesOfMemory) {
+  struct Use {
+    const char* name;
+    std::function<void(strategy::Strategy&)> set;
+  };
+  const strategy::TierShare host{.host = 1.0};
+  const std::vector<Use> uses{
+      {"full recompute", [](strategy::Strategy& use) { use.recompute = strategy::Recompute::full; }},
+      {"selective recompute", [](strategy::Strategy& use) { use.recompute = strategy::Recompute::selective; }},
+      {"tiles", [](strategy::Strategy& use) { use.tile = base::Bytes{16'000}; }},
+      {"activations", [&](strategy::Strategy& use) { use.offload.activations = host; }},
+      {"optimizer", [&](strategy::Strategy& use) { use.offload.optimizer = host; }},
+      {"carried",
+       [&](strategy::Strategy& use) {
+         use.offload.optimizer = host;
+         use.carry_update = strategy::CarryUpdate::always;
+       }},
+      {"everything",
+       [&](strategy::Strategy& use) {
+         use.recompute = strategy::Recompute::full;
+         use.keep_grads = false;
+         use.offload = {.optimizer = host, .gradients = host, .params = host, .activations = host};
+       }},
+  };
+  for (const Use& use : uses) {
+    SCOPED_TRACE(use.name);
+    const auto with = [&](const Rows& rows) {
+      train::SessionOptions options = options_for(rows);
+      use.set(options.strategy);
+      return options;
+    };
+    for (const std::int64_t count : {std::int64_t{23}, kBound})
+      expect_same_bits(train_rank(with({}), {count}, nullptr), train_rank(with({.bounded = false, .room = count}), {count}, nullptr));
+  }
+}
+
 // Micro-batches of several lengths in one plan, one of them empty: the sum of dense steps, which a larger bound does not change.
 TEST(BoundedRows, DifferFromMicroBatchToMicroBatch) {
   const std::vector<std::int64_t> counts{23, 0, 40, 11};
@@ -205,6 +244,14 @@ TEST(BoundedRows, MemoryIsTheBoundsAndTimeTheExpected) {
   EXPECT_LT(half.seconds, full.seconds);
 }
 
+TEST(BoundedRows, AreNamedBesideTheMemory) {
+  const auto waterline = [](const Rows& rows) { return report::waterline_text(train::plan_session(options_for(rows)), "train", {}); };
+  EXPECT_NE(
+      waterline({.room = 4096, .expected = 0.5}).find("\n  rows         at most 4,096, 2,048 expected: there is memory for all of them\n"),
+      std::string::npos);
+  EXPECT_EQ(waterline({.bounded = false, .room = 4096}).find("at most"), std::string::npos);
+}
+
 TEST(BoundedRows, WhatNeedsAllRowsIsRefused) {
   train::SessionOptions options = options_for({});
   options.forward = [](graph::Builder& build) {
@@ -219,7 +266,8 @@ TEST(BoundedRows, WhatNeedsAllRowsIsRefused) {
             std::string::npos);
   options = options_for({});
   options.strategy.pipe = 2;
-  EXPECT_NE(tests::refusal([&] { train::plan_session(options); }, base::ErrorKind::not_legal).find("use data ranks alone"),
+  EXPECT_NE(tests::refusal([&] { train::plan_session(options); }, base::ErrorKind::not_legal)
+                .find("data ranks, recompute, tiles and other tiers can"),
             std::string::npos);
 }
 

@@ -229,4 +229,17 @@ Outcome train(const Task& task, const Layout& layout) {
   return outcome;
 }
 
+void for_each_rank(const train::SessionOptions& options, const std::function<void(train::Session&)>& body) {
+  if (options.strategy.ranks() == 1) {
+    train::Session session(options);
+    return body(session);
+  }
+  collectives::local::run_threads(static_cast<int>(options.strategy.ranks()), [&](collectives::Transport& transport) {
+    train::SessionOptions own = options;
+    own.transport = &transport;
+    train::Session session(own);
+    body(session);
+  });
+}
+
 }  // namespace plimsoll::ranks

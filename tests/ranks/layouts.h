@@ -67,5 +67,7 @@ std::int64_t valid_targets(std::int64_t samples);
 model::Model small_model(model::Family family);
 train::SessionOptions options_for(const Task& task, const Layout& layout);
 Outcome train(const Task& task, const Layout& layout);
+// A session on each of the strategy's ranks, which are threads.
+void for_each_rank(const train::SessionOptions& options, const std::function<void(train::Session&)>& body);
 
 }  // namespace plimsoll::ranks

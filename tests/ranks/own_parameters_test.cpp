@@ -9,7 +9,6 @@
 #include "checkpoint/load.h"
 #include "checkpoint/retention.h"
 #include "checkpoint/save.h"
-#include "collectives/local/threads.h"
 #include "io/posix_file_system.h"
 #include "io/temporary_folder.h"
 #include "plan/file.h"
@@ -65,19 +64,6 @@ class OwnParameters : public testing::Test {
     return options;
   }
 
-  static void on_ranks(const train::SessionOptions& options, const std::function<void(train::Session&)>& body) {
-    if (options.strategy.ranks() == 1) {
-      train::Session session(options);
-      return body(session);
-    }
-    collectives::local::run_threads(static_cast<int>(options.strategy.ranks()), [&](collectives::Transport& transport) {
-      train::SessionOptions own = options;
-      own.transport = &transport;
-      train::Session session(own);
-      body(session);
-    });
-  }
-
   static void fill_batch(train::Session& session, std::string_view program, std::int64_t micro_batches, std::uint32_t number) {
     const std::int64_t place = session.plan().mesh.place(ops::Shares::batch, session.rank());
     for (std::int64_t micro_batch = 0; micro_batch < micro_batches; ++micro_batch) {
@@ -95,7 +81,7 @@ class OwnParameters : public testing::Test {
     std::vector<checkpoint::Part> parts(static_cast<std::size_t>(options.strategy.ranks()));
     const checkpoint::SaveRequest request{.identity = {.run = "own", .config = "0"}, .step = last};
     if (saves) checkpoint::begin(files_, folder_.path(), request.step);
-    on_ranks(options, [&](train::Session& session) {
+    for_each_rank(options, [&](train::Session& session) {
       plan::verify(session.plan(), "lowering");
       io::PosixFileSystem files;
       if (first > 1) {

@@ -1,4 +1,5 @@
 // Programs beside the training step: one that runs every third step and keeps what it makes, and those of several models on one device.
+#include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
 #include <functional>
@@ -7,13 +8,15 @@
 
 #include "checkpoint/load.h"
 #include "checkpoint/save.h"
-#include "collectives/local/threads.h"
 #include "executor/cpu/cpu_backend.h"
 #include "io/posix_file_system.h"
 #include "io/temporary_folder.h"
 #include "plan/file.h"
 #include "plan/print.h"
+#include "plan/programs.h"
+#include "plan/verify.h"
 #include "ranks/layouts.h"
+#include "support/refusal.h"
 #include "train/stored/kept_states.h"
 #include "train/stored/snapshot.h"
 #include "train/stored/weights.h"
@@ -53,19 +56,6 @@ train::AddedProgram averaging(const std::string& name, const plan::Cadence& cade
 }
 
 Task task_of(model::Family family = model::Family::gpt2) { return {.model = small_model(family), .samples = 4}; }
-
-void for_each_rank(const train::SessionOptions& options, const std::function<void(train::Session&)>& body) {
-  if (options.strategy.ranks() == 1) {
-    train::Session session(options);
-    return body(session);
-  }
-  collectives::local::run_threads(static_cast<int>(options.strategy.ranks()), [&](collectives::Transport& transport) {
-    train::SessionOptions own = options;
-    own.transport = &transport;
-    train::Session session(own);
-    body(session);
-  });
-}
 
 double step(train::Session& session, const Task& task, const Layout& layout, std::uint32_t number) {
   const plan::Mesh& mesh = session.plan().mesh;
@@ -156,6 +146,109 @@ TEST(Programs, SayInThePlanWhenTheyRun) {
   const plan::Plan plan = train::plan_session(options);
   EXPECT_EQ(plan::plan_from_json(plan::to_json(plan)), plan);
   EXPECT_NE(plan::to_string(plan).find("program average of 1 micro-batch, after every 3 steps"), std::string::npos);
+}
+
+// Of a plan whose programs say what they read and write: those that must run with one follow from that.
+TEST(Programs, RunAheadOfWhoeverReadsWhatTheyWrite) {
+  using testing::ElementsAre;
+  using testing::IsEmpty;
+  Layout carried{.strategy = {}, .micro = 2};
+  carried.strategy.offload.optimizer = {.host = 1.0};
+  carried.strategy.carry_update = strategy::CarryUpdate::always;
+  train::SessionOptions options = options_for(task_of(), carried);
+  options.evaluate = true;
+  options.programs = {averaging("average", {.when = When::after}, 0.5)};
+  const plan::Plan waits = train::plan_session(options);
+  EXPECT_THAT(plan::around(waits, "train").ahead, IsEmpty());  // it makes the update that waits itself
+  EXPECT_THAT(plan::around(waits, "evaluate").ahead, ElementsAre("flush"));
+  EXPECT_THAT(plan::around(waits, "average").ahead, ElementsAre("flush"));
+  EXPECT_THAT(plan::around(waits, "flush").ahead, IsEmpty());
+
+  Layout rows{.strategy = {}, .micro = 2};
+  rows.strategy.embedding_rows = strategy::EmbeddingRows::disk;
+  Task untied = task_of();
+  untied.model.tied = false;
+  options = options_for(untied, rows);
+  options.evaluate = true;
+  const plan::Plan on_disk = train::plan_session(options);
+  EXPECT_THAT(plan::around(on_disk, "train").ahead, ElementsAre("fetch_rows"));
+  EXPECT_THAT(plan::around(on_disk, "train").behind, ElementsAre("store_rows"));
+  EXPECT_THAT(plan::around(on_disk, "evaluate").ahead, ElementsAre("fetch_rows"));
+  EXPECT_THAT(plan::around(on_disk, "evaluate").behind, IsEmpty());  // it changes none
+  EXPECT_EQ(plan::plan_from_json(plan::to_json(on_disk)), on_disk);
+}
+
+TEST(Programs, DoWhatTheySay) {
+  train::SessionOptions options = options_for(task_of(), {.strategy = {}, .micro = 2});
+  options.programs = {averaging("average", {.when = When::after}, 0.5)};
+  const plan::Plan plan = train::plan_session(options);
+  ASSERT_TRUE(plan::problems(plan).empty());
+  const plan::RankClass& rank_class = plan.classes[0];
+  const plan::Touches& said = *plan::find_program(rank_class, "average")->touches;
+  const auto names = [&](const std::vector<plan::BufferId>& ids) {
+    std::vector<std::string> found;
+    for (const plan::BufferId id : ids) found.push_back(rank_class.buffers[id].name);
+    return found;
+  };
+  EXPECT_THAT(names(said.reads), testing::IsSupersetOf({"embed.tokens", "embed.tokens.average"}));
+  EXPECT_THAT(names(said.writes), testing::Each(testing::EndsWith(".average")));
+  const auto problem_after = [&](const auto& change) {
+    plan::Plan changed = plan;
+    change(*changed.classes[0].programs.back().touches);
+    const std::vector<std::string> found = plan::problems(changed);
+    EXPECT_THROW(plan::plan_from_json(plan::to_json(changed)), base::Error);
+    return found.size() == 1 ? found[0] : fmt::format("{} problems", found.size());
+  };
+  EXPECT_EQ(problem_after([&](plan::Touches& touches) { touches.writes.insert(touches.writes.begin(), said.reads.front()); }),
+            fmt::format("average says that it writes {}, which it does not", names(said.reads).front()));
+  EXPECT_EQ(problem_after([](plan::Touches& touches) { touches.reads.erase(touches.reads.begin()); }),
+            fmt::format("average reads {}, which it does not say", names(said.reads).front()));
+  EXPECT_EQ(problem_after([](plan::Touches& touches) { touches.reads.push_back({100'000}); }),
+            "average says that it reads buffer 100000, which there is not");
+}
+
+// The last place of a pipeline has a program that the first does not have.
+TEST(Programs, AreThoseOfTheRanksRole) {
+  const Task task = task_of();
+  Layout layout{.strategy = {}, .micro = 1};
+  layout.strategy.pipe = 2;
+  train::SessionOptions options = options_for(task, layout);
+  options.programs = {averaging("average", {.when = When::after, .every = 2}, 1.0)};
+  options.programs[0].role = "back";
+  options.role_of = [](const plan::Mesh& mesh, std::int32_t rank) { return mesh.place(ops::Axis::pipe, rank) == 0 ? "front" : "back"; };
+  const plan::Plan plan = train::plan_session(options);
+  EXPECT_EQ(plan::plan_from_json(plan::to_json(plan)), plan);
+  ASSERT_EQ(plan.classes.size(), 2u);
+  EXPECT_EQ(plan.classes[0].role, "front");
+  EXPECT_EQ(plan.classes[1].role, "back");
+  for_each_rank(options, [&](train::Session& session) {
+    const bool back = session.rank() == 1;
+    EXPECT_EQ(plan::find_program(plan::class_of(session.plan(), session.rank()), "average") != nullptr, back);
+    for (std::uint32_t number = 1; number <= 2; ++number) {
+      for (std::int32_t sample = 0; sample < task.samples; ++sample) fill(session, "train", sample, sample, task.model.vocab, number);
+      session.step({.learning_rate = 1e-2f, .step = number, .valid_targets = valid_targets(task.samples)});
+    }
+    const std::string weight = "blocks.1.ffn.up.weight";
+    EXPECT_EQ(session.buffers().has(weight + ".average"), back);
+    const Values now = train::read_parameter(session, weight);  // all ranks together
+    if (back) {
+      EXPECT_EQ(state(session, weight + ".average"), now);
+    }
+    session.run("average");  // who does not have it does nothing
+  });
+  // Of one role all have the same programs.
+  plan::Plan mixed = plan;
+  mixed.classes[0].role = "back";
+  EXPECT_THAT(plan::problems(mixed), testing::ElementsAre("average: pipe 0 does not have it"));
+}
+
+TEST(Programs, RanksThatRunTheSameHaveOneRole) {
+  Layout layout{.strategy = {}, .micro = 1};
+  layout.strategy.data = 2;
+  train::SessionOptions options = options_for(task_of(), layout);
+  options.role_of = [](const plan::Mesh&, std::int32_t rank) { return fmt::format("{}", rank); };
+  EXPECT_EQ(tests::refusal([&] { train::plan_session(options); }, base::ErrorKind::not_legal),
+            "ranks 0 and 1 run the same programs, but have the roles \"0\" and \"1\"; give both the same");
 }
 
 // Each by itself, and then in turn on one device that has what the larger needs while it runs, and what both keep.

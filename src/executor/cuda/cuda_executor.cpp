@@ -4,10 +4,10 @@
 
 #include <algorithm>
 #include <array>
+#include <optional>
 
 #include "base/error.h"
 #include "executor/core/rank_executor.h"
-#include "executor/core/stream_workers.h"
 #include "executor/cuda/device.h"
 #include "executor/cuda/device_peers.h"
 #include "executor/cuda/handles.h"
@@ -16,6 +16,7 @@
 #include "executor/cuda/measured_products.h"
 #include "executor/cuda/nvml.h"
 #include "executor/cuda/recorder.h"
+#include "executor/cuda/shared_gpu.h"
 #include "kernels/cuda/not_finite.h"
 #include "kernels/cuda/table.h"
 #include "plan/instructions.h"
@@ -61,18 +62,24 @@ class CudaExecutor final : public RankExecutor {
   CudaExecutor(const plan::Plan& plan, const ExecutorOptions& options)
       : RankExecutor(plan, options),
         device_(use_gpu(options.rank)),
-        arena_(class_.arena[static_cast<std::size_t>(plan::Tier::device)]),
-        host_arena_(class_.arena[static_cast<std::size_t>(plan::Tier::host)]),
-        mirror_(class_, arena_),
-        peers_(plan, options.rank, device_, options.transport) {
+        shared_(dynamic_cast<SharedGpu*>(options.shared)),
+        kept_{plan::kept_bytes(class_, plan::Tier::device), plan::kept_bytes(class_, plan::Tier::host)},
+        arena_(own_bytes(plan::Tier::device)),
+        host_arena_(own_bytes(plan::Tier::host)),
+        mirror_(class_, [this](plan::BufferId id) { return address(id); }),
+        peers_(plan, options.rank, device_, options.transport),
+        own_streams_(shared_ == nullptr ? most_streams(class_) : 0),
+        streams_(shared_ == nullptr ? own_streams_ : shared_->streams()) {
+    PLIMSOLL_CHECK(options.shared == nullptr || (shared_ != nullptr && shared_->device() == device_),
+                   "a plan is to run on GPU {}, with the memory of another device", device_);
+    PLIMSOLL_CHECK(streams_.size() >= most_streams(class_), "a plan needs {} streams, where {} are", most_streams(class_), streams_.size());
     const MeasuredProducts measured;
     prepare_procedures();
     measured.keep();
     for (const plan::Program& program : class_.programs) programs_.push_back(resolve(program));
     const bool apart = std::any_of(programs_.begin(), programs_.end(), [](const ResolvedProgram& program) { return program.apart; });
     if (apart) {
-      for (std::size_t stream = 0; stream < streams_.size(); ++stream) staging_.push_back(peers_.make_staging());
-      if (streams_.size() > 1) workers_ = std::make_unique<StreamWorkers>(streams_.size() - 1);
+      for (std::size_t stream = 0; stream < most_streams(class_); ++stream) staging_.push_back(peers_.make_staging());
     }
     check(cudaDeviceSynchronize(), "preparing the plan");
   }
@@ -95,9 +102,22 @@ class CudaExecutor final : public RankExecutor {
   std::optional<DeviceReading> reading() override { return nvml_.reading(); }
 
  private:
+  // What of the tier is not shared with other plans.
+  base::Bytes own_bytes(plan::Tier tier) const {
+    const base::Bytes all = class_.arena[static_cast<std::size_t>(tier)];
+    if (shared_ == nullptr) return all;
+    const base::Bytes kept = kept_[static_cast<std::size_t>(tier)];
+    const std::size_t there = shared_->passing(tier).size();
+    PLIMSOLL_CHECK(there >= static_cast<std::size_t>((all - kept).count), "a plan needs {} of shared memory, where {} B are",
+                   base::to_string(all - kept), there);
+    return kept;
+  }
+
   std::byte* address(plan::BufferId id) const override {
     const plan::Buffer& buffer = class_.buffers[id];
     PLIMSOLL_CHECK(buffer.tier != plan::Tier::disk, "{} is on disk", buffer.name);
+    if (shared_ != nullptr && !buffer.persistent())
+      return shared_->passing(buffer.tier).data() + (buffer.offset - kept_[static_cast<std::size_t>(buffer.tier)]).count;
     return buffer.tier == plan::Tier::host ? host_arena_.at(buffer.offset) : arena_.at(buffer.offset);
   }
 
@@ -144,7 +164,6 @@ class CudaExecutor final : public RankExecutor {
     int hosts = 0;
     for (std::size_t stream = 0; stream < program.streams.size(); ++stream) {
       hosts += is_the_hosts(program.streams[stream].kind) ? 1 : 0;
-      while (streams_.size() <= stream) streams_.push_back(make_stream());
       resolved.joins.push_back(make_event());
       for (const plan::Call& call : program.streams[stream].calls) {
         ResolvedCall next{locate(program, call), stream, nullptr};
@@ -198,9 +217,11 @@ class CudaExecutor final : public RankExecutor {
 
   // The first run is issued call by call, so that everything that is loaded on first use is there; the second is captured.
   void run_program(std::size_t index, Timeline* timeline) override {
+    std::optional<SharedDevice::Turn> turn;
+    if (shared_ != nullptr) turn.emplace(*shared_, class_.programs[index].name);
     check(cudaSetDevice(device_), "cudaSetDevice");
     ResolvedProgram& program = programs_[index];
-    cudaStream_t first = streams_[0].get();
+    cudaStream_t first = stream_at(0);
     mirror_.upload(first);
     if (timeline != nullptr) {
       Recorder recorder(first, timeline->looks);
@@ -220,11 +241,13 @@ class CudaExecutor final : public RankExecutor {
     mirror_.forget();
   }
 
+  cudaStream_t stream_at(std::size_t stream) const { return streams_.at(stream); }
+
   Graph capture(ResolvedProgram& program) {
-    check(cudaStreamBeginCapture(streams_[0].get(), cudaStreamCaptureModeThreadLocal), "cudaStreamBeginCapture");
+    check(cudaStreamBeginCapture(stream_at(0), cudaStreamCaptureModeThreadLocal), "cudaStreamBeginCapture");
     issue(program, nullptr);
     cudaGraph_t captured = nullptr;
-    check(cudaStreamEndCapture(streams_[0].get(), &captured), "cudaStreamEndCapture");
+    check(cudaStreamEndCapture(stream_at(0), &captured), "cudaStreamEndCapture");
     cudaGraphExec_t graph = nullptr;
     const cudaError_t made = cudaGraphInstantiate(&graph, captured, 0);
     cudaGraphDestroy(captured);
@@ -236,8 +259,8 @@ class CudaExecutor final : public RankExecutor {
   void issue(ResolvedProgram& program, Recorder* recorder) {
     const std::size_t streams = program.program->streams.size();
     const auto join = [&](std::size_t from, std::size_t to) {
-      check(cudaEventRecord(program.joins[from].get(), streams_[from].get()), "cudaEventRecord");
-      check(cudaStreamWaitEvent(streams_[to].get(), program.joins[from].get(), 0), "cudaStreamWaitEvent");
+      check(cudaEventRecord(program.joins[from].get(), stream_at(from)), "cudaEventRecord");
+      check(cudaStreamWaitEvent(stream_at(to), program.joins[from].get(), 0), "cudaStreamWaitEvent");
     };
     for (std::size_t stream = 1; stream < streams; ++stream) join(0, stream);
     if (program.apart && streams > 1) {
@@ -254,7 +277,7 @@ class CudaExecutor final : public RankExecutor {
     program.issued->start();
     const auto issue_stream = [&](std::size_t stream) {
       check(cudaSetDevice(device_), "cudaSetDevice");
-      if (is_the_hosts(program.program->streams[stream].kind)) check(cudaStreamSynchronize(streams_[stream].get()), "before a step");
+      if (is_the_hosts(program.program->streams[stream].kind)) check(cudaStreamSynchronize(stream_at(stream)), "before a step");
       for (const ResolvedCall& call : program.calls) {
         if (call.stream != stream) continue;
         for (plan::TokenId token : call.call->waits) program.issued->wait(token.index);
@@ -262,12 +285,13 @@ class CudaExecutor final : public RankExecutor {
         if (call.call->signals.valid()) program.issued->give(call.call->signals.index);
       }
     };
-    workers_->run(program.program->streams.size(), issue_stream, [&](const std::exception_ptr& error) { give_up(*program.issued, error); });
+    streams_.threads().run(program.program->streams.size(), issue_stream,
+                           [&](const std::exception_ptr& error) { give_up(*program.issued, error); });
   }
 
   void issue_call(ResolvedProgram& program, const ResolvedCall& resolved, Recorder* recorder) {
     const plan::Call& call = *resolved.call;
-    cudaStream_t stream = streams_[resolved.stream].get();
+    cudaStream_t stream = stream_at(resolved.stream);
     const bool here = program.apart && resolved.on_host != nullptr;
     for (plan::TokenId token : call.waits) {
       cudaEvent_t given = program.tokens[token.index].get();
@@ -277,7 +301,7 @@ class CudaExecutor final : public RankExecutor {
         check(cudaStreamWaitEvent(stream, given, 0), "cudaStreamWaitEvent");
       }
     }
-    nvtxRangePushA(call.label.c_str());
+    nvtxRangePushA(call.label.text().c_str());
     Event call_begin = recorder != nullptr ? Recorder::now(stream) : Event();
     if (resolved.on_host != nullptr) {
       do_on_host(program, resolved, stream, recorder);
@@ -410,6 +434,8 @@ class CudaExecutor final : public RankExecutor {
   }
 
   int device_;
+  SharedGpu* shared_;                  // null: all memory and streams are this executor's own
+  std::array<base::Bytes, 2> kept_{};  // by tier: what every program keeps
   Nvml nvml_{device_};
   storage::DeviceArena arena_;
   storage::PinnedArena host_arena_;
@@ -418,15 +444,14 @@ class CudaExecutor final : public RankExecutor {
   std::vector<DevicePeers::Staging> staging_;  // by stream
   HostErrors host_errors_;
   std::vector<std::vector<PreparedInstruction>> procedures_;
-  std::vector<Stream> streams_;
+  StreamSet own_streams_;
+  StreamSet& streams_;
   std::vector<ResolvedProgram> programs_;
-  std::unique_ptr<StreamWorkers> workers_;  // for programs that are issued apart
 };
 
 }  // namespace
 
 std::unique_ptr<Executor> make_cuda_executor(const plan::Plan& plan, const ExecutorOptions& options) {
-  PLIMSOLL_CHECK(options.shared == nullptr, "this backend shares no device");
   return std::make_unique<CudaExecutor>(plan, options);
 }
 

@@ -3,7 +3,9 @@
 // second run of a program is captured as a CUDA graph, and every later one is a single launch.
 #pragma once
 
+#include <cstdint>
 #include <memory>
+#include <span>
 
 #include "executor/core/backend.h"
 #include "plan/plan.h"
@@ -12,5 +14,7 @@ namespace plimsoll::executor {
 
 // See Backend::make_executor.
 std::unique_ptr<Executor> make_cuda_executor(const plan::Plan& plan, const ExecutorOptions& options);
+// See Backend::share.
+std::unique_ptr<SharedDevice> share_gpu(std::span<const plan::Plan* const> plans, std::int32_t rank);
 
 }  // namespace plimsoll::executor

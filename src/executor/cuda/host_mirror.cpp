@@ -1,5 +1,7 @@
 #include "executor/cuda/host_mirror.h"
 
+#include <utility>
+
 #include "kernels/cuda/checks.h"
 
 namespace plimsoll::executor {
@@ -7,10 +9,10 @@ namespace plimsoll::executor {
 using kernels::cuda::check;
 
 // Both sides hold zeros at first, so every view is current.
-HostMirror::HostMirror(const plan::RankClass& rank_class, const storage::DeviceArena& arena)
+HostMirror::HostMirror(const plan::RankClass& rank_class, AddressOf address)
     : class_(rank_class),
-      arena_(arena),
-      memory_(arena.size()),
+      address_(std::move(address)),
+      memory_(rank_class.arena[static_cast<std::size_t>(plan::Tier::device)]),
       current_(rank_class.buffers.size(), true),
       written_(rank_class.buffers.size(), false) {}
 
@@ -18,8 +20,7 @@ std::byte* HostMirror::view(plan::BufferId buffer, plan::Access access) {
   const plan::Buffer& known = class_.buffers[buffer];
   std::byte* here = memory_.at(known.offset);
   if (access != plan::Access::write && !current_[buffer.index]) {
-    check(cudaMemcpy(here, arena_.at(known.offset), static_cast<std::size_t>(known.bytes.count), cudaMemcpyDeviceToHost),
-          "reading a buffer");
+    check(cudaMemcpy(here, address_(buffer), static_cast<std::size_t>(known.bytes.count), cudaMemcpyDeviceToHost), "reading a buffer");
   }
   current_[buffer.index] = true;
   if (access != plan::Access::read && !written_[buffer.index]) {
@@ -31,7 +32,7 @@ std::byte* HostMirror::view(plan::BufferId buffer, plan::Access access) {
 
 bool HostMirror::write(plan::BufferId buffer, std::int64_t first, std::span<const std::byte> data) {
   if (written_[buffer.index]) return false;
-  check(cudaMemcpy(arena_.at(class_.buffers[buffer].offset) + first, data.data(), data.size(), cudaMemcpyHostToDevice), "writing a buffer");
+  check(cudaMemcpy(address_(buffer) + first, data.data(), data.size(), cudaMemcpyHostToDevice), "writing a buffer");
   current_[buffer.index] = false;
   in_flight_ = true;
   return true;
@@ -39,7 +40,7 @@ bool HostMirror::write(plan::BufferId buffer, std::int64_t first, std::span<cons
 
 bool HostMirror::read(plan::BufferId buffer, std::int64_t first, std::span<std::byte> out) const {
   if (current_[buffer.index]) return false;
-  check(cudaMemcpy(out.data(), arena_.at(class_.buffers[buffer].offset) + first, out.size(), cudaMemcpyDeviceToHost), "reading a buffer");
+  check(cudaMemcpy(out.data(), address_(buffer) + first, out.size(), cudaMemcpyDeviceToHost), "reading a buffer");
   return true;
 }
 
@@ -49,8 +50,8 @@ void HostMirror::upload(cudaStream_t stream) {
   in_flight_ = false;
   for (const plan::BufferId buffer : to_upload_) {
     const plan::Buffer& known = class_.buffers[buffer];
-    check(cudaMemcpyAsync(arena_.at(known.offset), memory_.at(known.offset), static_cast<std::size_t>(known.bytes.count),
-                          cudaMemcpyHostToDevice, stream),
+    check(cudaMemcpyAsync(address_(buffer), memory_.at(known.offset), static_cast<std::size_t>(known.bytes.count), cudaMemcpyHostToDevice,
+                          stream),
           "writing a buffer");
     written_[buffer.index] = false;
   }

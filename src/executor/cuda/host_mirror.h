@@ -1,4 +1,4 @@
-// What the host sees of a device arena: memory of the same layout, of which only the pages that somebody looks at exist.
+// What the host sees of a rank's buffers on the device: memory of the plan's layout, of which only the pages that somebody looks at exist.
 //
 // A buffer's view is brought up to date when it is asked for, and what the host wrote goes to the device before the next
 // program. Between the two nothing is copied, so a step costs the inputs up and the step scalars down.
@@ -6,18 +6,20 @@
 
 #include <cuda_runtime.h>
 
+#include <functional>
 #include <span>
 #include <vector>
 
 #include "plan/plan.h"
-#include "storage/cuda/device_arena.h"
 #include "storage/host_arena.h"
 
 namespace plimsoll::executor {
 
 class HostMirror {
  public:
-  HostMirror(const plan::RankClass& rank_class, const storage::DeviceArena& arena);
+  // Where a buffer is on the device; it is asked for as long as the mirror is there.
+  using AddressOf = std::function<std::byte*(plan::BufferId)>;
+  HostMirror(const plan::RankClass& rank_class, AddressOf address);
 
   std::byte* view(plan::BufferId buffer, plan::Access access);
   // Writes to the device at once, without pages here; false: the view holds newer bytes than the device, so it must be written instead.
@@ -31,7 +33,7 @@ class HostMirror {
 
  private:
   const plan::RankClass& class_;
-  const storage::DeviceArena& arena_;
+  AddressOf address_;
   storage::HostArena memory_;
   std::vector<bool> current_;  // by buffer: the view is what the device holds, or newer
   std::vector<bool> written_;

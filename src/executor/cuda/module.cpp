@@ -29,6 +29,10 @@ class CudaBackend final : public Backend {
   std::unique_ptr<Executor> make_executor(const plan::Plan& plan, const ExecutorOptions& options) const override {
     return make_cuda_executor(plan, options);
   }
+
+  std::unique_ptr<SharedDevice> share(std::span<const plan::Plan* const> plans, std::int32_t rank) const override {
+    return share_gpu(plans, rank);
+  }
 };
 
 }  // namespace

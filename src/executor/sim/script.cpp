@@ -201,7 +201,7 @@ Script priced(const plan::Plan& plan, std::string_view program_name, const clust
                               .first_wait = static_cast<std::uint32_t>(part.waits.size()),
                               .waits = static_cast<std::uint32_t>(call.waits.size()),
                               .signals = call.signals.valid() ? call.signals.index : kNoToken});
-        counting.count(lane.turns.back(), call.label.empty() ? procedure.name : call.label, script.routines[found->second].flops);
+        counting.count(lane.turns.back(), call.label.empty() ? procedure.name : call.label.text(), script.routines[found->second].flops);
         for (plan::TokenId token : call.waits) part.waits.push_back(token.index);
       }
     }

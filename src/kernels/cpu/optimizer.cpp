@@ -19,7 +19,7 @@
 #include "ops/forms/random_rounding.h"
 #include "ops/forms/split.h"
 #include "ops/op.h"
-#include "ops/step_scalars.h"
+#include "ops/step_rules.h"
 
 #undef HWY_TARGET_INCLUDE
 #define HWY_TARGET_INCLUDE "kernels/cpu/optimizer.cpp"

@@ -14,7 +14,7 @@
 #include "ops/forms/split.h"
 #include "ops/op.h"
 #include "ops/optim/all.h"
-#include "ops/step_scalars.h"
+#include "ops/step_rules.h"
 
 namespace plimsoll::kernels::cuda {
 

@@ -4,9 +4,12 @@
 #include "lowering/layout/memory.h"
 
 #include <algorithm>
+#include <functional>
 #include <limits>
 #include <map>
 #include <numeric>
+#include <queue>
+#include <utility>
 
 namespace plimsoll::lowering {
 
@@ -55,7 +58,8 @@ Layout place_by_time(const std::vector<Lifetime>& lifetimes, const std::vector<s
   Layout layout;
   layout.offsets.resize(lifetimes.size());
   std::map<std::int64_t, std::int64_t> gaps{{0, std::numeric_limits<std::int64_t>::max()}};  // begin -> end; the last has no end
-  std::multimap<std::int32_t, std::size_t> alive;                                            // by last moment
+  using Ending = std::pair<std::int32_t, std::size_t>;                                       // last moment, lifetime
+  std::priority_queue<Ending, std::vector<Ending>, std::greater<>> alive;
   const auto give_back = [&](std::int64_t begin, std::int64_t end) {
     auto after = gaps.lower_bound(begin);
     if (after != gaps.end() && after->first == end) {
@@ -72,10 +76,9 @@ Layout place_by_time(const std::vector<Lifetime>& lifetimes, const std::vector<s
     const Lifetime& lifetime = lifetimes[index];
     const std::int64_t bytes = lifetime.bytes.count;
     if (bytes == 0) continue;
-    while (!alive.empty() && alive.begin()->first < lifetime.first) {
-      const std::size_t ended = alive.begin()->second;
+    for (; !alive.empty() && alive.top().first < lifetime.first; alive.pop()) {
+      const std::size_t ended = alive.top().second;
       give_back(layout.offsets[ended].count, (layout.offsets[ended] + lifetimes[ended].bytes).count);
-      alive.erase(alive.begin());
     }
     auto chosen = gaps.end();
     for (auto gap = gaps.begin(); gap != gaps.end(); ++gap) {
@@ -86,8 +89,11 @@ Layout place_by_time(const std::vector<Lifetime>& lifetimes, const std::vector<s
     }
     const std::int64_t begin = chosen->first;
     const std::int64_t end = chosen->second;
-    gaps.erase(chosen);
-    if (begin + bytes < end) gaps.emplace(begin + bytes, end);
+    auto rest = gaps.extract(chosen);
+    if (begin + bytes < end) {
+      rest.key() = begin + bytes;
+      gaps.insert(std::move(rest));
+    }
     layout.offsets[index] = Bytes{begin};
     layout.total = std::max(layout.total, Bytes{begin + bytes});
     alive.emplace(lifetime.last, index);
@@ -96,14 +102,16 @@ Layout place_by_time(const std::vector<Lifetime>& lifetimes, const std::vector<s
 }
 
 Bytes most_alive(const std::vector<Lifetime>& lifetimes) {
-  std::map<std::int32_t, std::int64_t> change;
+  std::int32_t end = 0;
+  for (const Lifetime& lifetime : lifetimes) end = std::max(end, lifetime.last + 1);
+  std::vector<std::int64_t> change(static_cast<std::size_t>(end) + 1);  // by moment
   for (const Lifetime& lifetime : lifetimes) {
-    change[lifetime.first] += lifetime.bytes.count;
-    change[lifetime.last + 1] -= lifetime.bytes.count;
+    change[static_cast<std::size_t>(lifetime.first)] += lifetime.bytes.count;
+    change[static_cast<std::size_t>(lifetime.last) + 1] -= lifetime.bytes.count;
   }
   std::int64_t alive = 0;
   std::int64_t peak = 0;
-  for (const auto& [moment, delta] : change) {
+  for (const std::int64_t delta : change) {
     alive += delta;
     peak = std::max(peak, alive);
   }

@@ -4,7 +4,6 @@
 #include <array>
 
 #include "base/error.h"
-#include "ops/step_scalars.h"
 
 namespace plimsoll::ops {
 
@@ -12,7 +11,7 @@ namespace {
 
 template <typename Block>
 constexpr FormInfo row(Form form, std::string_view name) {
-  static_assert(kSumBlock % Block::kBlock == 0, "a record would be in two shards");
+  static_assert(kMostBlock % Block::kBlock == 0, "a record would be in two shards");
   return {.form = form,
           .name = name,
           .block = Block::kBlock,
@@ -26,8 +25,6 @@ constexpr std::array kForms{
     row<BlockForm<Fp8Codes>>(Form::fp8, "fp8"),
     row<BlockForm<Int4Codes>>(Form::int4, "int4"),
 };
-
-constexpr std::int64_t kMostBlock = 64;
 
 // Calls block(values, record, elements) for every record of whole rows.
 template <typename Block>

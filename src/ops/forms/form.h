@@ -20,6 +20,9 @@ namespace plimsoll::ops {
 
 enum class Form : std::uint8_t { int8, fp8, int4 };
 
+// Every form's block divides it.
+inline constexpr std::int64_t kMostBlock = 64;
+
 struct FormInfo {
   Form form;
   std::string_view name;

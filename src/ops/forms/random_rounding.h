@@ -9,7 +9,6 @@
 
 #include "base/random.h"
 #include "ops/forms/bits.h"
-#include "ops/step_scalars.h"
 
 namespace plimsoll::ops {
 
@@ -26,8 +25,9 @@ PLIMSOLL_HOST_DEVICE inline std::uint32_t mixed(std::uint32_t word) {
 
 inline constexpr std::uint64_t kRoundingPurpose = base::hash_name("rounding of states");
 
-PLIMSOLL_HOST_DEVICE inline base::RandomKey rounding_key(const StepScalars& scalars) {
-  return base::random_key(scalars.seed, kRoundingPurpose + static_cast<std::uint64_t>(scalars.updates));
+// Of the run's seed and the updates that have been made.
+PLIMSOLL_HOST_DEVICE inline base::RandomKey rounding_key(std::uint64_t seed, std::int64_t updates) {
+  return base::random_key(seed, kRoundingPurpose + static_cast<std::uint64_t>(updates));
 }
 
 // 16 bits for each of what an update writes: the weight, the first average (or velocity), the second.

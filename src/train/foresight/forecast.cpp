@@ -5,7 +5,7 @@
 
 #include "base/error.h"
 #include "executor/core/backend.h"
-#include "lowering/rows.h"
+#include "plan/programs.h"
 #include "plan/waterline.h"
 #include "strategy/legality.h"
 #include "train/foresight/planning.h"
@@ -89,11 +89,13 @@ bool is_outlined(const config::Run& run) {
 std::vector<executor::Surrounding> simulated_around(const plan::Plan& plan, const cluster::Cluster& cluster,
                                                     executor::sim::LinkBytes& bytes) {
   std::vector<executor::Surrounding> around;
-  for (const std::string_view program : {lowering::kFetchRows, lowering::kStoreRows}) {
-    if (plan::find_program(plan.classes.front(), program) == nullptr) continue;
-    const executor::sim::Result moved = executor::sim::simulate(plan, cluster, {.program = program});
-    around.push_back({.program = std::string(program), .before = program == lowering::kFetchRows, .seconds = moved.seconds});
-    for (std::size_t link = 0; link < moved.bytes.size(); ++link) bytes[link] += moved.bytes[link];
+  const plan::Around served = plan::around(plan, kTrain);
+  for (const bool before : {true, false}) {
+    for (const std::string& program : before ? served.ahead : served.behind) {
+      const executor::sim::Result moved = executor::sim::simulate(plan, cluster, {.program = program});
+      around.push_back({.program = program, .before = before, .seconds = moved.seconds});
+      for (std::size_t link = 0; link < moved.bytes.size(); ++link) bytes[link] += moved.bytes[link];
+    }
   }
   return around;
 }

@@ -10,7 +10,7 @@
 #include "config/run.h"
 #include "cost/operator.h"
 #include "cost/transfer.h"
-#include "graph/training.h"
+#include "graph/programs/programs.h"
 #include "lowering/passes/block_chain.h"
 #include "lowering/passes/recompute.h"
 #include "lowering/passes/split_pipe.h"

@@ -3,6 +3,7 @@
 #include <malloc.h>
 
 #include <chrono>
+#include <map>
 
 #include "base/cores.h"
 #include "executor/cpu/cpu_backend.h"
@@ -12,53 +13,16 @@
 #include "lowering/outline.h"
 #include "lowering/passes/carry_update.h"
 #include "lowering/rows.h"
+#include "plan/programs.h"
 #include "plan/verify.h"
 #include "strategy/legality.h"
 #include "train/session/initialise.h"
 #include "train/session/number_rows.h"
+#include "train/session/programs.h"
 
 namespace plimsoll::train {
 
 namespace {
-
-graph::Graph training_graph(const SessionOptions& options) {
-  graph::Graph graph = graph::training_graph(options.forward, options.training);
-  if (!options.keep_gradients) return graph;
-  for (const graph::Parameter& parameter : graph.parameters) {
-    if (parameter.gradient.valid()) graph.results.push_back(parameter.gradient);
-  }
-  return graph;
-}
-
-// Of all ranks; training comes first.
-std::vector<ProgramSource> sources_of(const SessionOptions& options) {
-  std::vector<ProgramSource> sources;
-  const auto shaped = [&](const model::MicroBatch& micro_batch) {
-    model::Training shape = options.training;
-    shape.micro_batch = micro_batch;
-    return shape;
-  };
-  const auto add = [&](std::string_view name, graph::Graph graph, std::int32_t micro_batches = 1) {
-    sources.push_back({std::string(name), std::move(graph), micro_batches});
-  };
-  if (options.train) add(kTrain, training_graph(options), options.micro_batches);
-  if (options.evaluate)
-    add(kEvaluate, graph::evaluation_graph(options.forward, options.training), static_cast<std::int32_t>(options.strategy.turn()));
-  if (options.infer) add(kInfer, graph::inference_graph(options.forward, shaped(*options.infer)));
-  if (options.decode) {
-    const graph::Continuation one{.slots = options.decode->slots};
-    const graph::Continuation piece{.slots = options.decode->slots, .logits = false};
-    add(kDecode, graph::continuation_graph(options.forward, shaped({1, 1}), one));
-    add(kPrefill, graph::continuation_graph(options.forward, shaped({1, options.decode->prompt_rows}), piece));
-  }
-  for (const AddedProgram& added : options.programs) {
-    PLIMSOLL_CHECK(options.train && !sources.empty(), "{} is added to a session that does not train", added.name);
-    sources.push_back({added.name, added.write(sources.front().graph), 1, added.cadence});
-    graph::verify(sources.back().graph, added.name);
-  }
-  PLIMSOLL_CHECK(!sources.empty(), "a session without programs");
-  return sources;
-}
 
 // Ranks of one machine share its cores.
 int thread_count(const SessionOptions& options) {
@@ -93,10 +57,14 @@ lowering::LoweringInputs lowering_inputs(const SessionOptions& options, const st
                                   .host_beside = backend_in(options).name() != executor::cpu_backend().name(),
                                   .device_limit = options.device_limit,
                                   .host_limit = options.host_limit,
+                                  .role_of = options.role_of,
                                   .pass_done = options.pass_done};
   for (const ProgramSource& source : sources)
-    inputs.programs.push_back(
-        {.name = source.name, .graph = source.graph, .micro_batches = source.micro_batches, .cadence = source.cadence});
+    inputs.programs.push_back({.name = source.name,
+                               .graph = source.graph,
+                               .micro_batches = source.micro_batches,
+                               .cadence = source.cadence,
+                               .role = source.role});
   return inputs;
 }
 
@@ -110,9 +78,6 @@ plan::Plan lower_sources(const SessionOptions& options, const std::vector<Progra
                       problems.front());
     }
   }
-#ifdef PLIMSOLL_VERIFY
-  plan::verify(plan, "lowering");
-#endif
   return plan;
 }
 
@@ -151,8 +116,9 @@ SessionOptions checked(SessionOptions options) {
 
 PreparedSession prepare_session(SessionOptions options) {
   PreparedSession prepared{.options = checked(std::move(options)), .programs = {}, .plan = {}};
-  prepared.programs = sources_of(prepared.options);
+  prepared.programs = programs_of(prepared.options);
   prepared.plan = lower_sources(prepared.options, prepared.programs);
+  plan::verify(prepared.plan, "lowering");  // a small part of what making it takes
   // Making a plan may take more than the plan, and what was freed of it would lie beside the arena for ever.
   malloc_trim(0);
   return prepared;
@@ -189,6 +155,11 @@ struct Session::State {
       scalars.hysteresis = static_cast<std::int32_t>(options.training.loss_scaling.hysteresis - 1);
     }
     carries = plan::find_program(executor->rank_class(), lowering::kFlush) != nullptr;
+    for (const plan::RankClass& rank_class : plan.classes) {
+      for (const plan::Program& program : rank_class.programs) {
+        if (!around.contains(program.name)) around.emplace(program.name, plan::around(plan, program.name));
+      }
+    }
     settled();
   }
 
@@ -201,46 +172,74 @@ struct Session::State {
                     bound);
   }
 
-  // Where the token table is on disk: its rows that a program will read, whose inputs have been filled.
-  void bring_rows(std::string_view program, executor::Timeline* timeline = nullptr) {
+  // A program whose inputs have been filled, with those that work for it. Ranks whose role does not have it still do what others need.
+  void run(const std::string& name, executor::Timeline* timeline = nullptr) {
+    const auto found = around.find(name);
+    PLIMSOLL_CHECK(found != around.end(), "the plan has no program {}", name);
+    for (const std::string& ahead : found->second.ahead) {
+      if (prepare(ahead, name)) run_around(ahead, true, timeline);
+    }
+    if (has(name)) executor->run(name, timeline);
+    for (const std::string& behind : found->second.behind) run_around(behind, false, timeline);
+  }
+
+  // What the host does before a program that works for another; false where there is nothing left for it to do.
+  bool prepare(std::string_view program, std::string_view needed_by) {
+    if (program == lowering::kFlush) {
+      settle();
+      return false;
+    }
+    if (program == lowering::kFetchRows) return number_rows_of(needed_by);
+    return true;
+  }
+
+  // Where the token table is on disk: the rows of it that a program will read.
+  bool number_rows_of(std::string_view program) {
     const std::string ids(lowering::kRowIds);
-    if (!buffers.has(ids)) return;
+    if (!buffers.has(ids)) return false;
     std::vector<std::span<std::int32_t>> tokens;
-    const std::int32_t micro_batches = plan::find_program(executor->rank_class(), program)->micro_batches;
+    const plan::Program* needing = plan::find_program(executor->rank_class(), program);
+    const std::int32_t micro_batches = needing == nullptr ? 0 : needing->micro_batches;
     for (std::int32_t micro_batch = 0; micro_batch < micro_batches; ++micro_batch) {
       const std::string name = program_buffer(program, lowering::kTokens, micro_batch);
       if (buffers.has(name)) tokens.push_back(buffers.view<std::int32_t>(name, plan::Access::write));
     }
     number_rows(tokens, buffers.view<std::int32_t>(ids, plan::Access::write), data_group.get());
-    run_around(lowering::kFetchRows, true, timeline);
+    return true;
   }
 
-  void take_rows_back(executor::Timeline* timeline) {
-    if (buffers.has(std::string(lowering::kRowIds))) run_around(lowering::kStoreRows, false, timeline);
+  bool has(std::string_view program) const { return plan::find_program(executor->rank_class(), program) != nullptr; }
+
+  // Makes the update that waits.
+  void settle() {
+    if (!update_waits) return;
+    executor->run(lowering::kFlush);
+    settled();
   }
 
-  bool any_due(plan::Cadence::When around, std::span<const StepInputs> steps) const {
-    const std::vector<plan::Program>& programs = executor->rank_class().programs;
-    return std::any_of(programs.begin(), programs.end(), [&](const plan::Program& program) { return due(program, around, steps); });
-  }
-
-  static bool due(const plan::Program& program, plan::Cadence::When around, std::span<const StepInputs> steps) {
-    return std::any_of(steps.begin(), steps.end(),
-                       [&](const StepInputs& step) { return plan::is_due(program.cadence, around, step.step); });
-  }
-
-  void run_due(plan::Cadence::When around, std::span<const StepInputs> steps, executor::Timeline* timeline) {
-    for (const plan::Program& program : executor->rank_class().programs) {
-      if (due(program, around, steps)) run_around(program.name, around == plan::Cadence::When::before, timeline);
+  // Those of all roles, in the order of the sources: what works for one of them may need every rank.
+  void run_due(plan::Cadence::When when, std::span<const StepInputs> steps, executor::Timeline* timeline) {
+    for (const ProgramSource& source : sources) {
+      const bool due =
+          std::any_of(steps.begin(), steps.end(), [&](const StepInputs& step) { return plan::is_due(source.cadence, when, step.step); });
+      if (!due) continue;
+      const auto start = std::chrono::steady_clock::now();
+      run(source.name);
+      note(source.name, when == plan::Cadence::When::before, start, timeline);
     }
   }
 
-  void run_around(std::string_view program, bool before, executor::Timeline* timeline) {
+  void run_around(const std::string& program, bool before, executor::Timeline* timeline) {
+    if (!has(program)) return;
     const auto start = std::chrono::steady_clock::now();
     executor->run(program);
+    note(program, before, start, timeline);
+  }
+
+  static void note(const std::string& program, bool before, std::chrono::steady_clock::time_point start, executor::Timeline* timeline) {
     if (timeline == nullptr) return;
     const double seconds = std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count();
-    timeline->around.push_back({.program = std::string(program), .before = before, .seconds = seconds});
+    timeline->around.push_back({.program = program, .before = before, .seconds = seconds});
   }
 
   // No update waits.
@@ -262,8 +261,9 @@ struct Session::State {
   std::unique_ptr<collectives::Group> tensor_group;
   std::unique_ptr<executor::Executor> executor;
   Buffers buffers;
-  bool carries = false;       // steps leave their update to the next
-  bool update_waits = false;  // one has
+  std::map<std::string, plan::Around, std::less<>> around;  // by program: what works for it
+  bool carries = false;                                     // steps leave their update to the next
+  bool update_waits = false;                                // one has
 };
 
 graph::WriteForward forward_of(const model::Model& model) {
@@ -272,12 +272,12 @@ graph::WriteForward forward_of(const model::Model& model) {
 
 plan::Plan plan_session(const SessionOptions& options) {
   const SessionOptions settled = settle(options);
-  return lower_sources(settled, sources_of(settled));
+  return lower_sources(settled, programs_of(settled));
 }
 
 plan::Plan outline_session(const SessionOptions& options) {
   const SessionOptions settled = settle(options);
-  const std::vector<ProgramSource> sources = sources_of(settled);
+  const std::vector<ProgramSource> sources = programs_of(settled);
   return lowering::outline(lowering_inputs(settled, sources));
 }
 
@@ -323,7 +323,6 @@ std::vector<StepResult> Session::steps(std::span<const StepInputs> inputs, execu
   PLIMSOLL_CHECK(inputs.size() == static_cast<std::size_t>(state_->options.strategy.flush_every), "{} steps in a program of {}",
                  inputs.size(), state_->options.strategy.flush_every);
   using When = plan::Cadence::When;
-  if (state_->any_due(When::before, inputs)) settle();
   state_->run_due(When::before, inputs, timeline);
   const ops::StepScalars start = scalars();
   for (std::size_t step = 0; step < inputs.size(); ++step) {
@@ -336,9 +335,7 @@ std::vector<StepResult> Session::steps(std::span<const StepInputs> inputs, execu
     // Where there are several, none is skipped: nothing then waits for a verdict.
     numbers.updates = start.updates + static_cast<std::int64_t>(step);
   }
-  state_->bring_rows(kTrain, timeline);
-  state_->executor->run(kTrain, timeline);
-  state_->take_rows_back(timeline);
+  state_->run(std::string(kTrain), timeline);
   state_->update_waits = state_->carries;
   std::vector<StepResult> results;
   for (std::size_t step = 0; step < inputs.size(); ++step) {
@@ -350,16 +347,11 @@ std::vector<StepResult> Session::steps(std::span<const StepInputs> inputs, execu
                        .skipped = after.skip != 0});
   }
   if (inputs.size() > 1) scalars() = scalars_now(inputs.size() - 1);
-  if (state_->any_due(When::after, inputs)) settle();
   state_->run_due(When::after, inputs, timeline);
   return results;
 }
 
-void Session::settle() {
-  if (!state_->update_waits) return;
-  state_->executor->run(lowering::kFlush);
-  state_->settled();
-}
+void Session::settle() { state_->settle(); }
 
 bool Session::carries_updates() const { return state_->carries; }
 bool Session::update_waits() const { return state_->update_waits; }
@@ -379,10 +371,6 @@ void Session::infer() { run(kInfer); }
 void Session::prefill() { run(kPrefill); }
 void Session::decode() { run(kDecode); }
 
-void Session::run(std::string_view program) {
-  settle();
-  state_->bring_rows(program);
-  state_->executor->run(program);
-}
+void Session::run(std::string_view program) { state_->run(std::string(program)); }
 
 }  // namespace plimsoll::train

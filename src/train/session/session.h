@@ -15,7 +15,7 @@
 
 #include "collectives/transport.h"
 #include "executor/core/backend.h"
-#include "graph/training.h"
+#include "graph/programs/programs.h"
 #include "lowering/lower.h"
 #include "model/model.h"
 #include "ops/step_scalars.h"
@@ -44,6 +44,7 @@ struct AddedProgram {
   std::string name;
   plan::Cadence cadence = {};
   std::function<graph::Graph(const graph::Graph& trained)> write = {};
+  std::string role = {};  // of the ranks that have it; empty: all of them
 };
 
 struct SessionOptions {
@@ -71,7 +72,8 @@ struct SessionOptions {
   std::optional<model::MicroBatch> infer = {};  // the shape of the inference program, where there is one
   std::optional<Decoding> decode = {};          // programs that continue a text by a cache of keys and values
   std::vector<AddedProgram> programs = {};      // more of them
-  lowering::PassDone pass_done = {};            // told of the passes over the first rank's graph
+  lowering::RoleOf role_of = {};                // of ranks, where they have programs of their own
+  graph::PassDone pass_done = {};               // told of the passes over the training graph, and over the first rank's part of it
 };
 
 graph::WriteForward forward_of(const model::Model& model);
@@ -82,6 +84,7 @@ struct ProgramSource {
   graph::Graph graph;
   std::int32_t micro_batches = 1;
   plan::Cadence cadence = {};
+  std::string role = {};
 };
 
 // A session without memory: its plan can be looked at, and then run as it is.
@@ -161,7 +164,8 @@ class Session {
   // Runs the program that puts a piece of a prompt, or one token, into the cache; the latter gives its logits (1, vocab).
   void prefill();
   void decode();
-  // Runs a program by its name: one that was added, when somebody wants it.
+  // Runs a program by its name, with those that work for it around it: one that was added, when somebody wants it. Ranks whose role does
+  // not have it do nothing.
   void run(std::string_view program);
 
  private:

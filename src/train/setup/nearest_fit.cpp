@@ -8,7 +8,7 @@
 
 #include "config/choices.h"
 #include "executor/cpu/cpu_backend.h"
-#include "graph/training.h"
+#include "graph/programs/programs.h"
 #include "io/posix_file_system.h"
 #include "lowering/rows.h"
 #include "storage/disk/block_store.h"
@@ -136,6 +136,12 @@ base::Bytes bucket_for(const Strategy& strategy, const States& states) {
   return even <= strategy.bucket ? strategy.bucket : base::round_up(even, kMega);
 }
 
+// The plan of many ranks takes seconds and gigabytes to make. Its outline is a fraction of that, and needs no more memory than the plan.
+bool outline_too_large(const SessionOptions& changed, const Capacity& capacity) {
+  if (changed.strategy.ranks() == 1 || changed.strategy.own_degrees()) return false;
+  return why_too_large(outline_session(changed), capacity).has_value();
+}
+
 // On the processor, what lies beside the arenas was measured for the plan that does not fit. The process that makes the other one may take
 // a little more, and a disk tier has buffers. What plans of many small pieces take themselves is known once they have been made.
 Capacity capacity_for(const Strategy& changed, const Strategy& given, Capacity capacity) {
@@ -214,6 +220,7 @@ std::string nearest_fit(const SessionOptions& options, const Capacity& capacity)
     if (!is_short(changed.strategy, states, options.micro_batches) || !may_fit(changed.strategy, states, there)) continue;
     if (changed.strategy.offload.optimizer.anything()) changed.strategy.bucket = bucket_for(changed.strategy, states);
     try {
+      if (outline_too_large(changed, there)) continue;
       const plan::Plan plan = plan_session(changed);
       if (measured) there.reserve += std::max(base::Bytes{}, process_memory() - before);
       if (why_too_large(plan, there)) continue;

@@ -5,7 +5,7 @@
 
 #include "base/error.h"
 #include "formats/hf_config.h"
-#include "graph/training.h"
+#include "graph/programs/programs.h"
 #include "train/session/initialise.h"
 #include "train/setup/text.h"
 

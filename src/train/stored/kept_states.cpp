@@ -93,7 +93,7 @@ std::vector<KeptState> kept_states(const plan::Plan& plan) {
     for (std::uint32_t index = 0; index < rank_class.buffers.size(); ++index) {
       const plan::Buffer& buffer = rank_class.buffers[plan::BufferId{index}];
       if (!buffer.persistent() || !buffer.state.declared()) continue;
-      const std::string name = tensor_of_buffer(buffer.name);
+      const std::string name = tensor_of_buffer(buffer.name.text());
       const ops::Part part = rank_class.part_of(plan::BufferId{index});
       const base::Shape whole = part.whole.rank() > 0 ? part.whole : buffer.type.shape;
       found.try_emplace(name, KeptState{.name = name,

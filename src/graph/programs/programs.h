@@ -10,8 +10,8 @@ namespace plimsoll::graph {
 
 using WriteForward = std::function<void(Builder&)>;
 
-// Forward, loss, backward and update; fused and verified.
-Graph training_graph(const WriteForward& forward, const model::Training& training);
+// Forward, loss, backward and update. `done` is told of the passes that made it (pass_table.h).
+Graph training_graph(const WriteForward& forward, const model::Training& training, const PassDone& done = {});
 Graph training_graph(const model::Model& model, const model::Training& training);
 
 // Forward and losses, without dropout or gradients.
