@@ -10,13 +10,13 @@ namespace {
 
 using base::Bytes;
 
-constexpr std::int64_t kVerdictPasses = 10'000;  // the same of what lies beside the best
-constexpr std::size_t kRowsAlways = 3;           // rows that are, however many passes they have
-constexpr double kCloseCall = 1.1;               // of a row's estimate, what the simulator is asked about
-constexpr std::size_t kCloseCalls = 4;           // beside each row
-constexpr std::size_t kNearMisses = 3;           // of a division, faster than what surely fits
-constexpr std::size_t kRepairs = 4;              // of a row that does not fit
-constexpr double kNearMiss = 1.25;               // of the device's memory, what an estimate may be wrong about
+constexpr std::int64_t kVerdictPasses = 100'000;  // the same of what lies beside the best
+constexpr std::size_t kRowsAlways = 3;            // rows that are, however many passes they have
+constexpr double kCloseCall = 1.1;                // of a row's estimate, what the simulator is asked about
+constexpr std::size_t kCloseCalls = 4;            // beside each row
+constexpr std::size_t kNearMisses = 3;            // of a division, faster than what surely fits
+constexpr std::size_t kRepairs = 4;               // of a row that does not fit
+constexpr double kNearMiss = 1.25;                // of the device's memory, what an estimate may be wrong about
 
 // One division of the ranks.
 struct Row {
