@@ -208,7 +208,7 @@ class Steps {
 }  // namespace
 
 std::optional<Candidate> simulate_leanest(Outcome& outcome, planner::Estimator& estimator, const planner::Pins& pins) {
-  const std::optional<Candidate> found = Leanest(outcome, estimator, pins).run();
+  std::optional<Candidate> found = Leanest(outcome, estimator, pins).run();
   if (!found) return found;
   const std::optional<Candidate> faster = Steps(outcome, estimator, pins, *found, kLeanPasses).run();
   if (faster) outcome.found.candidates.insert(outcome.found.candidates.begin(), *faster);

@@ -249,9 +249,7 @@ std::shared_ptr<const data::BatchReader> open_reader(io::FileSystem& file_system
 
 base::Bytes data_to_come(io::FileSystem& file_system, const config::Run& run) {
   base::Bytes tokens;
-  OpenTokenizer opened;
   const auto count = [&](const io::Path& path, const OpenTokenizer& tokenizer) {
-    opened = tokenizer;
     tokens += base::Bytes{data::expected_token_bytes(file_system, path, *tokenizer)};
     return formats::tokens_in_memory(path.string(), {0});
   };
@@ -261,10 +259,7 @@ base::Bytes data_to_come(io::FileSystem& file_system, const config::Run& run) {
     } catch (const base::Error&) {  // a plan can be asked for before there are data
     }
   }
-  // Without what will be there whether or not it is opened again.
-  const base::Bytes with_tokenizer = process_memory();
-  opened.reset();
-  return tokens + std::max(base::Bytes{}, with_tokenizer - process_memory());
+  return tokens;
 }
 
 data::BatchView batch_view(Session& session, std::string_view program, std::int32_t micro_batch, const config::Run& run) {
