@@ -129,10 +129,10 @@ void plan_command(const PlanOptions& options) {
       done[std::string(pass)] = options.full ? graph::to_string(graph) : "";
     };
   }
+  const train::Capacity capacity = train::capacity_of(run, data);  // before the plan is made, as training does
   const plan::Plan plan = train::plan_within(session, run);
   plan::verify(plan, "lowering");
   if (options.passes) return print_passes(done, options);
-  const train::Capacity capacity = train::capacity_of(run, data);
   if (!options.out.empty()) {
     io::replace_file(file_system, options.out, io::as_bytes(plan::to_text(plan) + "\n"));
   }

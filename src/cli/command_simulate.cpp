@@ -245,7 +245,7 @@ void simulate_command(const SimulateOptions& options) {
   io::PosixFileSystem file_system;
   const config::Run given = read_run(file_system, options.run);
   require_measured(file_system, options.cluster);
-  const config::Run run = options.cluster == "this" ? train::without_reserve(given) : given;
+  const config::Run run = options.cluster == "this" ? train::without_reserve(given, train::data_to_come(file_system, given), false) : given;
   const cluster::Cluster cluster = train::open_cluster(file_system, options.cluster, run);
   train::ForecastOptions asked{.schedule = train::schedule_of(file_system, run), .jitter = options.jitter, .seed = options.seed};
   for (const std::string& slow : options.slow) asked.stragglers.push_back(straggler_of(slow));

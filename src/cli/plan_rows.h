@@ -17,12 +17,6 @@ namespace plimsoll::cli {
 // Gives the first row as it was estimated; nullopt where nothing fits.
 std::optional<Candidate> simulate_rows(Outcome& outcome, planner::Estimator& estimator, std::size_t most);
 
-// Where that finds nothing: what holds least, asked of lowering, which has the last word on what fits. Fills the outcome's row with the
-// fastest of what was found, or its refusal with the least that any plan needs.
-//
-// Gives the row as it was estimated; nullopt where nothing fits.
-std::optional<Candidate> simulate_leanest(Outcome& outcome, planner::Estimator& estimator, const planner::Pins& pins);
-
 // Of what lies beside the best, the most promising are simulated too, as far as that is quick; the others stay estimated, in the measure
 // of the best.
 //

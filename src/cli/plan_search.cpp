@@ -11,6 +11,7 @@
 
 #include "base/error.h"
 #include "base/json.h"
+#include "cli/plan_leanest.h"
 #include "cli/plan_outcome.h"
 #include "cli/plan_questions.h"
 #include "cli/plan_rows.h"
@@ -21,6 +22,7 @@
 #include "plan/file.h"
 #include "plan/print.h"
 #include "train/foresight/planning.h"
+#include "train/ranks.h"
 #include "train/setup/setup.h"
 #include "train/setup/this_machine.h"
 
@@ -34,6 +36,7 @@ using base::Json;
 constexpr std::int64_t kRows = 8;
 constexpr std::size_t kTurns = 4;  // turns in which something beside the best may take its place
 constexpr std::size_t kReasonsInWords = 3;
+constexpr int kSearches = 2;
 constexpr std::size_t kMostPlans = 16;  // that are made to see whether they fit to the byte
 constexpr double kDay = 86400.0;
 
@@ -57,7 +60,12 @@ Outcome search_for(const config::Run& run, cluster::Cluster cluster, std::int64_
   outcome.found = planner::search(estimator, outcome.space, search);
   if (shows) say("\r\x1b[K");
   std::optional<Candidate> best = simulate_rows(outcome, estimator, kRows);
-  if (!best && outcome.found.complete) best = simulate_leanest(outcome, estimator, train::pins_of(run));
+  const planner::Pins pins = train::pins_of(run);
+  if (best) {
+    if (const auto faster = simulate_steps(outcome, estimator, pins, *best)) best = faster;
+  } else if (outcome.found.complete) {
+    best = simulate_leanest(outcome, estimator, pins);
+  }
   if (!best) train::refuse(run, outcome.cluster, outcome.problem, outcome.found);
   for (std::size_t tried = 0; best && tried < kTurns; ++tried) {
     outcome.verdicts = planner::explain(estimator, outcome.space, *best);
@@ -219,6 +227,10 @@ std::string text_of(const Outcome& outcome, const PlanOptions& options) {
 
 namespace {
 
+config::Run within_limit(const config::Run& run, Bytes data_to_come) {
+  return train::without_reserve(run, data_to_come, train::ranks_started() > 1);
+}
+
 // The plan of the best strategy, as training would run it.
 plan::Plan plan_of_best(const Outcome& outcome) {
   return train::forecast(train::decided(outcome.run, outcome.rows[0].choice), outcome.cluster, {.outline = false}).plan;
@@ -228,7 +240,7 @@ plan::Plan plan_of_best(const Outcome& outcome) {
 
 void plan_search(io::FileSystem& file_system, const config::Run& given, const PlanOptions& options) {
   const std::string name = options.cluster.empty() ? "this" : options.cluster;
-  const config::Run run = name == "this" ? train::without_reserve(given) : given;
+  const config::Run run = name == "this" ? within_limit(given, train::data_to_come(file_system, given)) : given;
   cluster::Cluster cluster = train::open_cluster(file_system, name, run, options.run.ranks);
   const std::int64_t ranks = options.run.ranks > 0 ? options.run.ranks : cluster.devices();
   cluster = cluster::placed(cluster, ranks);
@@ -251,14 +263,36 @@ void plan_search(io::FileSystem& file_system, const config::Run& given, const Pl
 namespace {
 
 // Estimates leave out gaps between buffers and kernels' scratch; a plan is exact.
-bool fits_exactly(const config::Run& run) {
+bool fits_exactly(const config::Run& run, Bytes data_to_come) {
   try {
-    const plan::Plan plan = train::plan_session(train::session_options(run, {.evaluate = !run.data.valid.empty()}));
-    return !train::why_too_large(plan, train::capacity_of(run));
+    const train::Capacity capacity = train::capacity_of(run, data_to_come);
+    const plan::Plan plan =
+        train::plan_session(train::session_options(run, {.evaluate = !run.data.valid.empty(), .data_to_come = data_to_come}));
+    return !train::why_too_large(plan, capacity);
   } catch (const base::Error& error) {
     if (error.kind() != base::ErrorKind::not_legal) throw;
     return false;
   }
+}
+
+// The search itself takes memory too: how much is known behind it. False where that was not why nothing fitted.
+bool took_more(config::Run& within, const config::Run& run, Bytes data_to_come) {
+  constexpr Bytes kNext{1ll << 20};
+  if (run.limits.device.count == 0) return false;
+  const Bytes left = run.limits.device - train::capacity_of(run, data_to_come).reserve - kNext;
+  if (left.count <= 0 || left >= within.limits.device) return false;
+  within.limits.device = left;
+  return true;
+}
+
+// In the order of the simulator first, then of the estimates.
+std::optional<Candidate> first_that_fits(const Outcome& outcome, const config::Run& run, Bytes data_to_come) {
+  std::vector<Candidate> candidates = outcome.rows;
+  candidates.insert(candidates.end(), outcome.found.candidates.begin(), outcome.found.candidates.end());
+  for (std::size_t index = 0; index < std::min(kMostPlans, candidates.size()); ++index) {
+    if (fits_exactly(train::decided(run, candidates[index].choice), data_to_come)) return candidates[index];
+  }
+  return std::nullopt;
 }
 
 void require_precision(const config::Run& run) {
@@ -277,15 +311,18 @@ Decided decide_here(io::FileSystem& file_system, const config::Run& run, std::in
   }
   ranks = std::max<std::int64_t>(1, ranks);
   const PlanOptions options;
-  const config::Run within = train::without_reserve(run);
-  const Outcome outcome = search_for(within, train::open_cluster(file_system, "this", run, ranks), ranks, options);
-  // In the order of the simulator first, then of the estimates.
-  std::vector<Candidate> candidates = outcome.rows;
-  candidates.insert(candidates.end(), outcome.found.candidates.begin(), outcome.found.candidates.end());
-  const std::size_t most = std::min(kMostPlans, candidates.size());
-  std::size_t chosen = 0;
-  while (chosen < most && !fits_exactly(train::decided(run, candidates[chosen].choice))) ++chosen;
-  const Candidate* best = &candidates[chosen < most ? chosen : 0];
+  const Bytes data = train::data_to_come(file_system, run);
+  config::Run within = within_limit(run, data);
+  const cluster::Cluster here = train::open_cluster(file_system, "this", run, ranks);
+  std::optional<Outcome> found;
+  std::optional<Candidate> best;
+  for (int search = 0; !best && search < kSearches; ++search) {
+    if (search > 0 && !took_more(within, run, data)) break;
+    found.emplace(search_for(within, here, ranks, options));
+    best = first_that_fits(*found, run, data);
+  }
+  const Outcome& outcome = *found;
+  if (!best) best = outcome.rows[0];
   const bool guessed = outcome.cluster.origin.starts_with("guessed");
   std::string words = fmt::format("planned for {} rank{} here: {}\n", ranks, ranks == 1 ? "" : "s", planner::describe(best->choice));
   words +=

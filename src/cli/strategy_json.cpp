@@ -46,6 +46,7 @@ base::Json strategy_json(const planner::Choice& choice) {
   const strategy::Strategy usual;
   if (strategy.bucket != usual.bucket) json.set("bucket", base::Json(strategy.bucket.count));
   if (strategy.prefetch != usual.prefetch) json.set("prefetch", base::Json(strategy.prefetch));
+  if (strategy.recompute_every != usual.recompute_every) json.set("recompute_every", base::Json(strategy.recompute_every));
   if (strategy.split_activations) json.set("split_activations", base::Json(true));
   if (strategy.tile.count > 0) json.set("tile", base::Json(strategy.tile.count));
   if (strategy.embedding_rows == strategy::EmbeddingRows::disk) json.set("embedding_rows", base::Json("disk"));

@@ -9,7 +9,7 @@ namespace plimsoll::data {
 
 namespace {
 
-constexpr std::size_t kReadBytes = std::size_t{1} << 20;
+constexpr std::size_t kReadBytes = std::size_t{1} << 18;
 
 bool is_letter(char c) { return (c >= 'a' && c <= 'z') || (c >= 'A' && c <= 'Z'); }
 bool continues_character(char c) { return (static_cast<std::uint8_t>(c) & 0xC0) == 0x80; }

@@ -21,7 +21,7 @@ struct TextOptions {
   DocumentUnit unit = DocumentUnit::file;  // of plain text; JSON lines are one document each
   std::string field = "text";              // of JSON lines: the member that holds the text
   bool cut_at_spaces = false;
-  std::size_t part_bytes = std::size_t{8} << 20;
+  std::size_t part_bytes = std::size_t{1} << 18;
   std::size_t longest_document = std::size_t{256} << 20;  // of lines, paragraphs and JSON lines, which are held whole
 };
 

@@ -43,7 +43,10 @@ class MappedTokens final : public TokenSource {
       const TokenRun& current = *(run - 1);
       const auto count = static_cast<std::size_t>(std::min<std::int64_t>(std::ssize(out), end - begin));
       const std::int64_t offset = current.offset + (begin - current.first) * size_of(layout_.width);
-      const auto bad = widen(layout_.width, mapping_.bytes().data() + offset, out.first(count));
+      const std::span<const std::byte> stored =
+          mapping_.bytes().subspan(static_cast<std::size_t>(offset), count * static_cast<std::size_t>(size_of(layout_.width)));
+      const auto bad = widen(layout_.width, stored.data(), out.first(count));
+      mapping_.let_go(stored);
       if (bad) base::bad_input("'{}' has at position {} a token id beyond 31 bits", layout_.file, begin + static_cast<std::int64_t>(*bad));
       begin += static_cast<std::int64_t>(count);
       out = out.subspan(count);

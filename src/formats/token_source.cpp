@@ -4,29 +4,11 @@
 #include <utility>
 
 #include "base/error.h"
+#include "formats/packed_tokens.h"
 
 namespace plimsoll::formats {
 
 namespace {
-
-class MemoryTokens final : public TokenSource {
- public:
-  MemoryTokens(std::string name, std::vector<std::int32_t> ids, std::vector<std::int64_t> document_starts)
-      : name_(std::move(name)), ids_(std::move(ids)), document_starts_(std::move(document_starts)) {}
-
-  std::int64_t size() const override { return std::ssize(ids_); }
-  void read(std::int64_t begin, std::span<std::int32_t> out) const override {
-    PLIMSOLL_CHECK(begin >= 0 && begin + std::ssize(out) <= size(), "tokens {}+{} of {}", begin, out.size(), size());
-    std::copy_n(ids_.begin() + begin, out.size(), out.begin());
-  }
-  Place place_of(std::int64_t position) const override { return {name_, position}; }
-  std::span<const std::int64_t> document_starts() const override { return document_starts_; }
-
- private:
-  std::string name_;
-  std::vector<std::int32_t> ids_;
-  std::vector<std::int64_t> document_starts_;
-};
 
 class ConcatenatedTokens final : public TokenSource {
  public:
@@ -71,8 +53,11 @@ class ConcatenatedTokens final : public TokenSource {
 
 }  // namespace
 
-std::unique_ptr<TokenSource> tokens_in_memory(std::string name, std::vector<std::int32_t> ids, std::vector<std::int64_t> document_starts) {
-  return std::make_unique<MemoryTokens>(std::move(name), std::move(ids), std::move(document_starts));
+std::unique_ptr<TokenSource> tokens_in_memory(std::string name, const std::vector<std::int32_t>& ids,
+                                              std::vector<std::int64_t> document_starts) {
+  auto tokens = std::make_unique<PackedTokens>(std::move(name), IdWidth::i32, std::move(document_starts));
+  tokens->append(ids);
+  return tokens;
 }
 
 std::unique_ptr<TokenSource> concatenate(std::vector<std::unique_ptr<TokenSource>> parts) {

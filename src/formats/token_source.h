@@ -29,8 +29,8 @@ class TokenSource {
   virtual std::span<const std::int64_t> document_starts() const { return {}; }
 };
 
-// Ids already in memory.
-std::unique_ptr<TokenSource> tokens_in_memory(std::string name, std::vector<std::int32_t> ids,
+// A copy of these ids; packed_tokens.h has those of whole texts.
+std::unique_ptr<TokenSource> tokens_in_memory(std::string name, const std::vector<std::int32_t>& ids,
                                               std::vector<std::int64_t> document_starts = {});
 
 // One after the other, as if they were one. Documents are known when all parts know theirs.

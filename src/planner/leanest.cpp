@@ -2,7 +2,7 @@
 
 #include <algorithm>
 
-#include "strategy/legality.h"
+#include "planner/finer.h"
 
 namespace plimsoll::planner {
 
@@ -12,7 +12,7 @@ using strategy::Recompute;
 using strategy::Strategy;
 
 // Of the device's memory, what a tile may be where large weights are computed with in parts.
-constexpr std::int64_t kTilesOfLeanest[] = {8, 16, 128};
+constexpr std::int64_t kTilesOfLeanest[] = {8, 16, 128, 1024};
 
 // Times the device's memory, beyond which no estimate is so wrong.
 constexpr std::int64_t kHopeless = 4;
@@ -40,9 +40,9 @@ class Leanest {
     Space shapes = space_;
     shapes.micro = {space_.micro.front()};
     if (!pins_.schedule) shapes.schedule = {"1f1b"};
-    // With less of a block made again less of it is there at once. An order that is fitted to the memory takes long to find, and lies
-    // beside what is found.
-    if (!pins_.recompute) shapes.recompute = {Recompute::selective, Recompute::full};
+    // With less of a block made again less of it is there at once, and where activations leave nothing need be. An order that is fitted to
+    // the memory lies beside what is found.
+    if (!pins_.recompute) shapes.recompute = {Recompute::none, Recompute::selective, Recompute::full};
     shapes.visit_shapes(problem_, [&](const Choice& shape) { add_shape(shape); });
     std::stable_sort(found_.begin(), found_.end(), [](const Lean& a, const Lean& b) { return a.bounds.device < b.bounds.device; });
     return std::move(found_);
@@ -97,7 +97,7 @@ class Leanest {
     }
     if (!choice.strategy.offload.params.anything() || pins_.tile) return;
     for (const std::int64_t tiles : kTilesOfLeanest) {
-      parts.strategy.tile = Bytes{std::max(kLeastTile, problem_.device.count / tiles / kLeastTile * kLeastTile)};
+      parts.strategy.tile = tile_for(problem_, tiles);
       if (parts.strategy.tile < problem_.largest) add(parts);
     }
   }

@@ -249,6 +249,7 @@ std::string describe(const Choice& choice) {
   }
   constexpr std::array<std::string_view, 4> kRecompute{"", ", recompute full", ", recompute selective", ", recompute optimal"};
   text += kRecompute.at(static_cast<std::size_t>(strategy.recompute));
+  if (strategy.recompute_every > 1) text += fmt::format(" every {} blocks", strategy.recompute_every);
   const strategy::Offload& offload = strategy.offload;
   for (const auto& [name, share] : {std::pair{"optimizer", offload.optimizer},
                                     {"weights", offload.params},

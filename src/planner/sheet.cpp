@@ -249,136 +249,6 @@ double Sheet::gather(const RankPrice& rank) const {
   return whole_again ? by_blocks(Wires::Kind::all_gather, rank.weights, rank.layers) : 0.0;
 }
 
-Sheet::Gradients Sheet::gradients(const RankPrice& rank) const {
-  const bool scattered = strategy_.zero >= 2 && !strategy_.keep_grads && strategy_.shards() > 1;
-  const bool leave = strategy_.offload.gradients.anything();
-  const std::int64_t waiting = waiting_gradients();
-  Gradients found{.stay = rank.gradients, .pass = 0, .first = rank.has_head ? prices_.head.gradients + waiting : prices_.layer.gradients};
-  if (leave || scattered) {
-    found.stay = leave ? 0 : rank.gradients / strategy_.shards();
-    found.pass = gradient_window(rank);
-    // Whole gradients wait until a bucket of them leaves.
-    if (scattered) found.pass = std::max(found.pass, std::min(rank.gradients, strategy_.bucket.count));
-  }
-  found.pass = std::min(found.pass, rank.gradients - std::min(found.stay, rank.gradients));
-  found.first = std::min(found.first, found.stay + found.pass);
-  return found;
-}
-
-Memory Sheet::memory(const RankPrice& rank, const std::vector<Moment>& moments) const {
-  const std::int64_t shards = strategy_.shards();
-  Memory memory;
-  memory.weights = Bytes{rank.weights};
-  memory.optimizer = Bytes{strategy_.zero >= 1 ? rank.optimizer / shards : rank.optimizer};
-  memory.working = Bytes{rank.temporary};
-  if (strategy_.zero == 3 && shards > 1) {
-    const std::int64_t blocks = std::max<std::int64_t>(1, strategy_.prefetch) + 1;
-    const std::int64_t here = window(blocks, rank.layers, prices_.layer.weights, rank.largest_end_weights, rank.end_weights);
-    memory.weights = Bytes{rank.weights / shards + (strategy_.keep_params ? rank.weights : here)};
-  }
-  const Gradients gradients = this->gradients(rank);
-  const std::int64_t away = sent_away(rank);
-  const auto at = [&](std::int64_t kept, double begun, std::int64_t passing) {
-    const std::int64_t held = std::max<std::int64_t>(0, kept - away);
-    const std::int64_t before = static_cast<std::int64_t>(begun * as_double(gradients.stay));
-    const std::int64_t made = std::min(before + passing, gradients.stay + gradients.pass);
-    if (held + made <= (memory.activations + memory.gradients).count) return;
-    memory.activations = Bytes{held};
-    memory.gradients = Bytes{made};
-  };
-  for (const Moment& moment : moments) {
-    if (!moment.is_backward) {
-      at(moment.kept, moment.begun, 0);
-      continue;
-    }
-    at(moment.kept, moment.begun, gradients.first);
-    // Where as much of them has come as is there at once, and at the end.
-    const double part = std::min(1.0, as_double(gradients.pass) / std::max(1.0, as_double(rank.gradients)));
-    const auto left = [&](double done) { return moment.kept - static_cast<std::int64_t>(done * as_double(moment.leaves)); };
-    at(left(part), moment.begun + part * (moment.then - moment.begun), gradients.pass);
-    at(left(1.0), moment.then, gradients.pass);
-  }
-  put_away(memory, rank);
-  return memory;
-}
-
-// Of what leaves behind the forward pass, the last blocks stay, since they are wanted again before they could have gone and come.
-std::int64_t Sheet::leaving_layers(std::int64_t layers) const {
-  const Tier tier = tier_of(strategy_.offload.activations);
-  if (tier == Tier::device || strategy_.recompute == strategy::Recompute::optimal) return 0;
-  const std::int64_t hops = tier == Tier::disk ? 2 : 1;
-  return std::max<std::int64_t>(0, layers - hops * strategy_.prefetch - 1);
-}
-
-std::int64_t Sheet::leaving_bytes() const {
-  const BlockPrice& layer = prices_.layer;
-  if (strategy_.recompute == strategy::Recompute::full) return layer.full.bytes;
-  return strategy_.recompute == strategy::Recompute::selective ? layer.selective.bytes : layer.everything.bytes;
-}
-
-std::int64_t Sheet::window(std::int64_t blocks, std::int64_t layers, std::int64_t of_layer, std::int64_t of_end,
-                           std::int64_t of_ends) const {
-  const std::int64_t between = std::min(blocks, layers) * of_layer;
-  const std::int64_t at_end = std::min(blocks - 1, layers) * of_layer + of_end;
-  const std::int64_t whole = layers + 1 < blocks ? layers * of_layer + of_ends : std::max(between, at_end);
-  if (strategy_.tile.count == 0) return whole;
-  // A tile is so many bytes of weights; its gradient may be wider.
-  const double wider = as_double(of_layer) / std::max(1.0, as_double(prices_.layer.weights));
-  return std::min(whole, static_cast<std::int64_t>(as_double(blocks * strategy_.tile.count) * wider));
-}
-
-// What a head that shares its weight with the embedding gives waits for what the embedding adds to it: on the device, unless gradients
-// leave and no other stage adds to this one.
-std::int64_t Sheet::waiting_gradients() const {
-  return strategy_.offload.gradients.anything() && strategy_.pipe == 1 ? 0 : prices_.tied_gradients;
-}
-
-// Gradients of the ends wait for the update of their blocks longer than weights are needed for.
-std::int64_t Sheet::gradient_window(const RankPrice& rank) const {
-  const std::int64_t layer = prices_.layer.gradients;
-  const bool away = prices_.tied_gradients > 0 && waiting_gradients() == 0;
-  const std::int64_t whole = away ? std::max(2 * layer, layer + rank.end_gradients) : 2 * layer + rank.end_gradients;
-  if (strategy_.tile.count == 0) return std::min(whole, rank.gradients);
-  const std::int64_t tiles = window(3, rank.layers, layer, rank.largest_end_gradients, rank.end_gradients);
-  return std::min({whole, rank.gradients, tiles + waiting_gradients()});
-}
-
-// Of what a rank's micro-batches keep, what is elsewhere: one layer's is on its way.
-std::int64_t Sheet::sent_away(const RankPrice& rank) const {
-  return std::max<std::int64_t>(0, leaving_layers(rank.layers) - 1) * leaving_bytes();
-}
-
-// What lives in slower tiers leaves a window on the device: blocks that are computed, come or go.
-void Sheet::put_away(Memory& memory, const RankPrice& rank) const {
-  const strategy::Offload& offload = strategy_.offload;
-  const std::int64_t ahead = std::max<std::int64_t>(1, strategy_.prefetch);
-  const auto keep = [&](const strategy::TierShare& share, std::int64_t bytes) {
-    (share.disk > 0.0 ? memory.disk : memory.host) += Bytes{bytes};
-  };
-  if (offload.params.anything()) {
-    keep(offload.params, strategy_.zero == 3 ? rank.weights / strategy_.shards() : rank.weights);
-    const std::int64_t here = window(ahead + 1, rank.layers, prices_.layer.weights, rank.largest_end_weights, rank.end_weights);
-    const std::int64_t shards = strategy_.zero == 3 && strategy_.shards() > 1 ? here / strategy_.shards() : 0;
-    memory.weights = Bytes{std::min(memory.weights.count, here + shards)};
-  }
-  if (offload.gradients.anything()) {
-    const bool scattered = strategy_.zero >= 2 && !strategy_.keep_grads;
-    keep(offload.gradients, scattered ? rank.gradients / strategy_.shards() : rank.gradients);
-  }
-  keep(offload.activations, sent_away(rank));
-  if (offload.optimizer.anything()) {
-    const strategy::TierShare& share = offload.optimizer;
-    const auto part = [&](double of) { return Bytes{static_cast<std::int64_t>(of * as_double(memory.optimizer.count))}; };
-    memory.host += part(share.host);
-    memory.disk += part(share.disk);
-    memory.optimizer = part(std::max(0.0, 1.0 - share.host - share.disk));
-  }
-  if (rank.has_table) memory.disk += Bytes{prices_.table};
-  // What is on its way to and from a disk passes through the host's memory.
-  constexpr std::int64_t kUnderWay = 6;
-  if (memory.disk.count > 0) memory.host += Bytes{std::min(memory.disk.count, kUnderWay * strategy_.bucket.count)};
-}
-
 std::int64_t Sheet::least_kept(std::size_t rank) const { return ranks_[rank].kept_least * least_live(static_cast<std::int64_t>(rank)); }
 
 // Behind the warm-up, with every micro-batch that ends another begins, until all have.
@@ -397,7 +267,7 @@ std::vector<Moment> Sheet::least_moments(std::size_t rank) const {
     if (micro_batches_ > 1) moments.push_back({.begun = 1.0, .then = 1.0, .kept = kept, .leaves = kept, .is_backward = true});
     return moments;
   }
-  std::vector<Moment> moments{{.kept = kept}, {.begun = 1.0, .then = 1.0, .is_backward = true}};
+  std::vector<Moment> moments{{.kept = kept}, {.begun = 0.0, .then = 1.0, .is_backward = true}};
   if (surely_together(rank)) moments.push_back({.begun = 1.0, .then = 1.0, .kept = kept});
   return moments;
 }

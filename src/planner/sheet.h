@@ -87,10 +87,19 @@ class Sheet {
   // What is there of a rank's gradients: between its passes, and at the most while a backward pass goes on, all the others' included.
   struct Gradients {
     std::int64_t stay = 0;
-    std::int64_t pass = 0;   // bytes that come and go
-    std::int64_t first = 0;  // of them, where a pass begins
+    std::int64_t pass = 0;    // bytes that come and go
+    std::int64_t first = 0;   // of them, where a pass begins
+    std::int64_t middle = 0;  // of them, among the layers
   };
   Gradients gradients(const RankPrice& rank) const;
+  // What is there of a rank's weights: in the forward pass, and where a backward pass begins, goes on and ends.
+  struct Weights {
+    std::int64_t forward = 0;
+    std::int64_t start = 0;
+    std::int64_t middle = 0;
+    std::int64_t end = 0;
+  };
+  Weights weights(const RankPrice& rank) const;
   void put_away(Memory& memory, const RankPrice& rank) const;
   std::int64_t sent_away(const RankPrice& rank) const;
   // On the device of so many neighbouring blocks, the fullest of them: at an end of the model, or between. Or as many tiles.

@@ -5,6 +5,7 @@
 
 #include <fmt/format.h>
 
+#include "planner/finer.h"
 #include "strategy/legality.h"
 
 namespace plimsoll::planner {
@@ -19,7 +20,7 @@ using strategy::Strategy;
 constexpr std::int64_t kMostChunks = 8;
 // Of a device, the part that a block of weights must exceed for tiles to be worth a look, and the part that one of them may have.
 constexpr std::int64_t kWorthTiles = 8;
-constexpr std::int64_t kTilesOnDevice = 16;
+constexpr std::int64_t kTilesOfSearch = 16;
 
 template <typename T>
 std::vector<T> pinned_or(const std::optional<T>& pin, std::vector<T> open) {
@@ -235,7 +236,7 @@ Space whole_space(const Problem& problem, const Pins& pins, const Strategy& rest
   }
   std::vector<Bytes> tiles_of_weights{rest.tile};
   if (problem.largest.count > problem.device.count / kWorthTiles && rest.tile.count == 0)
-    tiles_of_weights.push_back(Bytes{std::max(kLeastTile, problem.device.count / kTilesOnDevice / kLeastTile * kLeastTile)});
+    tiles_of_weights.push_back(tile_for(problem, kTilesOfSearch));
   std::vector<Tier> near{Tier::device};
   if (problem.host_is_a_tier && problem.host.count > 0) near.push_back(Tier::host);
   std::vector<Tier> tiers = near;
@@ -415,6 +416,7 @@ class Neighbours {
       strategy.partition = StagePartition::equal;
     }
     if (strategy.recompute == Recompute::optimal && !fits_stages(strategy)) strategy.recompute = Recompute::full;
+    if (strategy.recompute != Recompute::full) strategy.recompute_every = 1;
     if (neighbour.choice == choice_) return;
     found_.push_back(std::move(neighbour));
   }

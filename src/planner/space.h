@@ -36,8 +36,6 @@ struct Pins {
   bool pieces = false;  // buckets or how many blocks come ahead: what is under way at once
 };
 
-inline constexpr std::int64_t kLeastTile = 64 * 1024;  // bytes, the smallest that is worth a kernel
-
 struct Space {
   std::vector<std::int64_t> data, tensor, pipe, chunks, zero, zero_group, micro;
   std::vector<bool> keep_params, keep_grads, sequence_parallel;

@@ -8,7 +8,7 @@
 // only a form of r, without r's input; r+1..t are done; then s..r, with r held.
 //
 // Tables hold floats by m in rows, so that the inner loops are vector loops. Which beginning was best is found again when the
-// order is written down.
+// order is written down. Runs of equal stages share a row: a model of L equal blocks has about 3 L of them.
 #include "solvers/rotor.h"
 
 #include <algorithm>
@@ -30,6 +30,7 @@ struct Form {
   std::int32_t forward_need = 0;   // free slots to make it, but for the gradient held meanwhile
   std::int32_t backward_need = 0;  // free slots for its backward pass, the form and the gradients included
   float backward = 0.0f;
+  bool operator==(const Form&) const = default;
 };
 
 struct Stage {
@@ -39,13 +40,18 @@ struct Stage {
   float forward = 0.0f;
   float forward_again = 0.0f;  // right before its backward pass
   std::vector<Form> forms;
+  bool operator==(const Stage&) const = default;
 };
+
+// More slots than any table has.
+constexpr std::int32_t kTooMany = 1 << 30;
 
 }  // namespace
 
 class RotorTable::Programme {
  public:
   Programme(const Chain& chain, std::int64_t memory, const RotorOptions& options) : options_(options) {
+    PLIMSOLL_CHECK(!chain.stages.empty() && options.slots > 0, "a chain without stages");
     const std::int64_t free = memory - chain.input;
     slot_ = std::max<std::int64_t>(1, (free + options.slots - 1) / options.slots);
     top_ = static_cast<std::int32_t>(std::max<std::int64_t>(0, free) / slot_);
@@ -70,23 +76,30 @@ class RotorTable::Programme {
   }
 
   void run() {
-    const std::size_t count = stages_.size();
+    number_runs();
     width_ = static_cast<std::size_t>(top_) + 1;
     nothing_.assign(width_, 0.0f);
-    fresh_.assign(count * count * width_, kDoesNotFit);
-    if (options_.drops_inputs) held_.assign(most_forms_ * count * count * width_, kDoesNotFit);
-    for (std::size_t length = 1; length <= count; ++length) {
-      for (std::size_t s = 0; s + length <= count; ++s) fill(s, s + length - 1);
-    }
+    fresh_.assign(runs_ * width_, kDoesNotFit);
+    if (options_.drops_inputs) held_.assign(most_forms_ * runs_ * width_, kDoesNotFit);
+    visit_runs([&](std::size_t s, std::size_t t) { fill(s, t); });
+  }
+
+  // Whether anything fits, without the tables: of every run only from where on it does.
+  bool fits() {
+    number_runs();
+    least_fresh_.assign(runs_, kTooMany);
+    if (options_.drops_inputs) least_held_.assign(most_forms_ * runs_, kTooMany);
+    visit_runs([&](std::size_t s, std::size_t t) { find_least(s, t); });
+    return least_fresh_[run_of(0, stages_.size() - 1)] <= top_;
   }
 
   double time(std::size_t first, std::size_t last, std::int64_t free) {
-    return free < 0 ? kDoesNotFit : fresh(first, last)[slots_in(free)];
+    return free < 0 ? kDoesNotFit : row(asked(first, last))[slots_in(free)];
   }
 
   ChainOrder order(std::size_t first, std::size_t last, std::int64_t free) {
     order_.clear();
-    write_fresh(first, last, slots_in(free));
+    write(first, last, Asked::kFresh, slots_in(free));
     return std::move(order_);
   }
 
@@ -94,13 +107,61 @@ class RotorTable::Programme {
   std::int32_t slots_in(std::int64_t free) const { return static_cast<std::int32_t>(std::min<std::int64_t>(top_, free / slot_)); }
 
   std::int32_t slots(std::int64_t bytes) const {
-    return static_cast<std::int32_t>(std::min<std::int64_t>((bytes + slot_ - 1) / slot_, 1 << 29));
+    return static_cast<std::int32_t>(std::min<std::int64_t>((bytes + slot_ - 1) / slot_, 1 << 28));
   }
 
-  float* fresh(std::size_t s, std::size_t t) { return fresh_.data() + (s * stages_.size() + t) * width_; }
-  float* held(std::size_t form, std::size_t s, std::size_t t) {
-    return held_.data() + ((form * stages_.size() + s) * stages_.size() + t) * width_;
+  // ---- runs of stages
+
+  // A run that is the run before it, one stage further on, has its number.
+  void number_runs() {
+    const std::size_t count = stages_.size();
+    number_.assign(count * count, 0);
+    runs_ = 0;
+    std::vector<std::size_t> alike(count, 1);  // stages from here back that are equal
+    for (std::size_t s = 1; s < count; ++s) alike[s] = stages_[s] == stages_[s - 1] ? alike[s - 1] + 1 : 1;
+    for (std::size_t s = 0; s < count; ++s) {
+      for (std::size_t t = s; t < count; ++t) {
+        const bool shifted = alike[t] > t - s + 1;
+        number_[s * count + t] = shifted ? number_[(s - 1) * count + t - 1] : runs_++;
+      }
+    }
   }
+
+  std::size_t run_of(std::size_t s, std::size_t t) const { return number_[s * stages_.size() + t]; }
+
+  // Calls visit for one of each number, shorter runs first.
+  template <typename Visit>
+  void visit_runs(Visit&& visit) const {
+    const std::size_t count = stages_.size();
+    std::vector<bool> seen(runs_, false);
+    for (std::size_t length = 1; length <= count; ++length) {
+      for (std::size_t s = 0; s + length <= count; ++s) {
+        const std::size_t run = run_of(s, s + length - 1);
+        if (!seen[run]) visit(s, s + length - 1);
+        seen[run] = true;
+      }
+    }
+  }
+
+  // What is asked about: a run, and the form of its last stage that is held, if one is.
+  struct Asked {
+    std::size_t run = kNothing;
+    std::size_t held = kFresh;
+
+    static constexpr std::size_t kNothing = std::numeric_limits<std::size_t>::max();  // takes no time and no memory
+    static constexpr std::size_t kFresh = std::numeric_limits<std::size_t>::max();
+  };
+
+  Asked asked(std::size_t s, std::size_t t, std::size_t held = Asked::kFresh) const { return {run_of(s, t), held}; }
+
+  float* row(const Asked& of) {
+    if (of.run == Asked::kNothing) return nothing_.data();
+    return of.held == Asked::kFresh ? fresh_.data() + of.run * width_ : held_.data() + (of.held * runs_ + of.run) * width_;
+  }
+
+  std::int32_t& least(const Asked& of) { return of.held == Asked::kFresh ? least_fresh_[of.run] : least_held_[of.held * runs_ + of.run]; }
+
+  // ---- beginnings
 
   // A way to begin: from `need` free slots on, time[m] = time + first[m - taken] + second[m + given].
   struct Beginning {
@@ -109,22 +170,23 @@ class RotorTable::Programme {
     std::size_t form = 0;  // of s (keep) or r (drop)
     std::int32_t need = 0;
     float time = 0.0f;
-    const float* first = nullptr;
+    Asked first{};
     std::int32_t taken = 0;
-    const float* second = nullptr;
+    Asked second{};
     std::int32_t given = 0;
   };
 
-  // Calls visit for every beginning of s..t. `holding`: the form in which t is held, or nullptr where it is not.
+  // Calls visit for every beginning of s..t. `held_form`: the form in which t is held, if it is.
   template <typename Visit>
-  void for_beginnings(std::size_t s, std::size_t t, const Form* holding, std::size_t held_form, Visit&& visit) {
+  void for_beginnings(std::size_t s, std::size_t t, std::size_t held_form, Visit&& visit) const {
+    const Form* holding = held_form == Asked::kFresh ? nullptr : &stages_[t].forms[held_form];
     const std::int32_t extra = holding != nullptr ? holding->saved : 0;  // comes free with t's backward pass
     const std::int32_t waiting = stages_[t].waiting;
-    const auto rest = [&](std::size_t from) { return holding != nullptr ? held(held_form, from, t) : fresh(from, t); };
+    const auto rest = [&](std::size_t from) { return asked(from, t, held_form); };
     for (std::size_t form = 0; form < stages_[s].forms.size(); ++form) {
       const Form& kept = stages_[s].forms[form];
       if (s == t && holding != nullptr && form != held_form) continue;
-      Beginning keep{.form = form, .time = kept.backward, .first = nothing_.data(), .second = nothing_.data()};
+      Beginning keep{.form = form, .time = kept.backward};
       if (s == t && holding != nullptr) {
         keep.need = kept.backward_need - kept.saved;
       } else {
@@ -147,7 +209,7 @@ class RotorTable::Programme {
                       .time = time,
                       .first = rest(q),
                       .taken = last.output,
-                      .second = fresh(s, q - 1),
+                      .second = asked(s, q - 1),
                       .given = extra});
       if (!options_.drops_inputs || q == t) continue;
       for (std::size_t form = 0; form < stages_[q].forms.size(); ++form) {
@@ -159,21 +221,21 @@ class RotorTable::Programme {
                         .time = time + stages_[q].forward,
                         .first = rest(q + 1),
                         .taken = kept.saved,
-                        .second = held(form, s, q),
+                        .second = asked(s, q, form),
                         .given = extra - kept.saved});
       }
     }
   }
 
   // Above the top of a table there is as much as at the top.
-  void take(const Beginning& begin, float* best) const {
+  void take(const Beginning& begin, float* best) {
     const std::int32_t low = lowest(begin);
     const std::int32_t turn = std::clamp(top_ - begin.given + 1, low, std::max(low, top_ + 1));
     for (std::int32_t m = turn; m <= top_; ++m) best[m] = std::min(best[m], time_of(begin, m));
     if (turn <= low) return;
     float* const to = best + low;
-    const float* const first = begin.first + (low - begin.taken);
-    const float* const second = begin.second + (low + begin.given);
+    const float* const first = row(begin.first) + (low - begin.taken);
+    const float* const second = row(begin.second) + (low + begin.given);
     for (std::int32_t index = 0; index < turn - low; ++index) {
       const float time = begin.time + first[index] + second[index];
       to[index] = time < to[index] ? time : to[index];
@@ -182,25 +244,49 @@ class RotorTable::Programme {
 
   std::int32_t lowest(const Beginning& begin) const { return std::max({begin.need, begin.taken, -begin.given, 0}); }
 
-  float time_of(const Beginning& begin, std::int32_t m) const {
+  float time_of(const Beginning& begin, std::int32_t m) {
     if (m < lowest(begin)) return kDoesNotFit;
-    return begin.time + begin.first[m - begin.taken] + begin.second[std::min(top_, m + begin.given)];
+    return begin.time + row(begin.first)[m - begin.taken] + row(begin.second)[std::min(top_, m + begin.given)];
+  }
+
+  template <typename Do>
+  void for_each_table(std::size_t t, Do&& act) {
+    act(Asked::kFresh);
+    for (std::size_t form = 0; options_.drops_inputs && form < stages_[t].forms.size(); ++form) act(form);
   }
 
   void fill(std::size_t s, std::size_t t) {
-    for_beginnings(s, t, nullptr, 0, [&](const Beginning& begin) { take(begin, fresh(s, t)); });
-    if (!options_.drops_inputs) return;
-    for (std::size_t form = 0; form < stages_[t].forms.size(); ++form) {
-      for_beginnings(s, t, &stages_[t].forms[form], form, [&](const Beginning& begin) { take(begin, held(form, s, t)); });
-    }
+    for_each_table(t, [&](std::size_t held) {
+      float* const best = row(asked(s, t, held));
+      for_beginnings(s, t, held, [&](const Beginning& begin) { take(begin, best); });
+    });
+  }
+
+  void find_least(std::size_t s, std::size_t t) {
+    for_each_table(t, [&](std::size_t held) {
+      std::int32_t& best = least(asked(s, t, held));
+      for_beginnings(s, t, held, [&](const Beginning& begin) { best = std::min(best, least_of(begin)); });
+    });
+  }
+
+  // From where on a beginning works out; what needs more than the table has never does.
+  std::int32_t least_of(const Beginning& begin) {
+    std::int32_t from = lowest(begin);
+    const auto and_then = [&](const Asked& what, std::int32_t moved) {
+      if (what.run == Asked::kNothing) return;
+      from = least(what) > top_ ? kTooMany : std::max(from, least(what) + moved);
+    };
+    and_then(begin.first, begin.taken);
+    and_then(begin.second, -begin.given);
+    return from > top_ ? kTooMany : from;
   }
 
   // ---- writing the order down
 
-  Beginning best_beginning(std::size_t s, std::size_t t, const Form* holding, std::size_t held_form, std::int32_t m) {
+  Beginning best_beginning(std::size_t s, std::size_t t, std::size_t held_form, std::int32_t m) {
     Beginning best;
     float least = kDoesNotFit;
-    for_beginnings(s, t, holding, held_form, [&](const Beginning& begin) {
+    for_beginnings(s, t, held_form, [&](const Beginning& begin) {
       const float time = time_of(begin, m);
       if (time >= least) return;
       least = time;
@@ -217,27 +303,25 @@ class RotorTable::Programme {
     order_.push_back({Work::backward, static_cast<std::int32_t>(stage), static_cast<std::int32_t>(form)});
   }
 
-  void write_fresh(std::size_t s, std::size_t t, std::int32_t m) { write(s, t, nullptr, 0, m); }
-
-  void write(std::size_t s, std::size_t t, const Form* holding, std::size_t held_form, std::int32_t m) {
-    const Beginning begin = best_beginning(s, t, holding, held_form, m);
+  void write(std::size_t s, std::size_t t, std::size_t held_form, std::int32_t m) {
+    const Beginning begin = best_beginning(s, t, held_form, m);
     if (begin.kind == Beginning::Kind::keep) {
-      const bool is_held = s == t && holding != nullptr;
+      const bool is_held = s == t && held_form != Asked::kFresh;
       if (!is_held) forward(s, static_cast<std::int32_t>(begin.form), false);
-      if (s < t) write(s + 1, t, holding, held_form, m - begin.taken);
+      if (s < t) write(s + 1, t, held_form, m - begin.taken);
       backward(s, begin.form);
       return;
     }
     for (std::size_t stage = s; stage < begin.at; ++stage) forward(stage, ChainStep::kOutputOnly, stage > s);
     const std::int32_t left = std::min(top_, m + begin.given);
     if (begin.kind == Beginning::Kind::check) {
-      write(begin.at, t, holding, held_form, m - begin.taken);
-      write_fresh(s, begin.at - 1, left);
+      write(begin.at, t, held_form, m - begin.taken);
+      write(s, begin.at - 1, Asked::kFresh, left);
       return;
     }
     forward(begin.at, static_cast<std::int32_t>(begin.form), true);
-    write(begin.at + 1, t, holding, held_form, m - begin.taken);
-    write(s, begin.at, &stages_[begin.at].forms[begin.form], begin.form, left);
+    write(begin.at + 1, t, held_form, m - begin.taken);
+    write(s, begin.at, begin.form, left);
   }
 
   RotorOptions options_;
@@ -246,19 +330,26 @@ class RotorTable::Programme {
   std::size_t width_ = 0;
   std::size_t most_forms_ = 1;
   std::vector<Stage> stages_;
+  std::vector<std::size_t> number_;  // by first and last stage: of the run, the same for runs of equal stages
+  std::size_t runs_ = 0;
   std::vector<float> nothing_;  // the table of what takes no time
   std::vector<float> fresh_;
   std::vector<float> held_;
+  std::vector<std::int32_t> least_fresh_;  // slots from which on a run fits
+  std::vector<std::int32_t> least_held_;
   ChainOrder order_;
 };
 
-RotorTable::RotorTable(const Chain& chain, std::int64_t memory, const RotorOptions& options) {
-  PLIMSOLL_CHECK(!chain.stages.empty() && options.slots > 0, "a chain without stages");
-  programme_ = std::make_unique<Programme>(chain, memory, options);
+RotorTable::RotorTable(const Chain& chain, std::int64_t memory, const RotorOptions& options)
+    : programme_(std::make_unique<Programme>(chain, memory, options)) {
   programme_->run();
 }
 
 RotorTable::~RotorTable() = default;
+
+bool RotorTable::fits(const Chain& chain, std::int64_t memory, const RotorOptions& options) {
+  return memory >= chain.input && Programme(chain, memory, options).fits();
+}
 
 double RotorTable::time(std::size_t first, std::size_t last, std::int64_t free) const { return programme_->time(first, last, free); }
 
@@ -274,11 +365,11 @@ std::optional<ChainOrder> fastest_order(const Chain& chain, std::int64_t memory,
 
 std::int64_t least_memory(const Chain& chain, const RotorOptions& options) {
   std::int64_t enough = replay(chain, keep_all(chain)).peak;
-  while (!fastest_order(chain, enough, options)) enough += enough / options.slots + 1;
+  while (!RotorTable::fits(chain, enough, options)) enough += enough / options.slots + 1;
   std::int64_t too_little = 0;
   while (enough - too_little > std::max<std::int64_t>(1, enough / options.slots)) {
     const std::int64_t middle = too_little + (enough - too_little) / 2;
-    (fastest_order(chain, middle, options) ? enough : too_little) = middle;
+    (RotorTable::fits(chain, middle, options) ? enough : too_little) = middle;
   }
   return enough;
 }

@@ -1,6 +1,8 @@
 // `plimsoll data`, `inspect` of what it makes, and training on text through a tokenizer.
 #include <gtest/gtest.h>
 
+#include <fmt/format.h>
+
 #include "cli/run_folder.h"
 
 namespace plimsoll::tests {
@@ -25,6 +27,28 @@ class DataCommand : public testing::Test {
 
   RunFolder folder_;
 };
+
+// While text is read and encoded too, the process takes no more than it says: 16 million tokens in two bytes each, and one for the byte
+// of a text that is mapped.
+TEST_F(DataCommand, ReadingTextStaysWithinTheLimit) {
+  constexpr std::int64_t kBytes = std::int64_t{16} << 20;
+  std::string text;
+  for (std::int64_t at = 0; at < kBytes; ++at) text += static_cast<char>('a' + (at * at / 7) % 23);
+  folder_.write("large.txt", text);
+  std::string vocab;
+  for (int id = 0; id < 300; ++id)
+    vocab += fmt::format(R"({}"{}": {})", id == 0 ? "" : ", ",
+                         id < 26 ? std::string(1, static_cast<char>('a' + id)) : fmt::format("<{}>", id), id);
+  folder_.write("letters.json", R"({"model": {"type": "BPE", "vocab": {)" + vocab + R"(}, "merges": []}})");
+  for (const auto& [tokenizer, mebibytes] : {std::pair{"letters.json", 72}, {"bytes", 40}}) {
+    const std::string out = fmt::format("out=of-{}", mebibytes);
+    const Ended ended = run({"train", "run.json", "--set", "data.train=large.txt", "--set", "data.valid=", "--set",
+                             fmt::format("data.tokenizer={}", tokenizer), "--set", "model.vocab=300", "--set", "steps=2", "--set", out,
+                             "--set", fmt::format("limits.device={}MiB", mebibytes)});
+    EXPECT_NE(ended.out.find("16.8M tokens"), std::string::npos) << ended.out;
+    EXPECT_LE(ended.most_resident, std::int64_t{mebibytes} << 20) << tokenizer << ended.out;
+  }
+}
 
 TEST_F(DataCommand, MakesTokensThatInspectAndTrainRead) {
   for (const char* format : {"llmc", "nanogpt", "megatron"}) {

@@ -112,6 +112,16 @@ TEST_F(FirstRun, AFolderThatMovedIsWhole) {
             .at("end_of_text");
     EXPECT_EQ(eos, end);
     EXPECT_EQ(eos.is_null(), bytes);
+    // By these AutoTokenizer and AutoModelForCausalLM choose their classes; tried with transformers 5.23, ids and greedy tokens were equal.
+    const base::Json by = settings("exported/tokenizer_config.json");
+    const bool sentence_piece = std::string_view(tokenizer).ends_with(".model");
+    EXPECT_EQ(by.at("tokenizer_class").as_string(), sentence_piece ? "LlamaTokenizer" : "PreTrainedTokenizerFast");
+    EXPECT_EQ(by.find("eos_token") == nullptr, bytes);
+    if (!bytes) {
+      EXPECT_EQ(by.at("eos_token").as_string(), sentence_piece ? "</s>" : "<|endoftext|>");
+    }
+    EXPECT_EQ(by.at("model_max_length"), settings("exported/config.json").at("n_positions"));
+    EXPECT_EQ(base::write_json(settings("exported/config.json").at("architectures")), R"(["GPT2LMHeadModel"])");
   }
 }
 

@@ -59,7 +59,7 @@ Child::Child(const std::vector<std::string>& arguments, const std::filesystem::p
 Child::~Child() {
   if (reaped_) return;
   send(SIGKILL);
-  ::waitpid(pid_, &status_, 0);
+  ::wait4(pid_, &status_, 0, &used_);
 }
 
 void Child::send(int signal) const {
@@ -67,13 +67,13 @@ void Child::send(int signal) const {
 }
 
 bool Child::running() {
-  if (!reaped_) reaped_ = ::waitpid(pid_, &status_, WNOHANG) == pid_;
+  if (!reaped_) reaped_ = ::wait4(pid_, &status_, WNOHANG, &used_) == pid_;
   return !reaped_;
 }
 
 Ended Child::wait() {
   if (!reaped_) {
-    ::waitpid(pid_, &status_, 0);
+    ::wait4(pid_, &status_, 0, &used_);
     reaped_ = true;
   }
   return ended();
@@ -83,6 +83,7 @@ Ended Child::ended() const {
   Ended result{.out = read_file(out_), .err = read_file(err_)};
   if (WIFEXITED(status_)) result.exit_code = WEXITSTATUS(status_);
   if (WIFSIGNALED(status_)) result.signal = WTERMSIG(status_);
+  result.most_resident = std::int64_t{1024} * used_.ru_maxrss;
   return result;
 }
 

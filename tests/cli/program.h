@@ -4,6 +4,7 @@
 // killed one leaves what it had said.
 #pragma once
 
+#include <sys/resource.h>
 #include <sys/types.h>
 
 #include <filesystem>
@@ -15,6 +16,7 @@ namespace plimsoll::tests {
 struct Ended {
   int exit_code = -1;  // -1: ended by `signal`
   int signal = 0;
+  std::int64_t most_resident = 0;  // bytes
   std::string out;
   std::string err;
 };
@@ -38,6 +40,7 @@ class Child {
 
   pid_t pid_ = -1;
   int status_ = 0;
+  struct rusage used_{};
   bool reaped_ = false;
   std::filesystem::path out_;
   std::filesystem::path err_;

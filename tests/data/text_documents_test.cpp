@@ -129,7 +129,7 @@ TEST(TextTokens, BytesAreMappedAndOthersEncoded) {
   EXPECT_EQ(formats::all_of(*source), (std::vector<std::int32_t>{2, 3, 3, 0, 3}));
   EXPECT_THAT(source->document_starts(), ElementsAre(0, 2, 3));
   EXPECT_THAT(refusal([&] { open_text(folder.disk, folder.put_file("e.txt", ""), pairs); }), HasSubstr("empty"));
-  EXPECT_THAT(refusal([&] { open_text(folder.disk, text, pairs, 3); }), HasSubstr("plimsoll data"));
+  EXPECT_THAT(refusal([&] { open_text(folder.disk, text, pairs, 0); }), HasSubstr("plimsoll data"));
 }
 
 }  // namespace

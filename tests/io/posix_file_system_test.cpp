@@ -3,6 +3,7 @@
 #include <gtest/gtest.h>
 
 #include <sys/resource.h>
+#include <unistd.h>
 #include <fstream>
 
 #include <cerrno>
@@ -132,6 +133,31 @@ TEST_F(PosixFileSystemTest, PartsOfAMappedFileAreReadAsTheyAreMapped) {
   EXPECT_EQ(copied, read);
   std::filesystem::resize_file(at("a"), 500'000);
   EXPECT_THROW(mapping.read(part, read.data()), base::Error);
+}
+
+// What the process has in memory of files, in pages.
+std::int64_t resident_of_files() {
+  std::ifstream statm("/proc/self/statm");
+  std::int64_t size = 0, resident = 0, shared = 0;
+  statm >> size >> resident >> shared;
+  return shared;
+}
+
+TEST_F(PosixFileSystemTest, WhatIsLetGoOfIsNotTheProcesssMemory) {
+  constexpr std::size_t kSize = std::size_t{32} << 20;
+  constexpr std::size_t kApart = std::size_t{1} << 16;
+  put("a", std::string(kSize, 'x'));
+  const Mapping mapping = disk_.map(at("a"));
+  const std::int64_t before = resident_of_files();
+  const auto pages = static_cast<std::int64_t>(kSize / static_cast<std::size_t>(::sysconf(_SC_PAGESIZE)));
+  for (std::size_t at = 100; at < kSize; at += kApart) EXPECT_EQ(mapping.bytes()[at], std::byte{'x'});
+  const std::int64_t touched = resident_of_files() - before;
+  EXPECT_GE(touched, static_cast<std::int64_t>(kSize / kApart));
+  for (std::size_t at = 100; at < kSize; at += kApart) {
+    EXPECT_EQ(mapping.bytes()[at], std::byte{'x'});
+    mapping.let_go(mapping.bytes().subspan(at, 1));
+  }
+  EXPECT_LT(resident_of_files() - before, pages / 64);
 }
 
 TEST_F(PosixFileSystemTest, MappingOutlivesTheName) {

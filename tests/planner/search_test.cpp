@@ -98,6 +98,11 @@ TEST(PlannerSearch, EqualsBruteForceOverTheWholeSpace) {
     ASSERT_LE(choices_in(space, problem), 100'000);
     winners += expect_optimum(problem, space) + "\n";
   }
+  // Several micro-batches on data ranks alone, for each of which ZeRO 3 would gather the weights.
+  for (const double memory : {0.3, 0.35, 0.4, 0.45, 0.5}) {
+    const Problem problem = small_problem({.layers = 6, .batch = 32, .ranks = 4, .memory = memory});
+    winners += expect_optimum(problem, planner::whole_space(problem, {.tensor = 1, .pipe = 1, .micro = 1}, {})) + "\n";
+  }
   expect_words(winners,
                {"recompute optimal", "optimizer in the host's memory", "weights in the host's memory", "ZeRO 1", "tensor 2", "in tiles"});
 }

@@ -96,6 +96,40 @@ TEST_P(RandomChains, DroppingInputsIsNeverSlowerAndNeverBeatsTryingEverything) {
   }
 }
 
+// Models repeat their blocks: runs of equal stages share what the programme knows of them.
+TEST_P(RandomChains, EqualStagesAreBruteForceToo) {
+  std::mt19937 random(static_cast<unsigned>(2000 + GetParam()));
+  for (int trial = 0; trial < 8; ++trial) {
+    Chain chain = random_chain(random, 2, 2, true);
+    const std::size_t copies = std::uniform_int_distribution<std::size_t>(2, 3)(random);
+    const std::size_t at = std::uniform_int_distribution<std::size_t>(0, chain.stages.size() - 1)(random);
+    chain.stages.insert(chain.stages.begin() + static_cast<std::ptrdiff_t>(at), copies, ChainStage(chain.stages[at]));
+    for (std::int64_t memory : memories(chain)) {
+      const std::optional<double> expected = brute_force(chain, memory, Drops::checkpoints);
+      const std::optional<ChainOrder> found = exact(chain, memory, false);
+      ASSERT_EQ(found.has_value(), expected.has_value()) << memory;
+      if (!found) continue;
+      EXPECT_EQ(replay(chain, *found).time, *expected) << to_string(*found);
+      EXPECT_LE(replay(chain, *found).peak, memory);
+    }
+  }
+}
+
+TEST_P(RandomChains, FittingIsKnownWithoutTheTable) {
+  std::mt19937 random(static_cast<unsigned>(3000 + GetParam()));
+  for (int trial = 0; trial < 20; ++trial) {
+    const Chain chain = random_chain(random, 6, 2);
+    const std::int64_t all = replay(chain, keep_all(chain)).peak;
+    for (const bool drops : {false, true}) {
+      for (const std::int32_t slots : {5, 17, 500}) {
+        const RotorOptions options{.slots = slots, .drops_inputs = drops};
+        for (std::int64_t memory = 0; memory <= all + 2; ++memory)
+          ASSERT_EQ(RotorTable::fits(chain, memory, options), fastest_order(chain, memory, options).has_value()) << memory << " of " << all;
+      }
+    }
+  }
+}
+
 INSTANTIATE_TEST_SUITE_P(Seeds, RandomChains, testing::Range(0, 10));
 
 // Over many chains of up to five stages, with dropped inputs nearly nothing is left to gain.

@@ -86,8 +86,8 @@ namespace {
 base::Bytes disk_buffers(const config::Run& run) {
   const bool rows = run.strategy.embedding_rows == strategy::EmbeddingRows::disk;
   const base::Bytes marks{rows ? run.model.vocab * storage::disk::BlockStore::kMarkBytes : 0};
-  return uses_disk(run.strategy) ? base::Bytes{storage::disk::BlockStoreOptions{}.lanes * storage::disk::BlockStore::kBlock} + marks
-                                 : base::Bytes{};
+  const bool may = run.strategy_auto ? !run.limits.disk_path.empty() : uses_disk(run.strategy);
+  return may ? base::Bytes{storage::disk::BlockStoreOptions{}.lanes * storage::disk::BlockStore::kBlock} + marks : base::Bytes{};
 }
 
 std::string count_text(std::int64_t count) {
@@ -249,10 +249,7 @@ std::shared_ptr<const data::BatchReader> open_reader(io::FileSystem& file_system
 
 base::Bytes data_to_come(io::FileSystem& file_system, const config::Run& run) {
   base::Bytes tokens;
-  OpenTokenizer opened;
-  const base::Bytes before = process_memory();
   const auto count = [&](const io::Path& path, const OpenTokenizer& tokenizer) {
-    opened = tokenizer;
     tokens += base::Bytes{data::expected_token_bytes(file_system, path, *tokenizer)};
     return formats::tokens_in_memory(path.string(), {0});
   };
@@ -262,7 +259,7 @@ base::Bytes data_to_come(io::FileSystem& file_system, const config::Run& run) {
     } catch (const base::Error&) {  // a plan can be asked for before there are data
     }
   }
-  return tokens + std::max(base::Bytes{}, process_memory() - before);
+  return tokens;
 }
 
 data::BatchView batch_view(Session& session, std::string_view program, std::int32_t micro_batch, const config::Run& run) {

@@ -61,7 +61,7 @@ struct Capacity {
 // `data_to_come`: what the process will have in memory of the run's data and does not have yet.
 Capacity capacity_of(const config::Run& run, base::Bytes data_to_come = {});
 
-// What the run's tokenizer takes and the ids of text that is encoded into memory, by a sample of it: for whoever does not open the data.
+// What the ids of text take that is encoded into memory, by a sample of it: for whoever does not open the data.
 base::Bytes data_to_come(io::FileSystem& file_system, const config::Run& run);
 
 // Whether it names the disk tier, be it for what turns out to stay elsewhere.

@@ -72,18 +72,19 @@ cluster::Cluster machine_at_a_guess(io::FileSystem& file_system, const config::R
   return cluster;
 }
 
-// A limit of a processor's memory holds for arenas and what lies beside them. Rounded, since ranks that measure it must decide alike.
-config::Run without_reserve(const config::Run& run) {
+// A limit of a processor's memory holds for arenas and what lies beside them. Rounded up: a search takes a little of it too, and processes
+// that measure it each must decide alike.
+config::Run without_reserve(const config::Run& run, base::Bytes data_to_come, bool apart) {
   config::Run within = run;
   if (run.limits.device.count == 0) return within;
-  constexpr base::Bytes kRounding{16ll << 20};
-  const base::Bytes reserve = capacity_of(run).reserve;
+  constexpr base::Bytes kSearch{3ll << 20};
+  const base::Bytes rounding{apart ? 16ll << 20 : 1ll << 20};
+  const base::Bytes reserve = base::round_up(capacity_of(run, data_to_come).reserve + kSearch, rounding);
   if (run.limits.device <= reserve) {
     base::not_legal("{}: \"limits.device\" is {}, and the program alone takes {} beside what it trains; use a larger limit",
                     run.where("limits.device"), base::to_string(run.limits.device), base::to_string(reserve));
   }
-  const base::Bytes rounded = base::round_up(reserve, kRounding);
-  if (run.limits.device > rounded) within.limits.device = run.limits.device - rounded;
+  within.limits.device = run.limits.device - reserve;
   return within;
 }
 

@@ -17,8 +17,9 @@ cluster::Cluster open_cluster(io::FileSystem& file_system, const std::string& na
 // apart but not how long they take.
 cluster::Cluster machine_at_a_guess(io::FileSystem& file_system, const config::Run& run, std::int64_t ranks);
 
-// The run with what its limit of the device's memory leaves to arenas here, as training counts it. not_legal where that is nothing.
-config::Run without_reserve(const config::Run& run);
+// The run with what its limit of the device's memory leaves to arenas here, as training counts it (capacity_of). not_legal where that is
+// nothing. `apart`: other processes ask the same, and must come to the same answer.
+config::Run without_reserve(const config::Run& run, base::Bytes data_to_come, bool apart);
 
 // What can go to the tier of the run's activations, or come back, in the time of one floating-point operation: bytes, by the cluster's
 // rates; zero where it has none. That is what recompute and offload are weighed by.
