@@ -9,6 +9,7 @@
 #include "base/error.h"
 #include "base/text.h"
 #include "strategy/schedules/builders.h"
+#include "strategy/schedules/csv.h"
 
 namespace plimsoll::strategy::schedules {
 
@@ -53,13 +54,30 @@ void two_directions(const Shape& shape, std::vector<std::string>& reasons) {
   at_least(2 * shape.ranks, "2p", shape, reasons);
 }
 
+// A rank begins as many micro-batches as have time to come back to it, and no more than there are.
+std::int64_t as_many_as(std::int64_t warm_up, const Shape& shape) { return std::min(warm_up, shape.micro_batches * shape.chunks); }
+
 constexpr std::array<Kind, 11> kKinds{{
-    {.name = "gpipe", .about = "all forwards, then all backwards", .bubble = "(p-1)/(m+p-1)", .make = gpipe},
-    {.name = "1f1b", .about = "forward and backward by turns: fewer held", .bubble = "(p-1)/(m+p-1)", .make = one_f_one_b},
+    {.name = "gpipe",
+     .about = "all forwards, then all backwards",
+     .bubble = "(p-1)/(m+p-1)",
+     .holds = [](const Shape& shape, std::int64_t) { return shape.micro_batches; },
+     .steady_from = [](const Shape&, std::int64_t) { return kNever; },
+     .make = gpipe},
+    {.name = "1f1b",
+     .about = "forward and backward by turns: fewer held",
+     .bubble = "(p-1)/(m+p-1)",
+     .searched = true,
+     .holds = [](const Shape& shape, std::int64_t rank) { return as_many_as(shape.ranks - rank, shape); },
+     .steady_from = [](const Shape& shape, std::int64_t rank) { return as_many_as(shape.ranks - rank, shape) + 1; },
+     .make = one_f_one_b},
     {.name = "interleaved",
      .about = "1f1b over chunks: less bubble, more messages",
      .bubble = "(p-1)/(vm+p-1)",
      .chunked = true,
+     .searched = true,
+     .holds = [](const Shape& shape,
+                 std::int64_t rank) { return as_many_as(2 * (shape.ranks - rank - 1) + (shape.chunks - 1) * shape.ranks + 1, shape); },
      .add_reasons = groups_of_ranks,
      .make = interleaved},
     {.name = "varuna", .about = "keeps stage inputs, recomputes early", .recomputes = true, .make = varuna},
@@ -67,11 +85,15 @@ constexpr std::array<Kind, 11> kKinds{{
      .about = "weight gradients fill some of the bubble",
      .bubble = "(p-1)/(3m+p-1)",
      .splits_backward = true,
+     .searched = true,
+     .holds = [](const Shape& shape, std::int64_t) { return as_many_as(shape.ranks, shape); },
      .make = zb_h1},
     {.name = "zb-h2",
      .about = "weight gradients fill all of it; more held",
      .splits_backward = true,
      .barrier_free = true,
+     .searched = true,
+     .holds = [](const Shape& shape, std::int64_t) { return as_many_as(2 * shape.ranks - 1, shape); },
      .add_reasons = full_start,
      .make = zb_h2},
     {.name = "dualpipe",
@@ -93,7 +115,16 @@ constexpr std::array<Kind, 11> kKinds{{
 
 }  // namespace
 
+bool Kind::is_steady(const Shape& shape, std::int64_t rank) const {
+  const std::int64_t pieces = shape.micro_batches * shape.chunks;
+  if (steady_from != nullptr) return pieces >= steady_from(shape, rank);
+  const std::int64_t held = holds == nullptr ? 1 : holds(shape, rank);
+  return pieces >= 2 * held + shape.stages();
+}
+
 std::span<const Kind> kinds() { return kKinds; }
+
+const Kind* kind_named(std::string_view name) { return name.ends_with(kCsvSuffix) ? nullptr : &find_kind(name); }
 
 const Kind& find_kind(std::string_view name) {
   std::vector<std::string_view> names;
