@@ -7,6 +7,7 @@
 #include <fmt/ranges.h>
 
 #include "planner/finer.h"
+#include "strategy/dimension.h"
 #include "strategy/legality.h"
 #include "strategy/schedules/table.h"
 
@@ -392,10 +393,8 @@ class Neighbours {
     }
     if (now.data > 1) add_whole();
     for (const Recompute again : space_.recompute) {
-      constexpr std::array<std::string_view, 4> kNames{"none", "full", "selective", "optimal"};
       if (again != now.recompute && (again != Recompute::optimal || fits_stages(now)))
-        add(fmt::format("recompute {}", kNames.at(static_cast<std::size_t>(again))),
-            [&](Choice& other) { other.strategy.recompute = again; });
+        add(fmt::format("recompute {}", strategy::name_of(again)), [&](Choice& other) { other.strategy.recompute = again; });
     }
     if (now.pipe > 1) add_pipelines();
     for (const bool rows : space_.sequence_parallel) {
