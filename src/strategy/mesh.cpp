@@ -29,6 +29,13 @@ void zero_group_reasons(const Strategy& strategy, std::int64_t, Reasons& reasons
                   group);
 }
 
+void reduce_reasons(const Strategy& strategy, std::int64_t, Reasons& reasons) {
+  reasons.against(strategy.zero > 0 && strategy.reduce == Reduce::main,
+                  "\"reduce\" is \"main\", which brings whole gradients to one rank, but \"zero\" is {}; use \"zero\": 0 or \"reduce\": "
+                  "\"ring\"",
+                  strategy.zero);
+}
+
 void keep_params_reasons(const Strategy& strategy, std::int64_t, Reasons& reasons) {
   reasons.against(!synchronous(strategy) && strategy.zero == 3 && strategy.keep_params,
                   "\"keep_params\" keeps gathered weights for a step, but with \"{}\" a step has several versions of them; use false",
@@ -83,6 +90,12 @@ std::vector<Dimension> mesh_dimensions() {
        .used = [](const Strategy& strategy) { return strategy.zero >= 2; }},
       {.key = "bucket", .about = "Gradients moved in one collective.", .form = Size{&Strategy::bucket}},
       {.key = "prefetch", .about = "Blocks that gathers and copies run ahead.", .form = Count{&Strategy::prefetch, 0}},
+      {.key = "reduce",
+       .about = "Gradients are added around a ring, or by one rank for all.",
+       .form = word<&Strategy::reduce, kReduceWords>(),
+       .needs = "several data ranks",
+       .used = has_copies,
+       .add_reasons = reduce_reasons},
   };
 }
 

@@ -1,4 +1,4 @@
-// When updates are made, and how gradients are summed before.
+// When updates are made.
 #include "strategy/dimensions.h"
 #include "strategy/legality.h"
 
@@ -36,13 +36,6 @@ void carry_reasons(const Strategy& strategy, std::int64_t, Reasons& reasons) {
                   kAlways, strategy.zero);
 }
 
-void reduce_reasons(const Strategy& strategy, std::int64_t, Reasons& reasons) {
-  reasons.against(strategy.zero > 0 && strategy.reduce == Reduce::main,
-                  "\"reduce\" is \"main\", which brings whole gradients to one rank, but \"zero\" is {}; use \"zero\": 0 or \"reduce\": "
-                  "\"ring\"",
-                  strategy.zero);
-}
-
 }  // namespace
 
 std::vector<Dimension> update_dimensions() {
@@ -55,12 +48,6 @@ std::vector<Dimension> update_dimensions() {
        .about = "Updates of the host that clipping holds back run under the next forward pass (auto: beside a GPU, where memory allows).",
        .form = word<&Strategy::carry_update, kCarryUpdateWords>(),
        .add_reasons = carry_reasons},
-      {.key = "reduce",
-       .about = "Gradients are added around a ring, or by one rank for all.",
-       .form = word<&Strategy::reduce, kReduceWords>(),
-       .needs = "several data ranks",
-       .used = [](const Strategy& strategy) { return strategy.pipelines() * strategy.turn() > 1; },
-       .add_reasons = reduce_reasons},
   };
 }
 
