@@ -8,6 +8,7 @@
 
 #include <fmt/format.h>
 
+#include "planner/neighbours.h"
 #include "strategy/dimension.h"
 #include "strategy/legality.h"
 
