@@ -6,12 +6,12 @@
 
 #include <fmt/format.h>
 
-#include "config/choices.h"
 #include "executor/cpu/cpu_backend.h"
 #include "graph/programs/programs.h"
 #include "io/posix_file_system.h"
 #include "lowering/rows.h"
 #include "storage/disk/block_store.h"
+#include "strategy/dimension.h"
 #include "strategy/legality.h"
 #include "train/machine/process_memory.h"
 
@@ -165,7 +165,7 @@ std::string words_of(const Strategy& changed, const Strategy& given) {
   const auto say = [&](bool other, std::string_view key, std::string value) {
     if (other) words.push_back(fmt::format("\"{}\": {}", key, value));
   };
-  say(changed.recompute != given.recompute, "recompute", fmt::format("\"{}\"", config::choice_name(changed.recompute)));
+  say(changed.recompute != given.recompute, "recompute", fmt::format("\"{}\"", strategy::name_of(changed.recompute)));
   say(changed.recompute_every != given.recompute_every, "recompute_every", fmt::format("{}", changed.recompute_every));
   say(changed.recompute_memory != given.recompute_memory, "recompute_memory", fmt::format("{}", changed.recompute_memory));
   say(changed.prefetch != given.prefetch, "prefetch", fmt::format("{}", changed.prefetch));
