@@ -52,6 +52,9 @@ TEST(Processors, AreTold) {
   EXPECT_EQ(version.exit_code, 0);
   EXPECT_NE(version.out.find(base::to_string(base::processor())), std::string::npos) << version.out;
   EXPECT_EQ(folder.plimsoll({"--version"}).out.find("processor"), std::string::npos);
+  const Ended calibrate = folder.plimsoll({"calibrate", "--cores"}, {"PLIMSOLL_ISA=avx2"});
+  EXPECT_EQ(calibrate.exit_code, 0);
+  EXPECT_NE(calibrate.out.find("instructions " + base::processor().name + ": avx2"), std::string::npos) << calibrate.out;
   EXPECT_EQ(folder.plimsoll({"--verbose", "explain", "run.json"}).exit_code, 2);
 }
 
