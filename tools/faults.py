@@ -235,6 +235,7 @@ def main():
     arguments = parser.parse_args()
     if why := machines.why_none():
         sys.exit(f"faults: no machines can be made here: {why}")
+    signal.signal(signal.SIGTERM, lambda *_: sys.exit("faults: ended"))  # machines are taken down on the way out
     failed, begin, goldens = 0, time.monotonic(), {}
     print("| fault | layout | after step | named | stopped | |\n|---|---|---|---|---|---|", flush=True)
     with tempfile.TemporaryDirectory(prefix="plimsoll-faults-") as name:

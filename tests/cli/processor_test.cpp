@@ -69,7 +69,8 @@ class Played : public testing::Test {
   Ended plimsoll(const std::string& processor, const std::vector<std::string>& arguments) {
     std::vector<std::string> command{find_program("qemu-x86_64"), "-cpu", processor};
     for (const std::string& word : plimsoll_command(arguments)) command.push_back(word);
-    return Child(command, folder_.path()).wait();
+    // Without a policy the program would start itself anew, on the processor that is really here.
+    return Child(command, folder_.path(), {"OMP_WAIT_POLICY=passive"}).wait();
   }
   RunFolder folder_;
 };
