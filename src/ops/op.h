@@ -15,13 +15,13 @@
 #include "ops/linear.h"
 #include "ops/loss.h"
 #include "ops/norm.h"
-#include "ops/optim/prelude.h"
-#include "ops/optim/scalars.h"
-#include "ops/optim/update.h"
 #include "ops/parts.h"
+#include "ops/prelude.h"
 #include "ops/quantize.h"
 #include "ops/rope.h"
+#include "ops/scalars.h"
 #include "ops/stateful.h"
+#include "ops/update.h"
 
 namespace plimsoll::ops {
 
