@@ -35,6 +35,11 @@ struct Choices<Transport> {
 };
 
 template <>
+struct Choices<Sums> {
+  static constexpr std::array<Choice<Sums>, 2> kTable{{{"canonical", Sums::canonical}, {"fast", Sums::fast}}};
+};
+
+template <>
 struct Choices<model::Master> {
   static constexpr std::array<Choice<model::Master>, 3> kTable{
       {{"f32", model::Master::f32}, {"split", model::Master::split}, {"none", model::Master::none}}};

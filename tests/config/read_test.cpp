@@ -146,7 +146,8 @@ TEST(ReadRun, UnknownKeysNameTheNearest) {
   EXPECT_EQ(
       error_of("{\n  \"optimiser\": {}\n}"),
       "run.json:2:3: found the unknown key \"optimiser\", did you mean \"optimizer\"? expected one of model, data, mlm, batch, optimizer, "
-      "lr_schedule, fp8, loss_scale, strategy, limits, precision, device, steps, seed, threads, deterministic, transport, freeze, "
+      "lr_schedule, fp8, loss_scale, strategy, limits, precision, device, steps, seed, threads, deterministic, transport, communication, "
+      "freeze, "
       "freeze_as, out, "
       "eval, "
       "checkpoint");
