@@ -41,13 +41,6 @@ struct Choices<model::Master> {
 };
 
 template <>
-struct Choices<model::FrozenForm> {
-  static constexpr std::array<Choice<model::FrozenForm>, 4> kTable{{{"none", model::FrozenForm::none},
-                                                                    {"int8", model::FrozenForm::int8},
-                                                                    {"fp8", model::FrozenForm::fp8},
-                                                                    {"int4", model::FrozenForm::int4}}};
-};
-template <>
 struct Choices<model::Moments> {
   static constexpr std::array<Choice<model::Moments>, 2> kTable{{{"f32", model::Moments::f32}, {"bf16", model::Moments::bf16}}};
 };

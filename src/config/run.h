@@ -121,7 +121,7 @@ struct Settings {
   bool deterministic = true;
   Transport transport = Transport::automatic;
   std::vector<std::string> freeze;
-  model::FrozenForm freeze_as = model::FrozenForm::none;
+  const ops::FormInfo* freeze_as = nullptr;
   Eval eval;
   std::string out;  // derived
   Checkpoint checkpoint;

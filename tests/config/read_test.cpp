@@ -377,7 +377,7 @@ TEST(ReadRun, WhatTheGraphNeeds) {
   EXPECT_TRUE(training.accumulates);  // three micro-batches on each of two ranks
   EXPECT_EQ(training.precision, model::Precision::bf16);
   EXPECT_EQ(training.freeze, std::vector<std::string>{"x"});
-  EXPECT_EQ(training.freeze_as, model::FrozenForm::int4);
+  EXPECT_EQ(training.freeze_as, &ops::form_named("int4"));
   EXPECT_FALSE(run_of(R"({"batch": {"global": 4}, "strategy": {"data": 2}})").training().accumulates);
 }
 
