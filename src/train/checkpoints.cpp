@@ -17,7 +17,7 @@
 #include "train/session/initialise.h"
 #include "train/setup/setup.h"
 #include "train/stored/kept_states.h"
-#include "train/together.h"
+#include "train/session/together.h"
 
 namespace plimsoll::train {
 

@@ -250,7 +250,7 @@ std::string launcher_name() {
 
 void run_ranks(const RankedRun& ranked, const std::function<void(collectives::Transport*)>& body) {
   const config::Run& run = ranked.run;
-  if (!run.strategy_auto) strategy::require_legal(run.strategy, run.micro_batches());  // before anything starts
+  if (ranked.trains && !run.strategy_auto) strategy::require_legal(run.strategy, run.micro_batches());  // before anything starts
   if (collectives::local::is_supervised()) return as_process(collectives::local::join_processes(), ranked, body);
   if (run.transport == config::Transport::nccl) return as_process(join_nccl(ranked), ranked, body);
   if (collectives::mpi::launched_by()) {
