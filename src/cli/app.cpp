@@ -182,7 +182,8 @@ void add_calibrate(CLI::App& app) {
     devices.emplace(config::name_of(device), device);
   command->add_option("--device", options->device, "cpu, cuda, or auto: the GPU where there is one")
       ->transform(CLI::CheckedTransformer(devices));
-  command->add_flag("--cores", options->cores, "only print the round trip between two cores and the instructions that are used, and store nothing");
+  command->add_flag("--cores", options->cores,
+                    "only print the round trip between two cores and the instructions that are used, and store nothing");
   add_json(*command, options->json);
   command->callback([options] { calibrate_command(*options); });
 }

@@ -195,9 +195,7 @@ INSTANTIATE_TEST_SUITE_P(Ways, Forward,
                          testing::Combine(testing::Values(Kind{"gpt2"}, Kind{"llama", Family::llama},
                                                           Kind{"gpt2_bf16", Family::gpt2, Precision::bf16}),
                                           testing::ValuesIn(kWays)),
-                         [](const auto& each) {
-                           return fmt::format("{}_{}", std::get<0>(each.param).name, std::get<1>(each.param).name);
-                         });
+                         [](const auto& each) { return fmt::format("{}_{}", std::get<0>(each.param).name, std::get<1>(each.param).name); });
 
 // A rank's cache is its part of the heads and of the layers.
 TEST(ForwardMemory, CachesAreSharedOut) {
@@ -236,8 +234,7 @@ TEST(ForwardLegality, OneTextCannotBeTakenInTurns) {
     s.stages = {{.blocks = 2, .data = 2, .tensor = 1}, {.blocks = 2, .data = 1, .tensor = 1}};
   });
   EXPECT_NO_THROW(strategy::require_legal_without_training(uneven, false));
-  const std::string why =
-      tests::refusal([&] { strategy::require_legal_without_training(uneven, true); }, base::ErrorKind::not_legal);
+  const std::string why = tests::refusal([&] { strategy::require_legal_without_training(uneven, true); }, base::ErrorKind::not_legal);
   EXPECT_NE(why.find("a text is one; use \"data\": 1"), std::string::npos) << why;
 }
 
