@@ -7,6 +7,7 @@
 #include <fmt/ranges.h>
 
 #include "base/error.h"
+#include "codecs/table.h"
 #include "strategy/schedules/csv.h"
 #include "strategy/schedules/table.h"
 
@@ -183,6 +184,28 @@ void add_row_reasons(const Strategy& strategy, std::vector<std::string>& reasons
                     kDisk, strategy.schedule));
 }
 
+// Of codecs: what they remember is each data rank's own, from one step to the next.
+void add_communication_reasons(const Strategy& strategy, std::vector<std::string>& reasons) {
+  const codecs::Choice& gradients = strategy.communication.gradients;
+  if (!gradients.any()) return;
+  const std::string found = fmt::format("\"communication.gradients\" is {}", words(gradients, codecs::Use::gradients));
+  if (strategy.reduce == Reduce::main)
+    reasons.push_back(fmt::format("{}, which every rank sums a part of, but \"reduce\" is \"main\"; use \"ring\"", found));
+  if (!remembers(gradients)) return;
+  constexpr std::string_view kWithout = "\"error_feedback\": false, or \"bf16\"";
+  if (strategy.shards() < strategy.data)
+    reasons.push_back(fmt::format("{}, which feeds back what sums over all data ranks lose, but \"zero_group\" is {}; use 0, {}", found,
+                                  strategy.zero_group, kWithout));
+  if (strategy.own_degrees())
+    reasons.push_back(fmt::format("{}, which remembers per data rank, but \"stages\" have numbers of them of their own; use one number, {}",
+                                  found, kWithout));
+  if (!synchronous(strategy))
+    reasons.push_back(
+        fmt::format("{}, which remembers one step's errors, but with \"{}\" several steps are under way; use \"schedule\": "
+                    "\"1f1b\", {}",
+                    found, strategy.schedule, kWithout));
+}
+
 }  // namespace
 
 bool gathers_parts(const Strategy& strategy) {
@@ -252,6 +275,7 @@ std::vector<std::string> reasons_against(const Strategy& strategy, std::int64_t 
       fmt::format("\"delayed_update\" is true, but with \"{}\" updates run beside later micro-batches already; use false, or \"schedule\": "
                   "\"1f1b\"",
                   strategy.schedule));
+  add_communication_reasons(strategy, reasons);
   if (strategy.carry_update == CarryUpdate::always) add_carry_reasons(strategy, reasons);
   if (strategy.embedding_rows == EmbeddingRows::disk) add_row_reasons(strategy, reasons);
   return reasons;
@@ -295,6 +319,12 @@ std::string describe(const Strategy& strategy) {
     if (share.anything()) tiers += fmt::format(", {} {}", name, place_of(share));
   }
   if (strategy.embedding_rows == EmbeddingRows::disk) tiers += ", the token table's rows on disk";
+  for (const auto& [what, use] : {std::pair<std::string_view, codecs::Use>{"gradients", codecs::Use::gradients},
+                                  {"weights", codecs::Use::weights},
+                                  {"activations", codecs::Use::activations}}) {
+    const codecs::Choice& choice = choice_for(strategy.communication, use);
+    if (choice.any()) tiers += fmt::format(", {} sent as {}", what, words(choice, use));
+  }
   if (strategy.tile.count > 0) tiers += fmt::format(", weights over {} in tiles", base::to_string(strategy.tile));
   if (strategy.ranks() == 1) return fmt::format("one rank{}{}", recompute.empty() ? ", everything kept" : recompute, tiers);
   if (strategy.tensor == 1 && strategy.pipe == 1 && strategy.more.empty()) {
