@@ -243,7 +243,11 @@ std::optional<Candidate> simulate_verdicts(Outcome& outcome, const Candidate& be
     verdict->simulated = true;
     planner::Estimate measured = estimated;
     measured.bubble = simulated.estimate.bubble;
-    verdict->reason = planner::why_slower(measured, first, simulated.estimate.step_seconds / seconds);
+    const auto in_steps = [](double step, double exposed) { return planner::Measured{.seconds = step, .exposed = exposed * step}; };
+    verdict->reason =
+        planner::why_slower(measured, first,
+                            planner::MeasuredPair{.slower = in_steps(simulated.estimate.step_seconds, found.simulated->exposed),
+                                                  .best = in_steps(seconds, outcome.simulated[0]->exposed)});
   }
   if (!better) return better;
   for (std::size_t index = outcome.rows.size(); index-- > 0;) {
