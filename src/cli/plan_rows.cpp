@@ -65,8 +65,12 @@ class Rows {
       index += stays ? 1 : 0;
     }
     simulate_first();
-    for (Row& row : rows_) {
-      while (row.simulated && has_time() && improve(row)) {
+    // First where most was hoped for: if the simulator found that slower, what lies beside it may be as fast as the estimate.
+    std::vector<Row*> hopeful;
+    for (Row& row : rows_) hopeful.push_back(&row);
+    std::stable_sort(hopeful.begin(), hopeful.end(), [](const Row* a, const Row* b) { return is_faster(a->estimated, b->estimated); });
+    for (Row* row : hopeful) {
+      while (row->simulated && has_time() && improve(*row)) {
       }
     }
     simulate_first();
@@ -244,7 +248,11 @@ std::optional<Candidate> simulate_verdicts(Outcome& outcome, const Candidate& be
     verdict->simulated = true;
     planner::Estimate measured = estimated;
     measured.bubble = simulated.estimate.bubble;
-    verdict->reason = planner::why_slower(measured, first, simulated.estimate.step_seconds / seconds);
+    const auto in_steps = [](double step, double exposed) { return planner::Measured{.seconds = step, .exposed = exposed * step}; };
+    verdict->reason =
+        planner::why_slower(measured, first,
+                            planner::MeasuredPair{.slower = in_steps(simulated.estimate.step_seconds, found.simulated->exposed),
+                                                  .best = in_steps(seconds, outcome.simulated[0]->exposed)});
   }
   if (!better) return better;
   for (std::size_t index = outcome.rows.size(); index-- > 0;) {

@@ -120,8 +120,9 @@ class Neighbours {
   // What is in shards between micro-batches.
   void add_whole() {
     const Strategy& now = choice_.strategy;
+    const bool several = choice_.micro_batches(problem_) > 1;  // else nothing is between them
     for (const bool whole : space_.keep_grads) {
-      if (whole != now.keep_grads && now.zero >= 2)
+      if (whole != now.keep_grads && now.zero >= 2 && several)
         add(whole ? "whole gradients" : "gradients in shards", [&](Choice& other) { other.strategy.keep_grads = whole; });
     }
     for (const bool whole : space_.keep_params) {

@@ -182,7 +182,10 @@ class Search {
 
 Found search(Estimator& estimator, const Space& space, const SearchOptions& options) { return Search(estimator, space, options).run(); }
 
-std::string why_slower(const Estimate& slower, const Estimate& best, std::optional<double> ratio) {
+namespace {
+
+// Where most of the difference is, by estimates; nullopt where none of what they tell apart makes it.
+std::optional<std::string> where_lost(const Estimate& slower, const Estimate& best) {
   const double difference = slower.step_seconds - best.step_seconds;
   const auto waited = [](const Estimate& estimate) {
     return estimate.bubble * (estimate.step_seconds - estimate.exposed - estimate.update_seconds);
@@ -199,28 +202,41 @@ std::string why_slower(const Estimate& slower, const Estimate& best, std::option
       {slower.update_seconds - best.update_seconds,
        fmt::format("the update, {:.3g} s instead of {:.3g}", slower.update_seconds, best.update_seconds)}};
   const Part& worst = *std::max_element(parts.begin(), parts.end(), [](const Part& a, const Part& b) { return a.seconds < b.seconds; });
-  const double share = ratio ? 100.0 * (*ratio - 1.0) : 100.0 * difference / best.step_seconds;
-  if (share < -0.05 && ratio) return fmt::format("{:.1f}% faster, too little for estimates to tell", -share);
+  if (worst.seconds >= 0.5 * difference) return worst.text;
+  // A part of the time that is too small to make the difference does not explain it.
+  const double lost = difference / slower.step_seconds;
+  const auto more = [&](double a, double b) { return a - b > std::max(0.005, 0.25 * lost); };
+  if (more(slower.wait_share, best.wait_share))
+    return fmt::format("waits for what is in shards or elsewhere, {:.0f}% of the passes", 100.0 * slower.wait_share);
+  if (more(slower.again_share, best.again_share)) return fmt::format("{:.3g}% of the computing is done twice", 100.0 * slower.again_share);
+  if (more(slower.tensor_share, best.tensor_share)) {
+    return fmt::format("tensor ranks talk {:.0f}% of the computing time instead of {:.0f}%", 100.0 * slower.tensor_share,
+                       100.0 * best.tensor_share);
+  }
+  return std::nullopt;
+}
+
+}  // namespace
+
+std::string why_slower(const Estimate& slower, const Estimate& best, const std::optional<MeasuredPair>& measured) {
+  const double ratio = measured ? measured->slower.seconds / measured->best.seconds : slower.step_seconds / best.step_seconds;
+  const double share = 100.0 * (ratio - 1.0);
+  if (share < -0.05 && measured) return fmt::format("{:.1f}% faster, too little for estimates to tell", -share);
   if (share < -0.05) return fmt::format("{:.1f}% faster by estimate; the simulator preferred the best", -share);
   if (share < 0.05) return "takes as long";
-  std::string why = worst.text;
-  if (worst.seconds < 0.5 * difference) {
-    // A part of the time that is too small to make the difference does not explain it.
-    const double lost = difference / slower.step_seconds;
-    const auto more = [&](double a, double b) { return a - b > std::max(0.005, 0.25 * lost); };
-    why = "its operators are slower in this shape";
-    if (more(slower.tensor_share, best.tensor_share)) {
-      why = fmt::format("tensor ranks talk {:.0f}% of the computing time instead of {:.0f}%", 100.0 * slower.tensor_share,
-                        100.0 * best.tensor_share);
+  std::optional<std::string> why = where_lost(slower, best);
+  // The plan may lose more than anything that was estimated, messages that nothing hides among it.
+  const bool unseen = slower.step_seconds - best.step_seconds < 0.5 * (ratio - 1.0) * best.step_seconds;
+  if (measured && (!why || unseen)) {
+    const double moving = measured->slower.exposed - measured->best.exposed;
+    if (moving >= 0.5 * (measured->slower.seconds - measured->best.seconds)) {
+      why = fmt::format("only moves data for {:.3g} s instead of {:.3g}", measured->slower.exposed, measured->best.exposed);
+    } else if (unseen) {
+      why = "its plan waits, which the estimate does not see";
     }
-    if (more(slower.again_share, best.again_share)) why = fmt::format("{:.3g}% of the computing is done twice", 100.0 * slower.again_share);
-    if (more(slower.wait_share, best.wait_share))
-      why = fmt::format("waits for what is in shards or elsewhere, {:.0f}% of the passes", 100.0 * slower.wait_share);
   }
-  // The plan loses more than anything that was estimated.
-  if (ratio && difference < 0.5 * (*ratio - 1.0) * best.step_seconds) why = "its plan waits, which the estimate does not see";
-  const std::string by = share < 100.0 ? fmt::format("{:.1f}% slower", share) : fmt::format("{:.3g} times as long", 1.0 + share / 100.0);
-  return fmt::format("{}: {}", by, why);
+  const std::string by = share < 100.0 ? fmt::format("{:.1f}% slower", share) : fmt::format("{:.3g} times as long", ratio);
+  return fmt::format("{}: {}", by, why.value_or("its operators are slower in this shape"));
 }
 
 std::vector<Verdict> explain(Estimator& estimator, const Space& space, const Candidate& best) {

@@ -50,9 +50,19 @@ struct Found {
 
 Found search(Estimator& estimator, const Space& space, const SearchOptions& options = {});
 
-// How much slower one of two is and where it loses most, in words. `ratio` of their seconds, where that was found more closely than by
-// estimates.
-std::string why_slower(const Estimate& slower, const Estimate& best, std::optional<double> ratio = {});
+// What was found of a choice more closely than by estimates: seconds of a step, and of those in which nothing was computed while data
+// moved.
+struct Measured {
+  double seconds = 0.0;
+  double exposed = 0.0;
+};
+struct MeasuredPair {
+  Measured slower;
+  Measured best;
+};
+
+// How much slower one of two is and where it loses most, in words.
+std::string why_slower(const Estimate& slower, const Estimate& best, const std::optional<MeasuredPair>& measured = {});
 
 // Why each neighbour of the best choice is not better: it does not fit, cannot be run, or takes longer and where.
 struct Verdict {

@@ -112,7 +112,7 @@ void Sheet::wait_for_what_moves() {
   if (twice) stages_.back().backward_input += (head.forward + head.backward_input + head.backward_weight) / 3.0;
   const std::int64_t shards = strategy_.shards();
   const bool gathers = shards > 1 && strategy_.zero == 3 && !(strategy_.keep_params && micro_batches_ > 1);
-  const bool scatters = shards > 1 && strategy_.zero >= 2 && !strategy_.keep_grads && micro_batches_ > 1;
+  const bool scatters = reduces_each() && micro_batches_ > 1;
   const auto copied = [&](const strategy::TierShare& share, std::int64_t bytes) {
     return share.anything() && bytes > 0 ? problem_.wires.copy(bytes, tier_of(share)) : 0.0;
   };
@@ -224,7 +224,7 @@ double Sheet::exposed_reduction(const RankPrice& rank) const {
   }
   const double further = over_further(rank);
   if (strategy_.data == 1) return tied + further;
-  const bool done_before = strategy_.zero >= 2 && !strategy_.keep_grads && micro_batches_ > 1;
+  const bool done_before = reduces_each() && micro_batches_ > 1;
   double all = 0.0;
   if (strategy_.zero == 0) {
     const std::int64_t blocks = rank.layers + 1;

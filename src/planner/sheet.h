@@ -62,8 +62,9 @@ class Sheet {
   double most_update() const;
   // Of a rank at the fullest of these moments.
   Memory memory(const RankPrice& rank, const std::vector<Moment>& moments) const;
-  // Without other micro-batches a gradient begins where activations end, so both are never there in full.
-  bool alone() const { return micro_batches_ == 1 && strategy_.pipe == 1; }
+  // Without other micro-batches a gradient begins where activations end, so both are never there in full. Where it goes at once, it takes
+  // no room that activations left.
+  bool alone() const { return micro_batches_ == 1 && strategy_.pipe == 1 && !reduces_each() && !strategy_.offload.gradients.anything(); }
   // Both surely are: forward passes go on where all gradients have begun.
   bool surely_together(std::size_t rank) const;
 
@@ -76,6 +77,8 @@ class Sheet {
  private:
   // In a pipeline, recompute "optimal": each stage keeps as much as its rank's memory holds of the micro-batches that are under way.
   bool fitted_stages() const { return strategy_.pipe > 1 && strategy_.recompute == strategy::Recompute::optimal; }
+  // Gradients are reduced to shards block by block, in every micro-batch: where there is one, whichever way they would be kept.
+  bool reduces_each() const { return strategy_.zero >= 2 && strategy_.shards() > 1 && (micro_batches_ == 1 || !strategy_.keep_grads); }
   // Gradients of weights come apart from those of inputs.
   bool splits_backward() const { return strategy_.pipe > 1 && strategy::schedules::find_kind(strategy_.schedule).splits_backward; }
   void keep_what_fits();

@@ -6,7 +6,7 @@
 namespace plimsoll::planner {
 
 Sheet::Gradients Sheet::gradients(const RankPrice& rank) const {
-  const bool scattered = strategy_.zero >= 2 && !strategy_.keep_grads && strategy_.shards() > 1;
+  const bool scattered = reduces_each();
   const bool leave = strategy_.offload.gradients.anything();
   const std::int64_t waiting = waiting_gradients();
   Gradients found{
@@ -155,8 +155,7 @@ void Sheet::put_away(Memory& memory, const RankPrice& rank) const {
   };
   if (offload.params.anything()) keep(offload.params, strategy_.zero == 3 ? rank.weights / strategy_.shards() : rank.weights);
   if (offload.gradients.anything()) {
-    const bool scattered = strategy_.zero >= 2 && !strategy_.keep_grads;
-    keep(offload.gradients, scattered ? rank.gradients / strategy_.shards() : rank.gradients);
+    keep(offload.gradients, reduces_each() ? rank.gradients / strategy_.shards() : rank.gradients);
   }
   keep(offload.activations, sent_away(rank));
   if (offload.optimizer.anything()) {

@@ -266,6 +266,41 @@ TEST(PlannerSearch, NeighboursOfTheBestAreNotBetterAndSayWhy) {
   }
 }
 
+// With one micro-batch gradients are in shards, or in another tier, as soon as they are made, whichever way they would be kept: what fits
+// with what is cheap made again, fits with the best choice too.
+TEST(PlannerSearch, GradientsThatGoAtOnceTakeNoRoom) {
+  for (const bool leave : {false, true}) {
+    Problem problem = small_problem({.layers = 6, .batch = 8, .ranks = 8, .host = true});
+    planner::Choice choice{.strategy = {.data = 8, .zero = 3, .recompute = Recompute::selective}, .micro = 1};
+    if (leave) choice.strategy.offload = {.optimizer = {.host = 1.0}, .gradients = {.host = 1.0}};
+    Estimator roomy(problem);
+    const planner::Estimate selective = roomy.evaluate(choice);
+    choice.strategy.keep_grads = false;
+    EXPECT_EQ(roomy.evaluate(choice).memory.device(), selective.memory.device());
+    choice.strategy.keep_grads = true;
+
+    problem.device = selective.memory.device() + base::Bytes{1 << 20};
+    Estimator tight(problem);
+    choice.strategy.recompute = Recompute::optimal;
+    const planner::Estimate optimal = tight.evaluate(choice);
+    EXPECT_TRUE(optimal.fits()) << optimal.reason;
+    EXPECT_LE(optimal.step_seconds, selective.step_seconds * 1.02);  // memory is counted in slots
+  }
+}
+
+// Where the simulator was asked, what it found to be moving without computing is named before anything is guessed.
+TEST(PlannerSearch, WhatOnlyMovesDataIsSaid) {
+  const planner::Estimate best{.step_seconds = 1.0};
+  const planner::Estimate slower{.step_seconds = 1.05};
+  const auto why = [&](double seconds, double exposed) {
+    return planner::why_slower(slower, best, planner::MeasuredPair{.slower = {seconds, exposed}, .best = {1.0, 0.3}});
+  };
+  EXPECT_EQ(why(1.6, 0.9), "60.0% slower: only moves data for 0.9 s instead of 0.3");
+  EXPECT_EQ(why(1.6, 0.4), "60.0% slower: its plan waits, which the estimate does not see");
+  EXPECT_EQ(why(1.05, 0.3), "5.0% slower: its operators are slower in this shape");
+  EXPECT_EQ(why(1.0, 0.3), "takes as long");
+}
+
 // What exceeds the device by a little is remembered, with the reason, where it would be faster than what fits.
 TEST(PlannerSearch, NearMissesAreRemembered) {
   Problem problem = small_problem({.layers = 6, .ranks = 8, .memory = 0.5});
