@@ -85,6 +85,10 @@ std::vector<Field> communication_fields() {
       codec_field(Use::weights, "What `data` ranks send of the weights that ZeRO 3 gathers."),
       codec_field(Use::activations,
                   "What `tensor` ranks and stages of a pipeline send of activations and their gradients, rounded without feedback."),
+      choice_field(
+          "communication.sums", PLIMSOLL_AT(communication.sums),
+          "In which order NCCL's ranks add: its own, or `canonical`, by rank as threads, processes and MPI always do: the same bits "
+          "as theirs, for more memory traffic."),
   };
 }
 

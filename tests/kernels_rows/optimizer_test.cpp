@@ -270,12 +270,13 @@ TEST(UpdateRules, AreTheSameBitsOnEveryInstructionSet) {
       std::vector<std::vector<float>> found;
       for (const base::RowCode code : codes_here()) {
         std::vector<Data> tensors;
-        for (unsigned seed = 0; seed < 4; ++seed) tensors.push_back(random_data(DType::f32, Shape{kCount}, seed));
+        for (unsigned seed = 0; seed < 5; ++seed) tensors.push_back(random_data(DType::f32, Shape{kCount}, seed));
         make_positive(tensors[3]);
         rule.update.of(code)(step, {.gradient = tensors[0].as<float>(),
                                     .weight = tensors[1].as<float>(),
                                     .state = {tensors[2].as<float>(), tensors[3].as<float>()},
-                                    .count = kCount});
+                                    .count = kCount,
+                                    .direction = tensors[4].as<float>()});
         std::vector<float>& all = found.emplace_back();
         for (std::size_t written = 1; written < 4; ++written)
           all.insert(all.end(), tensors[written].as<float>(), tensors[written].as<float>() + kCount);
