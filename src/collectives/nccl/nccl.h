@@ -1,6 +1,7 @@
 // One GPU per rank, by NCCL. Ranks meet by address and port (launch.h, rendezvous.h).
 //
-// Unproven beyond one rank: NCCL refuses two ranks on one GPU, and no machine with two was at hand. What one GPU can show is tested.
+// NCCL refuses two ranks on one GPU of one host. With a NCCL_HOSTID each they are hosts of their own: `./dev gpu-test --nccl` runs layouts
+// of 2 to 8 ranks so. Several GPUs or machines were not at hand.
 //
 // What differs from the other transports:
 // - The order of sums is NCCL's own, so results equal the others' to rounding. With `canonical`, members exchange pieces and each folds
