@@ -212,7 +212,8 @@ void generate_command(const GenerateOptions& options) {
   const train::Programs programs{.train = false, .decode = decoding, .draw_parameters = false};
   const std::int64_t ranks = options.run.ranks > 0 ? options.run.ranks : train::ranks_started();
   const config::Run run = train::without_training(source.run, programs, ranks);
-  const Task task{options, run, stored, programs, prompt, options.ignore_end ? std::vector<std::int64_t>{} : end_tokens(run, stored, words)};
+  const Task task{options,  run,    stored,
+                  programs, prompt, options.ignore_end ? std::vector<std::int64_t>{} : end_tokens(run, stored, words)};
   train::run_ranks({.run = run,
                     .trains = false,
                     .processes = command_of_ranks(options.processes),

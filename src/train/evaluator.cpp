@@ -3,8 +3,8 @@
 #include <algorithm>
 #include <numeric>
 
-#include "train/setup/setup.h"
 #include "train/session/together.h"
+#include "train/setup/setup.h"
 
 namespace plimsoll::train {
 

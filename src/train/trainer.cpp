@@ -10,8 +10,8 @@
 #include "data/batch_share.h"
 #include "train/evaluator.h"
 #include "train/lr_schedule.h"
-#include "train/setup/setup.h"
 #include "train/session/together.h"
+#include "train/setup/setup.h"
 
 namespace plimsoll::train {
 

@@ -20,15 +20,16 @@ class Forward : public testing::Test {
  protected:
   static void SetUpTestSuite() {
     folder_ = new RunFolder;
-    const Ended ended = folder_->plimsoll({"train", "run.json", "--set", "model.layers=2", "--set", "model.heads=4", "--set",
-                                           "optimizer.lr=3e-2", "--set", "threads=1"});
+    const Ended ended = folder_->plimsoll(
+        {"train", "run.json", "--set", "model.layers=2", "--set", "model.heads=4", "--set", "optimizer.lr=3e-2", "--set", "threads=1"});
     ASSERT_EQ(ended.exit_code, 0) << ended.err;
   }
   static void TearDownTestSuite() { delete folder_; }
 
   static Ended run(const Arguments& arguments) { return folder_->plimsoll(arguments); }
   static Ended under_mpi(int ranks, const Arguments& arguments) {
-    const Arguments launcher{"env", "LSAN_OPTIONS=detect_leaks=0", "mpirun", "--allow-run-as-root", "--oversubscribe", "-n", std::to_string(ranks)};
+    const Arguments launcher{"env", "LSAN_OPTIONS=detect_leaks=0", "mpirun", "--allow-run-as-root", "--oversubscribe",
+                             "-n",  std::to_string(ranks)};
     return Child(with(launcher, plimsoll_command(arguments)), folder_->path()).wait();
   }
   static double loss_in(const Ended& ended) {
@@ -135,7 +136,9 @@ TEST_F(Forward, WhatCannotBeDoneIsRefused) {
   expect_refusal(with(kEval, {"--set", "limits.device=1MiB"}), 3, "does not fit");
   expect_refusal(with(kWrite, {"--ranks", "2"}), 3, "one text has no samples");
   expect_refusal(with(kWrite, {"--ranks", "2", "--processes"}), 3, "one text has no samples");
-  expect_refusal(with(kWrite, {"--set", "strategy.pipe=2", "--set", R"(strategy.stages=[{"blocks": 1, "data": 2}, {"blocks": 1, "data": 1}])"}), 3, "a text is one");
+  expect_refusal(
+      with(kWrite, {"--set", "strategy.pipe=2", "--set", R"(strategy.stages=[{"blocks": 1, "data": 2}, {"blocks": 1, "data": 1}])"}), 3,
+      "a text is one");
   expect_refusal(with(kWrite, {"--set", "strategy.embedding_rows=disk", "--set", "limits.disk_path=."}), 3, "\"whole\"");
 }
 

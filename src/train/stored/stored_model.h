@@ -70,11 +70,12 @@ class StoredModel {
   std::optional<checkpoint::Checkpoint> checkpoint_;
 };
 
-// Which weights these are, without reading all of them: of a checkpoint the run and the step, of a model folder a sum over some rows of every
-// tensor.
+// Which weights these are, without reading all of them: of a checkpoint the run and the step, of a model folder a sum over some rows of
+// every tensor.
 std::string digest_of(const StoredModel& stored);
 
-// Into any session of the same model; all ranks together, which must have found the same. Returns the parameters that are not stored; they are drawn as at the beginning of a run.
+// Into any session of the same model; all ranks together, which must have found the same. Returns the parameters that are not stored; they
+// are drawn as at the beginning of a run.
 std::vector<std::string> load_weights(const StoredModel& stored, Session& session);
 
 }  // namespace plimsoll::train
