@@ -3,6 +3,8 @@
 #include <optional>
 #include <vector>
 
+#include <fmt/format.h>
+
 #include "base/error.h"
 #include "strategy/forward.h"
 #include "strategy/legality.h"
@@ -14,12 +16,17 @@ namespace {
 
 using strategy::Strategy;
 
-// What so many ranks may share out, the best first: samples, or, where one text is all there is, the model.
-std::vector<Strategy> ways_to_share(const Programs& programs, std::int64_t ranks) {
-  Strategy data, shards, tensor, pipe;
+// What so many ranks may share out, the best first: samples, or, where one text is all there is, the model. What the run gives stays.
+std::vector<Strategy> ways_to_share(const config::Run& run, const Programs& programs, std::int64_t ranks) {
+  const Strategy given = strategy::without_training(run.strategy);
+  if (ranks == given.ranks()) return {given};
+  if (given.ranks() > 1) {
+    base::not_legal("{}: found {} and a strategy that is open but for {} ranks ({}); give --ranks {}, or all of the \"strategy\"", run.name,
+                    ranks == 1 ? "one rank" : fmt::format("{} ranks", ranks), given.ranks(), strategy::mesh_text(given), given.ranks());
+  }
+  Strategy data = given, shards = given, tensor = given, pipe = given;
   data.data = shards.data = tensor.tensor = pipe.pipe = ranks;
   shards.zero = 3;
-  if (ranks == 1) return {Strategy{}};
   return programs.decode ? std::vector{tensor, pipe, shards} : std::vector{data, shards};
 }
 
@@ -34,7 +41,7 @@ bool fits(const SessionOptions& options, const Capacity& capacity) {
 }
 
 Strategy first_that_fits(const config::Run& run, const Programs& programs, std::int64_t ranks, const Capacity& capacity) {
-  const std::vector<Strategy> ways = ways_to_share(programs, ranks);
+  const std::vector<Strategy> ways = ways_to_share(run, programs, ranks);
   const auto options_with = [&](const Strategy& way) {
     config::Run with = run;
     with.strategy = way;
@@ -68,7 +75,7 @@ config::Run without_training(const config::Run& run, const Programs& programs, s
   config::Run forward = run;
   if (run.strategy_auto) {
     forward.strategy_auto = false;
-    forward.strategy = first_that_fits(forward, programs, std::max<std::int64_t>(1, ranks), capacity_of(run, data_to_come));
+    forward.strategy = first_that_fits(forward, programs, ranks > 0 ? ranks : run.strategy.ranks(), capacity_of(run, data_to_come));
     return forward;
   }
   strategy::require_legal_without_training(run.strategy, programs.decode.has_value());  // before anything starts
