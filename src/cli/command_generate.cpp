@@ -119,8 +119,9 @@ void generate_command(const GenerateOptions& options) {
   io::PosixFileSystem file_system;
   const Source source = read_source(file_system, options.run);
   const config::Run& run = source.run;
-  if (run.model.family == model::Family::bert)
-    base::bad_input("{}: a bert model fills in masked tokens; it cannot continue a text", run.where("model"));
+  if (!run.model.family->continues_text())
+    base::bad_input("{}: a {} model {}; it cannot continue a text", run.where("model"), run.model.family->name,
+                    run.model.family->masks() ? "fills in masked tokens" : "reads numbers");
   Words words(options.prompt_ids.empty() ? tokenizer_of(file_system, run) : nullptr, options);
   const std::vector<std::int32_t>& prompt = words.prompt();
   const auto prompt_tokens = static_cast<std::int64_t>(prompt.size());

@@ -10,6 +10,7 @@
 #include "data/text_tokens.h"
 #include "executor/cpu/cpu_backend.h"
 #include "executor/cuda/load/cuda_backend.h"
+#include "families/families.h"
 #include "formats/token_file.h"
 #include "io/files.h"
 #include "io/posix_file_system.h"
@@ -30,8 +31,8 @@ namespace {
 
 using OpenTokenizer = std::shared_ptr<const formats::tokenizer::Tokenizer>;
 
-// BERT's batches may be padded, and padding is a segment of its own.
-bool has_segments(const config::Run& run) { return run.data.mask_documents || run.model.family == model::Family::bert; }
+// Batches with masked tokens may be padded, and padding is a segment of its own.
+bool has_segments(const config::Run& run) { return run.data.mask_documents || run.model.family->masks(); }
 
 // A corpus of up to this size is checked whole before any work starts; of a larger one the beginning, and the rest as it is read.
 constexpr std::int64_t kIdsCheckedAtStart = std::int64_t{1} << 24;
@@ -207,10 +208,10 @@ SessionOptions session_options(const config::Run& run, const Programs& programs)
 }
 
 std::string describe(const config::Run& run) {
-  const std::string name = run.preset.empty() ? std::string(model::name_of(run.model.family)) : run.preset;
+  const std::string name = run.preset.empty() ? std::string(run.model.family->name) : run.preset;
   const std::int64_t micro_batches = run.micro_batches();
   return fmt::format("{}, {} parameters, {}, {} x {} tokens a step in {} micro-batch{}", name,
-                     count_text(model::parameter_count(run.model)), config::name_of(run.precision), run.batch.global, run.batch.sequence,
+                     count_text(families::parameter_count(run.model)), config::name_of(run.precision), run.batch.global, run.batch.sequence,
                      micro_batches, micro_batches == 1 ? "" : "es");
 }
 
@@ -229,11 +230,10 @@ std::shared_ptr<const data::BatchReader> open_reader(io::FileSystem& file_system
     options.documents = data::DocumentOptions{};
     if (run.data.document_end >= 0) options.documents->end_token = static_cast<std::int32_t>(run.data.document_end);
   }
-  if (run.model.family == model::Family::bert) {
+  if (run.model.family->masks()) {
     if (run.mlm.mask_token == config::Mlm::kNone) {
-      base::bad_input(
-          "{}: the tokenizer {} has no mask token, without which bert cannot be trained; set \"mlm.mask_token\" to the id of one",
-          run.where("data.tokenizer"), run.data.tokenizer);
+      base::bad_input("{}: the tokenizer {} has no mask token, without which {} cannot be trained; set \"mlm.mask_token\" to the id of one",
+                      run.where("data.tokenizer"), run.data.tokenizer, run.model.family->name);
     }
     if (run.mlm.mask_token >= run.model.vocab) {
       base::bad_input("{}: found mask token {}, expected an id of the vocabulary of {}; set \"mlm.mask_token\"",
