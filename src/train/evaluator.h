@@ -19,11 +19,11 @@ class Evaluator {
   // Over run.eval.batches batches in file order (0: all of data.valid); the session needs an evaluation program.
   observe::Evaluation run(Session& session, const observe::Clock& clock) const;
 
-  const data::BatchReader& reader() const { return *reader_; }
+  const data::SampleSource& reader() const { return *reader_; }
 
  private:
   config::Run run_;
-  std::shared_ptr<const data::BatchReader> reader_;
+  std::shared_ptr<const data::SampleSource> reader_;
 };
 
 }  // namespace plimsoll::train

@@ -8,6 +8,7 @@
 #include "base/error.h"
 #include "collectives/agree.h"
 #include "data/batch_share.h"
+#include "data/prefetching_reader.h"
 #include "storage/disk/block_store.h"
 #include "train/evaluator.h"
 #include "train/lr_schedule.h"
@@ -41,18 +42,21 @@ std::optional<Evaluator> evaluator_of(const config::Run& run, const TrainContext
 }
 
 // How many samples there are, and a sum over some that lie all over them: which data these are, without reading all of it.
-std::string digest_of(const data::BatchReader& reader, const config::Run& run) {
+std::string digest_of(const data::SampleSource& source) {
   constexpr std::int64_t kLookedAt = 64;
-  const std::int64_t samples = reader.sampler().samples_per_epoch();
-  std::vector<std::int32_t> tokens(static_cast<std::size_t>(run.batch.sequence));
-  std::vector<std::int32_t> targets(tokens.size());
-  std::uint64_t hash = 0xCBF29CE484222325u;
-  for (std::int64_t i = 0; i < std::min(samples, kLookedAt); ++i) {
-    const std::int64_t sample = samples <= kLookedAt ? i : i * (samples / kLookedAt);
-    reader.read({sample, 1}, {.rows = 1, .sequence = run.batch.sequence, .tokens = tokens, .targets = targets});
-    for (std::int32_t token : tokens) hash = (hash ^ static_cast<std::uint32_t>(token)) * 0x100000001B3u;
-  }
-  return fmt::format("{} samples of digest {:016x}", samples, hash);
+  const std::int64_t samples = source.samples_per_epoch();
+  std::uint64_t sum = 0xCBF29CE484222325u;
+  for (std::int64_t i = 0; i < std::min(samples, kLookedAt); ++i)
+    sum = source.digest(samples <= kLookedAt ? i : i * (samples / kLookedAt), sum);
+  return fmt::format("{} samples of digest {:016x}", samples, sum);
+}
+
+// Batches that are read while a step runs: those of the next, as far as they take little memory.
+std::int64_t depth_of_reading(const data::BatchView& like, std::int64_t micro_batches) {
+  constexpr std::int64_t kMost = std::int64_t{1} << 20;  // bytes
+  std::int64_t bytes = 1;
+  for (const data::BatchField& field : like.fields) bytes += std::ssize(field.bytes);
+  return std::clamp<std::int64_t>(kMost / bytes, 1, micro_batches);
 }
 
 }  // namespace
@@ -62,15 +66,21 @@ struct Trainer::State {
       : run(given),
         context(where),
         train_reader(open_reader(where.file_system, given, given.data.train, false)),
-        data_digest(digest_of(*train_reader, given)),
+        data_digest(digest_of(*train_reader)),
         evaluator(evaluator_of(given, where)),
         capacity(capacity_of(given)),
         session(make_session(given, where, capacity)) {
     // Ranks read their own copies of the data: all must hold the same, or they train on different samples.
     if (session.world() == nullptr) return;
     std::vector<collectives::Field> fields{{"data.train", data_digest}};
-    if (evaluator) fields.push_back({"data.valid", digest_of(evaluator->reader(), given)});
+    if (evaluator) fields.push_back({"data.valid", digest_of(evaluator->reader())});
     collectives::agree(*session.world(), fields);
+  }
+
+  void read_ahead(const data::BatchShare& share, const data::BatchView& like) {
+    const std::int64_t depth = depth_of_reading(like, run.strategy.flush_every * share.micro_batches());
+    ahead = std::make_unique<data::PrefetchingReader>(
+        train_reader, data::PrefetchOptions{.depth = depth, .order = data::reading_order(share, progress.cursor)});
   }
 
   // Counts the step, and says what it did.
@@ -143,7 +153,8 @@ struct Trainer::State {
   TrainContext context;
   std::string culprit;          // a clause that names it
   std::int64_t not_finite = 0;  // steps in a row
-  std::shared_ptr<const data::BatchReader> train_reader;
+  std::shared_ptr<const data::SampleSource> train_reader;
+  std::unique_ptr<data::PrefetchingReader> ahead;  // of the same, on a thread of its own; made with the first step
   std::string data_digest;
   std::optional<Evaluator> evaluator;
   Capacity capacity;
@@ -158,7 +169,7 @@ Session& Trainer::session() { return state_->session; }
 const Capacity& Trainer::capacity() const { return state_->capacity; }
 Progress& Trainer::progress() { return state_->progress; }
 const Progress& Trainer::progress() const { return state_->progress; }
-const data::BatchReader& Trainer::train_data() const { return *state_->train_reader; }
+const data::SampleSource& Trainer::train_data() const { return *state_->train_reader; }
 const std::string& Trainer::data_digest() const { return state_->data_digest; }
 
 std::vector<observe::StepDone> Trainer::round(executor::Timeline* timeline) {
@@ -178,7 +189,9 @@ std::vector<observe::StepDone> Trainer::round(executor::Timeline* timeline) {
     for (std::int32_t micro_batch = 0; micro_batch < share.micro_batches(); ++micro_batch) {
       const data::SampleRange range = data::range_of(share, state.progress.cursor + step * run.batch.global, micro_batch);
       const auto number = static_cast<std::int32_t>(step * share.micro_batches()) + micro_batch;
-      valid_targets += state.train_reader->read(range, batch_view(state.session, kTrain, number, run));
+      const data::BatchView batch = batch_view(state.session, kTrain, number, run);
+      if (state.ahead == nullptr) state.read_ahead(share, batch);
+      valid_targets += state.ahead->read(range, batch);
     }
     if (mesh.even()) {
       const std::vector<std::int64_t> everybodys = tell_all(state.session.data_group(), valid_targets);

@@ -22,6 +22,7 @@
 #include "strategy/schedules/verify.h"
 #include "train/machine/process_memory.h"
 #include "train/setup/nearest_fit.h"
+#include "train/setup/numbers.h"
 #include "train/setup/text.h"
 #include "train/setup/this_machine.h"
 
@@ -215,8 +216,9 @@ std::string describe(const config::Run& run) {
                      micro_batches, micro_batches == 1 ? "" : "es");
 }
 
-std::shared_ptr<const data::BatchReader> open_reader(io::FileSystem& file_system, const config::Run& run,
-                                                     const std::vector<std::string>& files, bool evaluation) {
+std::shared_ptr<const data::SampleSource> open_reader(io::FileSystem& file_system, const config::Run& run,
+                                                      const std::vector<std::string>& files, bool evaluation) {
+  if (run.model.family->samples == families::Samples::numbers) return open_numbers(file_system, run, files, evaluation);
   std::shared_ptr<const formats::TokenSource> source =
       open_source(file_system, run, files, evaluation ? "data.valid" : "data.train",
                   [&](const io::Path& path, const OpenTokenizer& tokenizer) { return data::open_text(file_system, path, tokenizer); });
@@ -263,14 +265,9 @@ base::Bytes data_to_come(io::FileSystem& file_system, const config::Run& run) {
 }
 
 data::BatchView batch_view(Session& session, std::string_view program, std::int32_t micro_batch, const config::Run& run) {
-  return {.rows = run.batch.micro,
-          .sequence = run.batch.sequence,
-          .tokens = session.input(program, "tokens", micro_batch),
-          .targets = session.input(program, "targets", micro_batch),
-          .positions = session.input(program, "positions", micro_batch),
-          .segments = session.input(program, "segments", micro_batch),
-          .token_types = session.input(program, "token_types", micro_batch),
-          .samples = session.input(program, "samples", micro_batch)};
+  data::BatchView view{.rows = run.batch.micro};
+  for (InputView& input : session.inputs(program, micro_batch)) view.fields.push_back({std::move(input.name), input.type, input.bytes});
+  return view;
 }
 
 bool uses_disk(const strategy::Strategy& strategy) {
