@@ -35,18 +35,16 @@ struct Choices<Transport> {
 };
 
 template <>
+struct Choices<Sums> {
+  static constexpr std::array<Choice<Sums>, 2> kTable{{{"canonical", Sums::canonical}, {"fast", Sums::fast}}};
+};
+
+template <>
 struct Choices<model::Master> {
   static constexpr std::array<Choice<model::Master>, 3> kTable{
       {{"f32", model::Master::f32}, {"split", model::Master::split}, {"none", model::Master::none}}};
 };
 
-template <>
-struct Choices<model::FrozenForm> {
-  static constexpr std::array<Choice<model::FrozenForm>, 4> kTable{{{"none", model::FrozenForm::none},
-                                                                    {"int8", model::FrozenForm::int8},
-                                                                    {"fp8", model::FrozenForm::fp8},
-                                                                    {"int4", model::FrozenForm::int4}}};
-};
 template <>
 struct Choices<model::Moments> {
   static constexpr std::array<Choice<model::Moments>, 2> kTable{{{"f32", model::Moments::f32}, {"bf16", model::Moments::bf16}}};

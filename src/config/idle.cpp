@@ -46,6 +46,8 @@ const std::vector<Use>& uses() {
       {"eval", "\"data.valid\"", [](const Run& run) { return !run.data.valid.empty() || run.eval.every == 0; }},  // never asks for nothing
       {"checkpoint.retry_seconds", "\"checkpoint.on_full_disk\": \"retry\"",
        [](const Run& run) { return run.checkpoint.on_full_disk == OnFullDisk::retry; }},
+      {"communication.sums", "\"transport\": \"nccl\" (all others add by rank)",
+       [](const Run& run) { return run.transport == Transport::nccl; }},
       {"strategy.zero", "several data ranks", has_copies},
       {"strategy.reduce", "several data ranks", has_copies},
       {"strategy.keep_params", "\"strategy.zero\": 3", [](const Run& run) { return is_open(run) || run.strategy.zero == 3; }},

@@ -2,6 +2,8 @@
 
 namespace plimsoll::planner {
 
+namespace schedules = strategy::schedules;
+
 Sheet::Sheet(const Problem& problem, const Choice& choice, PriceTable& prices, bool fits)
     : problem_(problem),
       strategy_(choice.strategy),
@@ -251,13 +253,9 @@ double Sheet::gather(const RankPrice& rank) const {
 
 std::int64_t Sheet::least_kept(std::size_t rank) const { return ranks_[rank].kept_least * least_live(static_cast<std::int64_t>(rank)); }
 
-// Behind the warm-up, with every micro-batch that ends another begins, until all have.
 bool Sheet::surely_together(std::size_t rank) const {
   if (strategy_.pipe == 1) return micro_batches_ > 1;
-  if (strategy_.schedule == "gpipe") return false;
-  const std::int64_t live = least_live(static_cast<std::int64_t>(rank));
-  if (strategy_.schedule == "1f1b") return micro_batches_ > live;
-  return micro_batches_ * strategy_.chunks >= 2 * live + strategy_.pipe * strategy_.chunks;
+  return schedules::find_kind(strategy_.schedule).is_steady(shape(), static_cast<std::int64_t>(rank));
 }
 
 std::vector<Moment> Sheet::least_moments(std::size_t rank) const {
@@ -272,17 +270,13 @@ std::vector<Moment> Sheet::least_moments(std::size_t rank) const {
   return moments;
 }
 
-// Micro-batches' worth of stages that a rank holds at least, by the closed forms of the schedules.
+schedules::Shape Sheet::shape() const { return {.ranks = strategy_.pipe, .micro_batches = micro_batches_, .chunks = strategy_.chunks}; }
+
+// Micro-batches' worth of stages that a rank holds at least.
 std::int64_t Sheet::least_live(std::int64_t rank) const {
-  const std::int64_t pipe = strategy_.pipe;
-  if (pipe == 1) return 1;
-  if (strategy_.schedule == "gpipe") return micro_batches_;
-  if (strategy_.schedule == "1f1b") return std::min(pipe - rank, micro_batches_);
-  if (strategy_.schedule == "interleaved")
-    return std::min(2 * (pipe - rank - 1) + (strategy_.chunks - 1) * pipe + 1, micro_batches_ * strategy_.chunks);
-  if (strategy_.schedule == "zb-h1") return std::min(pipe, micro_batches_);
-  if (strategy_.schedule == "zb-h2") return std::min(2 * pipe - 1, micro_batches_);
-  return 1;
+  if (strategy_.pipe == 1) return 1;
+  const schedules::Kind& kind = schedules::find_kind(strategy_.schedule);
+  return kind.holds == nullptr ? 1 : kind.holds(shape(), rank);
 }
 
 double Sheet::least_messages(std::size_t rank) const {

@@ -106,6 +106,7 @@ class Sheet {
   std::int64_t window(std::int64_t blocks, std::int64_t layers, std::int64_t of_layer, std::int64_t of_end, std::int64_t of_ends) const;
   std::int64_t waiting_gradients() const;
   std::int64_t gradient_window(const RankPrice& rank) const;
+  strategy::schedules::Shape shape() const;
   std::int64_t least_live(std::int64_t rank) const;
   // Seconds that a rank's wires are busy with its messages: the longer of near and far ones.
   double least_messages(std::size_t rank) const;

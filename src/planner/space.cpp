@@ -4,14 +4,17 @@
 #include <array>
 
 #include <fmt/format.h>
+#include <fmt/ranges.h>
 
 #include "planner/finer.h"
 #include "strategy/legality.h"
+#include "strategy/schedules/table.h"
 
 namespace plimsoll::planner {
 
 namespace {
 
+namespace schedules = strategy::schedules;
 using strategy::EmbeddingRows;
 using strategy::Recompute;
 using strategy::StagePartition;
@@ -74,9 +77,24 @@ Question about(Field Strategy::* field, const std::vector<T>& values, const std:
 }
 
 // Whether estimates know what recompute "optimal" is with this schedule.
-bool fits_stages(std::int64_t pipe, std::string_view schedule) {
-  return pipe == 1 || schedule == "1f1b" || schedule == "interleaved" || schedule == "gpipe";
+bool fits_stages(std::int64_t pipe, std::string_view schedule) { return pipe == 1 || schedules::find_kind(schedule).fits_memory(); }
+std::vector<std::string> searched_schedules() {
+  std::vector<std::string> names;
+  for (const schedules::Kind& kind : schedules::kinds()) {
+    if (kind.searched) names.emplace_back(kind.name);
+  }
+  return names;
 }
+
+// Names of the schedules of which that is true, for messages.
+std::string in_quotes(bool (*is_true)(const schedules::Kind& kind)) {
+  std::vector<std::string> names;
+  for (const schedules::Kind& kind : schedules::kinds()) {
+    if (is_true(kind)) names.push_back(fmt::format("\"{}\"", kind.name));
+  }
+  return fmt::format("{}", fmt::join(names, ", "));
+}
+
 bool fits_stages(const Strategy& strategy) { return fits_stages(strategy.pipe, strategy.schedule); }
 
 }  // namespace
@@ -107,7 +125,7 @@ void Space::visit_shapes(const Problem& problem, const See& see) const {
   const Question stages = [&](const Choice& choice, const See& next) {
     const bool chunked = choice.strategy.chunks > 1;
     if (choice.strategy.pipe * choice.strategy.chunks > problem.most_stages()) return;
-    if (choice.strategy.pipe == 1 || (choice.strategy.schedule == "interleaved") == chunked) next(choice);
+    if (choice.strategy.pipe == 1 || schedules::find_kind(choice.strategy.schedule).chunked == chunked) next(choice);
   };
   const Question type = [&](const Choice& choice, const See& next) {
     Choice answered = choice;
@@ -253,7 +271,7 @@ Space whole_space(const Problem& problem, const Pins& pins, const Strategy& rest
           .keep_params = pinned_or(pins.keep_params, {false, true}),
           .keep_grads = pinned_or(pins.keep_grads, {true, false}),
           .sequence_parallel = pinned_or(pins.sequence_parallel, {false, true}),
-          .schedule = pinned_or<std::string>(pins.schedule, {"1f1b", "interleaved", "zb-h1", "zb-h2"}),
+          .schedule = pinned_or(pins.schedule, searched_schedules()),
           .precision = pinned_or(pins.precision, problem.precisions),
           .optimizer = pinned_or(pins.optimizer, tiers),
           .params = pinned_or(pins.params, tiers),
@@ -269,7 +287,7 @@ Space whole_space(const Problem& problem, const Pins& pins, const Strategy& rest
 Space lean_space(const Problem& problem, const Pins& pins, const Strategy& rest) {
   Space space = whole_space(problem, pins, rest);
   space.micro = {space.micro.front()};
-  if (!pins.schedule) space.schedule = {"1f1b"};
+  if (!pins.schedule) space.schedule = {std::string(schedules::kUsual)};
   if (!pins.recompute) space.recompute = {Recompute::full, Recompute::optimal};
   if (!pins.keep_params) space.keep_params = {false};
   if (!pins.keep_grads) space.keep_grads = {true, false};
@@ -317,15 +335,17 @@ std::vector<std::string> contradictions(const Problem& problem, const Pins& pins
           fmt::format("\"tensor\": {} and a model of {} heads: each rank needs one", pins.tensor.value_or(1), problem.heads));
   against(pins.tensor == 1 && pins.sequence_parallel.value_or(false),
           "\"tensor\": 1 and \"sequence_parallel\": true: rows are shared out between tensor ranks");
-  against(pins.schedule == "interleaved" && pins.chunks == 1, "\"schedule\": \"interleaved\" and \"chunks\": 1: it needs 2 or more");
-  against(pins.schedule && *pins.schedule != "interleaved" && pins.chunks.value_or(1) > 1,
-          fmt::format("\"schedule\": \"{}\" and \"chunks\": {}: only \"interleaved\" has several", pins.schedule.value_or(""),
-                      pins.chunks.value_or(1)));
+  const bool chunked = pins.schedule && schedules::find_kind(*pins.schedule).chunked;
+  against(chunked && pins.chunks == 1,
+          fmt::format("\"schedule\": \"{}\" and \"chunks\": 1: it needs 2 or more", pins.schedule.value_or("")));
+  against(pins.schedule && !chunked && pins.chunks.value_or(1) > 1,
+          fmt::format("\"schedule\": \"{}\" and \"chunks\": {}: only {} has several", pins.schedule.value_or(""), pins.chunks.value_or(1),
+                      in_quotes([](const schedules::Kind& kind) { return kind.chunked; })));
   against(
       pins.recompute == Recompute::optimal && pins.pipe.value_or(1) > 1 && pins.schedule && !fits_stages(*pins.pipe, *pins.schedule),
-      fmt::format("\"recompute\": \"optimal\" and \"schedule\": \"{}\": the search fits it to 1f1b, interleaved and gpipe; it can be run "
-                  "with a strategy that is given whole",
-                  pins.schedule.value_or("")));
+      fmt::format("\"recompute\": \"optimal\" and \"schedule\": \"{}\": the search fits it to {}; it can be run with a strategy that is "
+                  "given whole",
+                  pins.schedule.value_or(""), in_quotes([](const schedules::Kind& kind) { return kind.fits_memory(); })));
   constexpr std::array<std::string_view, 3> kTiers{"none", "host", "disk"};
   const auto tier = [&](const std::optional<Tier>& pin) { return kTiers.at(static_cast<std::size_t>(pin.value_or(Tier::device))); };
   for (const auto& [name, pin] : {std::pair{"params", pins.params}, {"gradients", pins.gradients}}) {
@@ -410,7 +430,7 @@ class Neighbours {
     if (strategy.data == 1) strategy.zero = 0;
     if (strategy.pipe > 1) strategy.offload.activations = {};
     strategy.chunks = std::min(strategy.chunks, std::max<std::int64_t>(1, problem_.most_stages() / strategy.pipe));
-    if (strategy.chunks == 1 && strategy.schedule == "interleaved") strategy.schedule = "1f1b";
+    if (strategy.chunks == 1 && strategy.pipe > 1 && schedules::find_kind(strategy.schedule).chunked) strategy.schedule = schedules::kUsual;
     if (strategy.pipe == 1) {
       strategy.chunks = 1;
       strategy.partition = StagePartition::equal;
@@ -468,15 +488,16 @@ class Neighbours {
 
   void add_pipelines() {
     const Strategy& now = choice_.strategy;
-    for (const std::string& kind : space_.schedule) {
+    for (const std::string& name : space_.schedule) {
       // Two chunks on every rank take two stages on every rank.
-      if (kind == now.schedule || (kind == "interleaved" && 2 * now.pipe > problem_.most_stages())) continue;
-      add(kind, [&](Choice& other) {
-        other.strategy.schedule = kind;
-        other.strategy.chunks = kind == "interleaved" ? 2 : 1;
+      const bool chunked = schedules::find_kind(name).chunked;
+      if (name == now.schedule || (chunked && 2 * now.pipe > problem_.most_stages())) continue;
+      add(name, [&](Choice& other) {
+        other.strategy.schedule = name;
+        other.strategy.chunks = chunked ? 2 : 1;
       });
     }
-    if (now.schedule != "interleaved") return;
+    if (!schedules::find_kind(now.schedule).chunked) return;
     for (const std::int64_t chunks : beside(space_.chunks, now.chunks)) {
       if (chunks > 1) add(fmt::format("{} chunks", chunks), [&](Choice& other) { other.strategy.chunks = chunks; });
     }

@@ -146,7 +146,8 @@ TEST(ReadRun, UnknownKeysNameTheNearest) {
   EXPECT_EQ(
       error_of("{\n  \"optimiser\": {}\n}"),
       "run.json:2:3: found the unknown key \"optimiser\", did you mean \"optimizer\"? expected one of model, data, mlm, batch, optimizer, "
-      "lr_schedule, fp8, loss_scale, strategy, limits, precision, device, steps, seed, threads, deterministic, transport, freeze, "
+      "lr_schedule, fp8, loss_scale, strategy, limits, precision, device, steps, seed, threads, deterministic, transport, communication, "
+      "freeze, "
       "freeze_as, out, "
       "eval, "
       "checkpoint");
@@ -377,7 +378,7 @@ TEST(ReadRun, WhatTheGraphNeeds) {
   EXPECT_TRUE(training.accumulates);  // three micro-batches on each of two ranks
   EXPECT_EQ(training.precision, model::Precision::bf16);
   EXPECT_EQ(training.freeze, std::vector<std::string>{"x"});
-  EXPECT_EQ(training.freeze_as, model::FrozenForm::int4);
+  EXPECT_EQ(training.freeze_as, &ops::form_named("int4"));
   EXPECT_FALSE(run_of(R"({"batch": {"global": 4}, "strategy": {"data": 2}})").training().accumulates);
 }
 

@@ -122,13 +122,13 @@ Case note_amax_case(std::int64_t entries, std::int64_t ranks) {
           {{{DType::f32, Shape{entries}}, Reals{.positive = true}}, {{DType::f32, Shape{ranks}}, Reals{.positive = true}}}};
 }
 
-Case encode_case(ops::Form form, const Shape& x, DType dtype, double deviation) {
-  return {ops::Encode{.form = form}, {{{dtype, x}, Reals{.deviation = deviation}}}};
+Case encode_case(const ops::FormInfo& form, const Shape& x, DType dtype, double deviation) {
+  return {ops::Encode{.form = &form}, {{{dtype, x}, Reals{.deviation = deviation}}}};
 }
 
-Case decode_case(ops::Form form, const Shape& y, DType dtype) {
-  const ops::Encode encode{.form = form};
-  return {ops::Decode{.form = form, .columns = y[-1], .dtype = dtype}, {{ops::stored_type(form, y), Encoded{encode, y}}}};
+Case decode_case(const ops::FormInfo& form, const Shape& y, DType dtype) {
+  const ops::Encode encode{.form = &form};
+  return {ops::Decode{.form = &form, .columns = y[-1], .dtype = dtype}, {{ops::stored_type(form, y), Encoded{encode, y}}}};
 }
 
 Case running_mean_case(double momentum, const Shape& x, DType dtype) {

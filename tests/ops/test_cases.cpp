@@ -136,8 +136,8 @@ void add_forms(std::vector<Case>& cases) {
   for (const ops::FormInfo& form : ops::forms()) {
     for (const DType dtype : kTypes) {
       for (const Shape& shape : {Shape{1}, Shape{64}, Shape{2, 3, 65}, Shape{5, 192}, Shape{3, 1100}, Shape{130, 128}}) {
-        cases.push_back(encode_case(form.form, shape, dtype, shape.rank() == 2 ? 1e-3 : 1.0));
-        cases.push_back(decode_case(form.form, shape, dtype));
+        cases.push_back(encode_case(form, shape, dtype, shape.rank() == 2 ? 1e-3 : 1.0));
+        cases.push_back(decode_case(form, shape, dtype));
       }
     }
   }

@@ -13,6 +13,7 @@
 
 #include "base/error.h"
 #include "collectives/mpi/alarm.h"
+#include "collectives/mpi/vigil.h"
 
 namespace plimsoll::collectives::mpi {
 
@@ -65,6 +66,7 @@ World::World(const Limits& limits) : limits_(limits) {
   MPI_Comm_get_attr(MPI_COMM_WORLD, MPI_TAG_UB, &value, &found);
   if (found != 0) largest_tag_ = *static_cast<int*>(value);
   ended_.resize(static_cast<std::size_t>(size_));
+  vigil_ = keep_vigil(control_, limits_);
 }
 
 World::~World() {
@@ -80,8 +82,10 @@ World::~World() {
   const auto all_ended = [&] { return std::count(ended_.begin(), ended_.end(), true) + 1 >= size_; };
   while (!all_ended() && !loss_) {
     listen();
+    if (!loss_) loss_ = loss_by_silence();
     std::this_thread::sleep_for(std::chrono::milliseconds(1));
   }
+  vigil_.reset();
   if (!loss_) MPI_Finalize();
 }
 
@@ -134,6 +138,7 @@ void World::listen() {
 std::optional<std::string> World::lost(const std::vector<int>& waited_for) {
   const std::lock_guard news(news_mutex_);
   listen();
+  if (!loss_) loss_ = loss_by_silence();
   if (loss_) return loss_;
   for (const int rank : waited_for) {
     if (ended_[static_cast<std::size_t>(rank)]) return fmt::format("rank {} has ended", rank);

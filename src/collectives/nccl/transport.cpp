@@ -3,6 +3,7 @@
 
 #include <fmt/format.h>
 
+#include "collectives/nccl/device_fold.h"
 #include "collectives/nccl/group.h"
 #include "collectives/nccl/join_here.h"
 
@@ -22,11 +23,21 @@ void take_device(int device) {
 class NcclTransport final : public Transport {
  public:
   NcclTransport(const Launch& launch, const Options& options) : launch_(launch), meeting_(std::make_shared<Meeting>()) {
-    take_device(launch.local_rank);
     meeting_->limits = options.limits;
     meeting_->canonical = options.canonical;
-    if (launch.ranks == 1) return;
-    meeting_->rendezvous = std::make_unique<Rendezvous>(launch, Rendezvous::Options{.limits = options.limits, .join = options.join});
+    if (launch.ranks > 1) {
+      meeting_->rendezvous =
+          std::make_unique<Rendezvous>(launch, Rendezvous::Options{.limits = options.limits, .join = options.join, .say = options.say});
+    }
+    try {
+      take_device(launch.local_rank);
+      if (options.canonical && launch.ranks > kMostFolded)
+        base::not_legal("canonical sums are over at most {} ranks, found {}; use \"communication.sums\": \"fast\"", kMostFolded,
+                        launch.ranks);
+    } catch (const base::Error& error) {
+      abort(error.what(), error.kind());
+      throw;
+    }
   }
 
   int rank() const override { return launch_.rank; }
@@ -44,7 +55,7 @@ class NcclTransport final : public Transport {
         std::make_unique<NcclGroup>(std::move(name), std::vector<int>(ranks.begin(), ranks.end()), member, std::move(key), meeting_));
   }
 
-  void abort(const std::string& reason, base::ErrorKind) override {
+  void abort(const std::string& reason, base::ErrorKind /*kind*/) final {
     if (meeting_->rendezvous) meeting_->rendezvous->report_loss(fmt::format("failed: {}", reason));
   }
 

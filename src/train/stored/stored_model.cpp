@@ -105,7 +105,7 @@ bool StoredModel::holds(std::string_view parameter) const {
 // A weight that was frozen may be stored in a form, under the form's name.
 std::optional<StoredModel::InForm> StoredModel::in_form(std::string_view parameter) const {
   for (const ops::FormInfo& form : ops::forms()) {
-    if (const auto* record = checkpoint_->manifest.find(fmt::format("{}.{}", parameter, form.name))) return InForm{*record, form.form};
+    if (const auto* record = checkpoint_->manifest.find(fmt::format("{}.{}", parameter, form.name))) return InForm{*record, form};
   }
   return std::nullopt;
 }
@@ -114,7 +114,7 @@ void StoredModel::load_form(const InForm& stored, const base::Shape& shape, std:
   const base::Shape records = ops::stored_type(stored.form, shape).shape;
   if (stored.record.dtype != base::DType::u8 || !std::ranges::equal(stored.record.shape, records.dims())) {
     base::bad_input("{}: found {} for parameter {} in {}, expected {}; the checkpoint is of another model", origin_,
-                    checkpoint::describe(stored.record.dtype, stored.record.shape), stored.record.name, ops::name_of(stored.form),
+                    checkpoint::describe(stored.record.dtype, stored.record.shape), stored.record.name, stored.form.name,
                     base::to_string(ops::stored_type(stored.form, shape)));
   }
   std::vector<std::uint8_t> staged(out.size() / static_cast<std::size_t>(shape[-1]) * static_cast<std::size_t>(records[-1]));

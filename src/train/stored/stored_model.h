@@ -54,7 +54,7 @@ class StoredModel {
   StoredModel(io::FileSystem& file_system, const model::Model& model) : file_system_(file_system), model_(model) {}
   struct InForm {
     const checkpoint::TensorRecord& record;
-    ops::Form form;
+    const ops::FormInfo& form;
   };
   std::optional<InForm> in_form(std::string_view parameter) const;
   void load_form(const InForm& stored, const base::Shape& shape, std::int64_t first_row, std::span<float> out) const;
