@@ -252,18 +252,12 @@ class Reader {
                     kTrainedWord, kFrozenWord, kResultsWord, kScalarsWord, kPendingWord);
   }
 
-  static BlockKind block_kind(std::string_view word) {
-    const std::optional<BlockKind> kind = find_named<BlockKind>(word, kBlockKinds);
-    if (!kind) base::bad_input("found \"{}\" as the kind of a block; expected layer, step, opening or closing", word);
-    return *kind;
-  }
-
   void read_block(Cursor& line) {
     const Reference name = line.reference();
     Block block{.name = name.name};
     for (const Item& item : line.items()) {
       if (item.key == "kind") {
-        block.kind = block_kind(item.value);
+        block.kind = named<BlockKind>(item.value, kBlockKinds);
         continue;
       }
       if (item.key != "stage") unknown(item);
