@@ -6,8 +6,8 @@
 #include <functional>
 #include <map>
 
-#include "graph/programs/programs.h"
 #include "families/families.h"
+#include "graph/programs/programs.h"
 #include "lowering/lower.h"
 #include "plan/verify.h"
 #include "plan/waterline.h"
