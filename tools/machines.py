@@ -13,6 +13,10 @@ import subprocess
 TOOLS = pathlib.Path(__file__).resolve().parent
 
 
+# mpirun itself waits for a machine that is gone unless it looks for signs of life of its own connections (its default is 300 s).
+NOTICE = ["--mca", "oob_tcp_keepalive_time", "1", "--mca", "oob_tcp_keepalive_intvl", "1", "--mca", "oob_tcp_keepalive_probes", "1"]
+
+
 def run(*command):
     subprocess.run(command, check=True, capture_output=True, text=True)
 
@@ -69,6 +73,8 @@ class Machines:
             run("ip", "-n", machine, "link", "set", "eth0", "up")
             run("ip", "-n", machine, "link", "set", "lo", "up")
             self.set_rate(number, self.rate)
+            # What is sent to a machine that is gone is given up after seconds, not after a quarter of an hour.
+            run("ip", "netns", "exec", machine, "sysctl", "-w", "net.ipv4.tcp_retries2=3")
 
     # Both ways: what leaves the machine, and what the switch sends to it.
     def set_rate(self, number, rate):
@@ -92,7 +98,7 @@ class Machines:
         hosts = ",".join(f"{self.address(i + 1)}:{ranks}" for i, ranks in enumerate(layout) if ranks)
         launch = ["mpirun", "--allow-run-as-root", "--oversubscribe", "--mca", "plm_rsh_agent", str(TOOLS / "netns_agent.sh"), "--mca",
                   "plm_rsh_no_tree_spawn", "1", "--mca", "btl", "tcp,self,vader", "--mca", "btl_tcp_if_include", f"{self.net}.0/24", "--mca",
-                  "oob_tcp_if_include", f"{self.net}.0/24", "-n", str(sum(layout)), "-H", hosts, *options]
+                  "oob_tcp_if_include", f"{self.net}.0/24", *NOTICE, "-n", str(sum(layout)), "-H", hosts, *options]
         inside = ["unshare", "--uts", "sh", "-c", 'hostname "$0" && exec "$@"', self.machine(1)]
         return ["ip", "netns", "exec", self.machine(1), *inside, *launch, *command]
 

@@ -74,7 +74,8 @@ SILENCE = 3.0  # limits.silence of the runs that are put through faults
 SLACK = 5.0  # until a process with a context on the GPU has gone
 
 FAULTS = [
-    Fault("rank 1 has no GPU (LOCAL_RANK=7)", "no_gpu", SILENCE + SLACK),
+    Fault("rank 1 has no GPU (LOCAL_RANK=1)", "no_gpu", SILENCE + SLACK),
+    Fault("rank 1 has a number that cannot be (LOCAL_RANK=7)", "no_number", SILENCE + SLACK),
     Fault("rank 1 fails before it meets the others", "early", SILENCE + SLACK),
     Fault("rank 1 is never started (limits.wait 4)", "absent", 4 + SLACK),
     Fault("rank 1 is killed in a collective", "killed", SILENCE + SLACK),

@@ -72,6 +72,12 @@ def no_gpu(runs, seconds):
     return fault.ends({0: LOST, 1: 2}, "rank 1 failed: LOCAL_RANK is 1", START)
 
 
+def no_number(runs, seconds):
+    fault = Fault(runs, "no number", seconds)
+    fault.start({1: {"LOCAL_RANK": "7"}})
+    return fault.ends({0: LOST, 1: 2}, "rank 1 failed before it met the others: LOCAL_RANK is", START)
+
+
 def early(runs, seconds):
     fault = Fault(runs, "early", seconds)
     (fault.folder / "bad").mkdir()

@@ -60,12 +60,6 @@ struct Choices<LrScheduleType> {
 };
 
 template <>
-struct Choices<strategy::EmbeddingRows> {
-  static constexpr std::array<Choice<strategy::EmbeddingRows>, 2> kTable{
-      {{"whole", strategy::EmbeddingRows::whole}, {"disk", strategy::EmbeddingRows::disk}}};
-};
-
-template <>
 struct Choices<OnFullDisk> {
   static constexpr std::array<Choice<OnFullDisk>, 2> kTable{{{"stop", OnFullDisk::stop}, {"retry", OnFullDisk::retry}}};
 };
@@ -87,25 +81,6 @@ template <>
 struct Choices<model::RopeScaling> {
   static constexpr std::array<Choice<model::RopeScaling>, 3> kTable{
       {{"none", model::RopeScaling::none}, {"linear", model::RopeScaling::linear}, {"llama3", model::RopeScaling::llama3}}};
-};
-
-template <>
-struct Choices<strategy::Recompute> {
-  static constexpr std::array<Choice<strategy::Recompute>, 4> kTable{{{"none", strategy::Recompute::none},
-                                                                      {"full", strategy::Recompute::full},
-                                                                      {"selective", strategy::Recompute::selective},
-                                                                      {"optimal", strategy::Recompute::optimal}}};
-};
-
-template <>
-struct Choices<strategy::Reduce> {
-  static constexpr std::array<Choice<strategy::Reduce>, 2> kTable{{{"ring", strategy::Reduce::ring}, {"main", strategy::Reduce::main}}};
-};
-
-template <>
-struct Choices<strategy::CarryUpdate> {
-  static constexpr std::array<Choice<strategy::CarryUpdate>, 3> kTable{
-      {{"auto", strategy::CarryUpdate::automatic}, {"always", strategy::CarryUpdate::always}, {"never", strategy::CarryUpdate::never}}};
 };
 
 template <typename E>

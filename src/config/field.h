@@ -26,7 +26,6 @@ namespace plimsoll::config {
 
 // The largest figures that are taken for meant.
 inline constexpr std::int64_t kMostTokens = 100'000'000;
-inline constexpr std::int64_t kMostRanks = 1'000'000;
 
 struct Field {
   std::string key = {};                   // "optimizer.lr"

@@ -258,6 +258,7 @@ std::vector<Field> make_table() {
   append(optimizer_fields());
   append(schedule_fields());
   append(strategy_fields());
+  append(limit_fields());
   append(run_fields());
   return table;
 }

@@ -137,6 +137,19 @@ PlacedOp place_attention(const PlacementQuery& query) {
   return placed;
 }
 
+// A rank's cache has the keys and values of its own heads.
+PlacedOp place_cached_attention(const PlacementQuery& query) {
+  PlacedOp placed = place_whole(query, 2);
+  if (!last_is_split(query, 0)) return placed;
+  CachedAttention attention = std::get<CachedAttention>(query.op);
+  attention.heads = heads_here(attention.heads, query.seat);
+  placed.inputs[0] = query.inputs[0];
+  placed.inputs[2] = placed.outputs[1] = on_dim(query.inputs[0], 1);
+  placed.outputs[0] = on_dim(without_shared(query.inputs[0]), 2);
+  placed.op = attention;
+  return placed;
+}
+
 PlacedOp place_attention_grad(const PlacementQuery& query) {
   PlacedOp placed = place_whole(query, 1);
   if (!last_is_split(query, 1)) return placed;
@@ -159,7 +172,8 @@ Definition define(const CachedAttention&) {
   return {.infer = infer_cached_attention,
           .work = cached_attention_work,
           .no_adjoint = "it reads and extends a cache that outlives the step; differentiate a graph that is built without a cache",
-          .aliases = [](const Op&) { return std::vector<Alias>{{.output = 1, .input = 2, .required = true}}; }};
+          .aliases = [](const Op&) { return std::vector<Alias>{{.output = 1, .input = 2, .required = true}}; },
+          .place = place_cached_attention};
 }
 
 Definition define(const Attention&) {

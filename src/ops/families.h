@@ -22,6 +22,7 @@ Definition define(const TakeColumns&);
 Definition define(const PutColumns&);
 Definition define(const Dropout&);
 Definition define(const Residual&);
+Definition define(const Subtract&);
 Definition define(const Norm&);
 Definition define(const NormGrad&);
 Definition define(const QkNorm&);

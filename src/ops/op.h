@@ -15,13 +15,13 @@
 #include "ops/linear.h"
 #include "ops/loss.h"
 #include "ops/norm.h"
-#include "ops/optim/prelude.h"
-#include "ops/optim/scalars.h"
-#include "ops/optim/update.h"
 #include "ops/parts.h"
+#include "ops/prelude.h"
 #include "ops/quantize.h"
 #include "ops/rope.h"
+#include "ops/scalars.h"
 #include "ops/stateful.h"
+#include "ops/update.h"
 
 namespace plimsoll::ops {
 
@@ -32,7 +32,7 @@ using Op =
                  ShiftIds, CrossEntropyPart, CrossEntropyMerge, Collective, Message, Move, MoveRows, View, Slice, OwnShard, Pad, Accumulate,
                  Quantize, NoteAmax, ScaledLinear, TakeColumns, PutColumns, Encode, Decode, CheckRows, RunningMean, RoundWithError,
                  RepeatRows, LossWeights, ActivationGradGrad, GateGradGrad, NormGradGrad, QkNormGradGrad, AttentionGradGrad,
-                 CrossEntropyGradGrad, UpdatePrelude, MergeSums, Orthogonalize, PutPart, TakePart>;
+                 CrossEntropyGradGrad, UpdatePrelude, MergeSums, Orthogonalize, PutPart, TakePart, Subtract>;
 
 std::string_view name_of(Tier tier);
 std::string_view name_of(CollectiveKind kind);

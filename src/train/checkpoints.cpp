@@ -15,9 +15,9 @@
 #include "io/io_error.h"
 #include "observe/clock.h"
 #include "train/session/initialise.h"
+#include "train/session/together.h"
 #include "train/setup/setup.h"
 #include "train/stored/kept_states.h"
-#include "train/together.h"
 
 namespace plimsoll::train {
 

@@ -250,7 +250,7 @@ std::string launcher_name() {
 
 void run_ranks(const RankedRun& ranked, const std::function<void(collectives::Transport*)>& body) {
   const config::Run& run = ranked.run;
-  if (!run.strategy_auto) strategy::require_legal(run.strategy, run.micro_batches());  // before anything starts
+  if (ranked.trains && !run.strategy_auto) strategy::require_legal(run.strategy, run.micro_batches());  // before anything starts
   if (collectives::local::is_supervised()) return as_process(collectives::local::join_processes(), ranked, body);
   if (run.transport == config::Transport::nccl) return as_process(join_nccl(ranked), ranked, body);
   if (collectives::mpi::launched_by()) {
@@ -303,7 +303,9 @@ bool speaks_for_all(base::ErrorKind kind) {
 void tell_ranks_that_wait(const std::string& message) {
   if (has_met || std::getenv("MASTER_PORT") == nullptr || collectives::local::is_supervised() || collectives::mpi::launched_by()) return;
   try {
-    auto launch = collectives::launch_from_environment();
+    // Which device would have been this rank's does not matter any more, and may be what is wrong.
+    auto launch = collectives::launch_from(
+        [](const char* name) -> const char* { return std::string_view(name) == "LOCAL_RANK" ? nullptr : std::getenv(name); });
     if (!launch || launch->ranks < 2) return;
     launch->build = build_words();
     collectives::tell_of_early_loss(*launch, fmt::format("failed before it met the others: {}", message), kToTell);

@@ -25,6 +25,7 @@ bool is_first_process();
 
 struct RankedRun {
   const config::Run& run;
+  bool trains = true;  // else its strategy is one without training (setup/forward_run.h), already found legal
   // The command that makes another process of this program join as a rank; empty: local ranks are threads.
   std::vector<std::string> processes = {};
   std::vector<collectives::Field> also = {};                   // beside the run's settings, what must be the same on all ranks

@@ -240,6 +240,8 @@ TEST(DeepSpeed, WrongKeysAndValuesPointAtThemselves) {
   EXPECT_TRUE(says(error_of(R"({"optimizer": {"params": {"muon_lr": 0.02}, "type": "Muon"}})"),
                    "expected an update rule that does: SGD, Adam, AdamW"));
   EXPECT_TRUE(
+      says(error_of(R"({"optimizer": {"type": "Muon"}})"), "; leave the block out for \"optimizer.type\": \"muon\" of the run file"));
+  EXPECT_TRUE(
       says(error_of(R"({"scheduler": {"params": {"T_max": 9}, "type": "CosineAnnealingLR"}})"), "expected WarmupLR, WarmupDecayLR"));
   EXPECT_TRUE(says(error_of(R"({"curriculum_learning": {"enabled": true}})"), "leave the block out"));
   EXPECT_TRUE(says(error_of(R"({"sparse_attention": {"mode": "fixed", "block": 16}})"), "attention is dense"));

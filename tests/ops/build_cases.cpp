@@ -203,6 +203,13 @@ Case residual_case(double rate, const Shape& x, DType dtype) {
   return test;
 }
 
+Case subtract_case(double rate, const Shape& y, DType dtype) {
+  Case test = residual_case(rate, y, dtype);
+  test.op = ops::Subtract{.rate = rate, .site = rate > 0.0 ? kSite : 0};
+  test.gradient_inputs = test.gradient_outputs = {};
+  return test;
+}
+
 Case norm_case(const ops::Norm& op, const Shape& x, DType dtype) {
   Case test{op, {{{dtype, x}}}, {0}, {0}};
   if (op.residual) {

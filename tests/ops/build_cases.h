@@ -42,6 +42,7 @@ Case cross_entropy_merge_case(std::int64_t members, std::int64_t rows);
 Case cast_case(const Shape& x, DType from, DType to);
 Case dropout_case(double rate, const Shape& x, DType dtype);
 Case residual_case(double rate, const Shape& x, DType dtype);
+Case subtract_case(double rate, const Shape& y, DType dtype);
 Case norm_case(const ops::Norm& op, const Shape& x, DType dtype);
 Case norm_grad_case(const ops::NormGrad& op, const Shape& x, DType dtype);
 Case norm_grad_grad_case(const ops::NormGradGrad& op, const Shape& x, DType dtype);

@@ -195,10 +195,13 @@ void add_dropout(std::vector<Case>& cases) {
       cases.push_back(dropout_case(kRate, shape, dtype));
       cases.push_back(residual_case(0.0, shape, dtype));
       cases.push_back(residual_case(kRate, shape, dtype));
+      cases.push_back(subtract_case(0.0, shape, dtype));
+      cases.push_back(subtract_case(kRate, shape, dtype));
     }
     cases.push_back(dropout_case(0.5, Shape{5, 3}, dtype));
     cases.push_back(with_some_rows<ops::Dropout>(dropout_case(kRate, kSomeRows, dtype)));
     cases.push_back(with_some_rows<ops::Residual>(residual_case(kRate, kSomeRows, dtype)));
+    cases.push_back(with_some_rows<ops::Subtract>(subtract_case(kRate, kSomeRows, dtype)));
   }
 }
 

@@ -46,9 +46,11 @@ void check(int code, const char* what) {
 }
 
 World::World(const Limits& limits) : limits_(limits) {
-  const Alarm alarm(limits.progress, "this rank waited in vain for MPI to start");
   int provided = 0;
-  check(MPI_Init_thread(nullptr, nullptr, MPI_THREAD_MULTIPLE, &provided), "MPI_Init_thread");
+  {
+    const Alarm alarm(limits.progress, "this rank waited in vain for MPI to start");
+    check(MPI_Init_thread(nullptr, nullptr, MPI_THREAD_MULTIPLE, &provided), "MPI_Init_thread");
+  }
   if (provided < MPI_THREAD_SERIALIZED) {
     base::bad_input("this MPI allows calls from one thread only; Plimsoll needs MPI_THREAD_SERIALIZED or better");
   }
@@ -66,6 +68,7 @@ World::World(const Limits& limits) : limits_(limits) {
   MPI_Comm_get_attr(MPI_COMM_WORLD, MPI_TAG_UB, &value, &found);
   if (found != 0) largest_tag_ = *static_cast<int*>(value);
   ended_.resize(static_cast<std::size_t>(size_));
+  const Alarm alarm(limits.progress, fmt::format("rank {} waited in vain for the others to meet", rank_));
   vigil_ = keep_vigil(control_, limits_);
 }
 

@@ -24,7 +24,7 @@ std::span<const Kernel> loss_kernels();              // loss.cpp: cross_entropy,
 std::span<const Kernel> norm_kernels();              // norm.cpp: norm, norm_grad, qk_norm, qk_norm_grad
 std::span<const Kernel> norm_second_kernels();       // norm_second.cpp: norm_grad_grad, qk_norm_grad_grad
 std::span<const Kernel> elementwise_kernels();       // elementwise.cpp: add, cast, activation, gate and gradients
-std::span<const Kernel> dropout_kernels();           // dropout.cpp: dropout, residual
+std::span<const Kernel> dropout_kernels();           // dropout.cpp: dropout, residual, subtract
 std::span<const Kernel> embedding_kernels();         // embedding.cpp
 std::span<const Kernel> encode_kernels();            // encode.cpp: encode, decode
 std::span<const Kernel> rope_kernels();              // rope.cpp

@@ -11,7 +11,7 @@
 // writes nothing of it:
 //
 //   kSums             sums over all elements (LAMB's norms); summands() gives an element's, and scale() takes the sums into the step, or
-//   kMatrix           the parameter as a matrix: direction() gives each element of it, made whole and orthogonal (ops/optim/prelude.h), and
+//   kMatrix           the parameter as a matrix: direction() gives each element of it, made whole and orthogonal (ops/prelude.h), and
 //                     element() gets that beside the gradient. Parameters that are no matrices follow the rule kOtherwise.
 //
 // Whoever cuts a parameter adds up the sums of its pieces, or puts the matrix together from them.
@@ -31,7 +31,6 @@
 
 #include "base/row_code.h"
 #include "ops/optim/arithmetic.h"
-#include "ops/step_scalars.h"
 
 namespace plimsoll::ops {
 
@@ -55,7 +54,7 @@ struct RuleState {
 
 inline constexpr std::size_t kMostRuleNumbers = 6;
 inline constexpr std::size_t kMostRuleStates = 2;
-inline constexpr std::size_t kMostRuleSums = std::tuple_size_v<decltype(ParameterSums::sum)>;
+inline constexpr std::size_t kMostRuleSums = 2;
 // Which state's signs a split weight uses.
 inline constexpr std::size_t kSignState = 1;
 
@@ -70,12 +69,6 @@ struct RuleInputs {
   float multiplier = 1.0f;  // of gradients: clip factor / loss scale
   std::int64_t update = 1;  // t
 };
-
-PLIMSOLL_HOST_DEVICE inline RuleInputs rule_inputs(const RuleNumbers& numbers, double rate, double weight_decay,
-                                                   const StepScalars& scalars) {
-  const double learning_rate = times(static_cast<double>(scalars.learning_rate), rate);
-  return {numbers, weight_decay, learning_rate, scalars.gradient_multiplier, scalars.updates + 1};
-}
 
 // A step's numbers, whatever the rule.
 struct RuleStep {

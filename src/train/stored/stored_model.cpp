@@ -7,6 +7,7 @@
 #include "base/crc32c.h"
 #include "base/error.h"
 #include "checkpoint/folder.h"
+#include "collectives/agree.h"
 #include "formats/file_dtype.h"
 #include "io/files.h"
 #include "train/session/initialise.h"
@@ -163,7 +164,9 @@ void StoredModel::read_tensor(const checkpoint::TensorRecord& record, std::int64
 }
 
 std::string digest_of(const StoredModel& stored) {
-  if (stored.folder() == nullptr) return "";
+  if (const checkpoint::Checkpoint* from = stored.checkpoint())
+    return fmt::format("step {} of the run {} with settings {}", from->manifest.step, from->manifest.identity.run,
+                       from->manifest.identity.config);
   constexpr std::int64_t kLookedAt = 8;  // rows of a tensor
   std::uint32_t sum = 0;
   std::int64_t elements = 0;
@@ -182,6 +185,8 @@ std::string digest_of(const StoredModel& stored) {
 }
 
 std::vector<std::string> load_weights(const StoredModel& stored, Session& session) {
+  if (collectives::Group* const world = session.world())
+    collectives::agree(*world, {{stored.folder() != nullptr ? "model.path" : "checkpoint", digest_of(stored)}});
   std::vector<std::string> absent;
   const graph::Graph& graph = session.graph();
   write_parameters(session, [&](const ParameterInfo& info, std::int64_t first_row, std::span<float> out) {

@@ -49,6 +49,7 @@ Results compute(const ops::Accumulate& op, Operands operands);
 // dropout.cpp
 Results compute(const ops::Dropout& op, Operands operands);
 Results compute(const ops::Residual& op, Operands operands);
+Results compute(const ops::Subtract& op, Operands operands);
 // norm.cpp
 Results compute(const ops::Norm& op, Operands operands);
 Results compute(const ops::NormGrad& op, Operands operands);
