@@ -27,7 +27,8 @@ import machines
 
 ROOT = pathlib.Path(__file__).resolve().parent.parent
 NAMING = 1.0  # seconds beyond limits.silence until a lost rank is named
-STOPPING = 4.0  # and until all have ended
+STOPPING = 4.0  # and until all ranks that can be reached have ended
+LAUNCHER = 30.0  # seconds until mpirun, which looks for the machine that is gone, has ended too
 TO_END = 240.0  # of a run without a fault
 LOST = 4
 
@@ -152,11 +153,13 @@ def cause(fault, run, net, ranks):
         net.set_rate(machine, "2mbit")
 
 
-# Those of a machine that cannot be reached are all lost: whichever is named, it is right.
-def names_the_lost(fault, said):
+# Those of a machine that cannot be reached are all lost: whichever is named, it is right; so is the machine, by mpirun.
+def names_the_lost(fault, said, net):
     lost = [rank for rank in range(sum(fault.layout.ranks)) if machine_of(fault.layout, rank) == machine_of(fault.layout, fault.rank)]
     if "rank" in fault.kind:
         lost = [fault.rank]
+    elif f"on node {net.address(machine_of(fault.layout, fault.rank))}" in said:
+        return True
     return any(re.search(rf"rank {rank} (is gone|gave no sign|did not come)|process rank {rank} with PID", said) for rank in lost)
 
 
@@ -191,15 +194,16 @@ def put_through(fault, program, folder, golden, silence):
             if code != 0:
                 problems.append(f"it ended with {code}: {run.said()[-400:]}")
         elif process.poll() is None:
-            if wait_until(lambda: names_the_lost(fault, run.said()), silence + NAMING + 10):
+            if wait_until(lambda: names_the_lost(fault, run.said(), net), silence + NAMING + 10):
                 named = time.monotonic() - begin
-            if wait_until(lambda: not remain(fault, run, net) and process.poll() is not None, silence + STOPPING + 10):
+            if wait_until(lambda: not remain(fault, run, net), silence + STOPPING + 10):
                 stopped = time.monotonic() - begin
             if named is None or named > silence + NAMING:
                 problems.append(f"the lost rank was named after {named and round(named, 1)} s: {run.said()[-400:]}")
             if stopped is None or stopped > silence + STOPPING:
                 problems.append(f"stopped after {stopped and round(stopped, 1)} s: ranks {remain(fault, run, net)}, mpirun {process.poll()}")
-            if process.poll() is None:
+            if not wait_until(lambda: process.poll() is not None, LAUNCHER):
+                problems.append(f"mpirun did not end within {LAUNCHER:.0f} s")
                 os.killpg(process.pid, signal.SIGKILL)
                 process.wait()
             if process.returncode == 0:

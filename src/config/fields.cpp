@@ -222,10 +222,6 @@ std::vector<Field> run_fields() {
       flag_field("deterministic", PLIMSOLL_AT(deterministic),
                  "Same run, same bits; false allows faster kernels: sums in any order, bf16 logits on a GPU."),
       choice_field("transport", PLIMSOLL_AT(transport), "How ranks talk; `auto` chooses by how they were started."),
-      choice_field(
-          "communication.sums", PLIMSOLL_AT(communication.sums),
-          "In which order NCCL's ranks add: its own, or `canonical`, by rank as threads, processes and MPI always do: the same bits "
-          "as theirs, for more memory traffic."),
       freeze_field(),
       freeze_as_field(),
       text_field("out", PLIMSOLL_AT(out), "a path", "Folder of metrics and checkpoints.").derived_from("runs/ and the run file's name"),
@@ -259,6 +255,7 @@ std::vector<Field> make_table() {
   append(schedule_fields());
   append(strategy_fields());
   append(limit_fields());
+  append(communication_fields());
   append(run_fields());
   return table;
 }

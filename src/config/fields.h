@@ -30,5 +30,6 @@ std::vector<Field> model_fields();
 std::vector<Field> optimizer_fields();
 std::vector<Field> strategy_fields();
 std::vector<Field> limit_fields();
+std::vector<Field> communication_fields();
 
 }  // namespace plimsoll::config

@@ -45,6 +45,11 @@ const std::vector<Use>& uses() {
        [](const Run& run) { return run.checkpoint.on_full_disk == OnFullDisk::retry; }},
       {"communication.sums", "\"transport\": \"nccl\" (all others add by rank)",
        [](const Run& run) { return run.transport == Transport::nccl; }},
+      {"communication.gradients", "several data ranks",
+       [](const Run& run) { return run.strategy_auto || run.strategy.pipelines() * run.strategy.turn() > 1; }},
+      {"communication.weights", "\"strategy.zero\": 3", [](const Run& run) { return run.strategy_auto || run.strategy.zero == 3; }},
+      {"communication.activations", "several tensor or pipe ranks",
+       [](const Run& run) { return run.strategy_auto || run.strategy.pipe > 1 || run.strategy.widest_tensor() > 1; }},
   };
   return table;
 }

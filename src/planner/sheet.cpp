@@ -1,5 +1,7 @@
 #include "planner/sheet.h"
 
+#include "codecs/table.h"
+
 namespace plimsoll::planner {
 
 namespace schedules = strategy::schedules;
@@ -21,7 +23,8 @@ Sheet::Sheet(const Problem& problem, const Choice& choice, PriceTable& prices, b
   add_ranks();
   if (fitted_stages() && fits) keep_what_fits();
   for (std::int64_t place = 0; strategy_.pipe > 1 && place < strategy_.pipe; ++place)
-    hops_.push_back(problem.wires.message(prices_.layer.output, strategy_.stride(ops::Axis::pipe), strategy_.pipe, place));
+    hops_.push_back(problem.wires.message(sent(codecs::Use::activations, codecs::Wanted::message, prices_.layer.output),
+                                          strategy_.stride(ops::Axis::pipe), strategy_.pipe, place));
 }
 
 namespace {
@@ -168,7 +171,29 @@ void Sheet::add_ranks() {
   }
 }
 
+std::int64_t Sheet::sent(codecs::Use use, codecs::Wanted wanted, std::int64_t bytes) const {
+  const codecs::Choice& choice = choice_for(strategy_.communication, use);
+  if (!choice.any()) return bytes;
+  const base::DType type = use == codecs::Use::gradients ? prices_.gradient_type
+                           : use == codecs::Use::weights ? prices_.weight_type
+                                                         : prices_.output_type;
+  const std::int64_t elements = bytes / base::size_of(type);
+  const std::int64_t columns = std::max<std::int64_t>(1, prices_.output_columns);
+  const base::Shape shape = wanted == codecs::Wanted::message ? base::Shape{elements / columns, columns} : base::Shape{elements};
+  const codecs::Ask ask{
+      .choice = choice, .wanted = wanted, .type = {type, shape}, .members = std::max<std::int64_t>(2, strategy_.shards())};
+  const std::int64_t plain = codecs::plain_bytes(ask);
+  return plain == 0 ? bytes : static_cast<std::int64_t>(as_double(bytes) * as_double(codecs::wire_bytes(ask)) / as_double(plain));
+}
+
+std::int64_t Sheet::remembered(const RankPrice& rank) const {
+  if (strategy_.data == 1 || !codecs::remembers(strategy_.communication.gradients)) return 0;
+  return rank.gradients / base::size_of(prices_.gradient_type) * base::size_of(base::DType::f32);
+}
+
 double Sheet::collective(Wires::Kind kind, std::int64_t bytes) const {
+  if (kind == Wires::Kind::reduce_scatter) bytes = sent(codecs::Use::gradients, codecs::Wanted::shard, bytes);
+  if (kind == Wires::Kind::all_gather && strategy_.zero == 3) bytes = sent(codecs::Use::weights, codecs::Wanted::gather, bytes);
   return problem_.wires.collective(kind, bytes, strategy_.shards(), strategy_.stride(ops::Axis::data));
 }
 
@@ -203,8 +228,9 @@ double Sheet::exposed_reduction(const RankPrice& rank) const {
   double all = 0.0;
   if (strategy_.zero == 0) {
     const std::int64_t blocks = rank.layers + 1;
-    all = as_double(blocks) *
-          problem_.wires.collective(Wires::Kind::all_reduce, rank.gradients / blocks, strategy_.data, strategy_.stride(ops::Axis::data));
+    all = as_double(blocks) * problem_.wires.collective(Wires::Kind::all_reduce,
+                                                        sent(codecs::Use::gradients, codecs::Wanted::sum, rank.gradients / blocks),
+                                                        strategy_.data, strategy_.stride(ops::Axis::data));
   } else {
     if (!done_before) all = by_blocks(Wires::Kind::reduce_scatter, rank.gradients, rank.layers);
     const std::int64_t groups = strategy_.data / strategy_.shards();

@@ -7,6 +7,7 @@
 #include <fmt/ranges.h>
 
 #include "base/error.h"
+#include "codecs/table.h"
 #include "strategy/dimensions.h"
 #include "strategy/schedules/table.h"
 
@@ -42,6 +43,25 @@ void add_axis_reasons(const Strategy& strategy, Reasons& reasons) {
   }
 }
 
+// Of codecs: what they remember is each data rank's own, from one step to the next.
+void add_codec_reasons(const Strategy& strategy, Reasons& reasons) {
+  const codecs::Choice& gradients = strategy.communication.gradients;
+  if (!gradients.any()) return;
+  const std::string found = fmt::format("\"communication.gradients\" is {}", words(gradients, codecs::Use::gradients));
+  reasons.against(strategy.reduce == Reduce::main, "{}, which every rank sums a part of, but \"reduce\" is \"main\"; use \"ring\"", found);
+  if (!remembers(gradients)) return;
+  constexpr std::string_view kWithout = "\"error_feedback\": false, or \"bf16\"";
+  reasons.against(strategy.shards() < strategy.data,
+                  "{}, which feeds back what sums over all data ranks lose, but \"zero_group\" is {}; use 0, {}", found,
+                  strategy.zero_group, kWithout);
+  reasons.against(strategy.own_degrees(),
+                  "{}, which remembers per data rank, but \"stages\" have numbers of them of their own; use one number, {}", found,
+                  kWithout);
+  reasons.against(!synchronous(strategy),
+                  "{}, which remembers one step's errors, but with \"{}\" several steps are under way; use \"schedule\": \"1f1b\", {}",
+                  found, strategy.schedule, kWithout);
+}
+
 }  // namespace
 
 // Shares are written with a few digits: two thirds and a third are all.
@@ -66,6 +86,7 @@ std::vector<std::string> reasons_against(const Strategy& strategy, std::int64_t 
   for (const Dimension& dimension : dimensions()) {
     if (dimension.add_reasons != nullptr) dimension.add_reasons(strategy, micro_batches, reasons);
   }
+  add_codec_reasons(strategy, reasons);
   return reasons.take();
 }
 
@@ -108,6 +129,12 @@ std::string describe(const Strategy& strategy) {
     if (share.anything()) tiers += fmt::format(", {} {}", name, place_of(share));
   }
   if (strategy.embedding_rows == EmbeddingRows::disk) tiers += ", the token table's rows on disk";
+  for (const auto& [what, use] : {std::pair<std::string_view, codecs::Use>{"gradients", codecs::Use::gradients},
+                                  {"weights", codecs::Use::weights},
+                                  {"activations", codecs::Use::activations}}) {
+    const codecs::Choice& choice = choice_for(strategy.communication, use);
+    if (choice.any()) tiers += fmt::format(", {} sent as {}", what, words(choice, use));
+  }
   if (strategy.tile.count > 0) tiers += fmt::format(", weights over {} in tiles", base::to_string(strategy.tile));
   if (strategy.ranks() == 1) return fmt::format("one rank{}{}", recompute.empty() ? ", everything kept" : recompute, tiers);
   if (strategy.tensor == 1 && strategy.pipe == 1 && strategy.more.empty()) {

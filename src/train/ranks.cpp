@@ -221,6 +221,12 @@ collectives::Launch gpu_launch(const config::Run& run) {
   });
 }
 
+std::string lost_words(const config::Run& run, int rank, const std::string& loss, bool kept) {
+  const std::string words = fmt::format("rank {} waited in vain: {}", rank, loss);
+  if (!kept) return words;
+  return fmt::format("{}; what this rank did last is in {}", words, call_log_path(run, fmt::format("{}", rank)));
+}
+
 std::unique_ptr<collectives::Transport> join_nccl(const RankedRun& ranked) {
   const config::Run& run = ranked.run;
   if (run.device == config::Device::cpu)
@@ -233,7 +239,11 @@ std::unique_ptr<collectives::Transport> join_nccl(const RankedRun& ranked) {
   return collectives::nccl::join(launch, {.limits = limits_of(run),
                                           .canonical = run.communication.sums == config::Sums::canonical,
                                           .join = std::min(kToCome, run.wait_limit),
-                                          .say = ranked.complain});
+                                          .say = ranked.complain,
+                                          .last_words = [&ranked](const collectives::Transport& transport, const std::string& loss) {
+                                            const bool kept = write_calls(ranked.run, transport);
+                                            if (ranked.complain) ranked.complain(lost_words(ranked.run, transport.rank(), loss, kept));
+                                          }});
 }
 
 }  // namespace

@@ -139,6 +139,20 @@ Case round_with_error_case(DType to, const Shape& x, DType dtype) {
   return {ops::RoundWithError{.dtype = to}, {{{dtype, x}}, {{DType::f32, x}, Reals{.deviation = 1e-3}}}};
 }
 
+Case add_error_case(const Shape& x, std::int64_t known, DType dtype, const ops::StepScalars& scalars) {
+  return {ops::AddError{}, {scalars_input(scalars), {{dtype, x}}, {{DType::f32, Shape{known}}, Reals{.deviation = 1e-3}}}};
+}
+
+Case keep_error_case(const Shape& z, std::int64_t known, const ops::StepScalars& scalars) {
+  return {ops::KeepError{}, {scalars_input(scalars), {{DType::f32, z}}, {{DType::f32, z}}, {{DType::f32, Shape{known}}}}};
+}
+
+Case undo_skipped_case(const Shape& state, const ops::StepScalars& scalars) {
+  return {ops::UndoSkipped{}, {scalars_input(scalars), {{DType::f32, state}}, {{DType::f32, state}}}};
+}
+
+Case sum_parts_case(const ops::SumParts& op, const Shape& x, DType dtype) { return {op, {{{dtype, x}}}}; }
+
 Case activation_case(ops::ActivationKind kind, const Shape& x, DType dtype) {
   return {ops::Activation{.kind = kind}, {{{dtype, x}}}, {0}, {0}};
 }

@@ -24,6 +24,10 @@ Case encode_case(const ops::FormInfo& form, const Shape& x, DType dtype, double 
 Case decode_case(const ops::FormInfo& form, const Shape& y, DType dtype);
 Case running_mean_case(double momentum, const Shape& x, DType dtype);
 Case round_with_error_case(DType to, const Shape& x, DType dtype);
+Case add_error_case(const Shape& x, std::int64_t known, DType dtype, const ops::StepScalars& scalars);
+Case keep_error_case(const Shape& z, std::int64_t known, const ops::StepScalars& scalars);
+Case undo_skipped_case(const Shape& state, const ops::StepScalars& scalars);
+Case sum_parts_case(const ops::SumParts& op, const Shape& x, DType dtype);
 Case activation_case(ops::ActivationKind kind, const Shape& x, DType dtype);
 Case activation_grad_case(ops::ActivationKind kind, const Shape& x, DType dtype);
 Case activation_grad_grad_case(ops::ActivationKind kind, const Shape& x, DType dtype);

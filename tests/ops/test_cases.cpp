@@ -153,6 +153,21 @@ void add_stateful(std::vector<Case>& cases) {
   }
 }
 
+void add_feedback(std::vector<Case>& cases) {
+  ops::StepScalars scalars = mid_run();
+  scalars.loss_scale = 256.0f;
+  for (const DType dtype : kTypes) {
+    cases.push_back(add_error_case(Shape{2, 1500}, 2900, dtype, scalars));
+    cases.push_back(add_error_case(Shape{7}, 7, dtype, scalars));
+    for (const DType to : {DType::f32, dtype}) cases.push_back(sum_parts_case({.members = 3, .dtype = to}, Shape{3, 1100}, dtype));
+  }
+  cases.push_back(keep_error_case(Shape{2, 1500}, 2900, scalars));
+  for (const std::int32_t skip : {0, 1}) {
+    scalars.skip = skip;
+    cases.push_back(undo_skipped_case(Shape{1300}, scalars));
+  }
+}
+
 void add_elementwise(std::vector<Case>& cases) {
   for (const DType dtype : kTypes) {
     for (const Shape& shape : activation_shapes("elementwise")) {
@@ -442,8 +457,8 @@ void add_preludes(std::vector<Case>& cases) {
 
 std::vector<Case> test_cases() {
   std::vector<Case> cases;
-  for (const auto family : {add_embedding, add_linear, add_quantized, add_forms, add_stateful, add_elementwise, add_dropout, add_norm,
-                            add_rope, add_attention, add_cached_attention, add_loss, add_scalars, add_optimizers, add_preludes}) {
+  for (const auto family : {add_embedding, add_linear, add_quantized, add_forms, add_stateful, add_feedback, add_elementwise, add_dropout,
+                            add_norm, add_rope, add_attention, add_cached_attention, add_loss, add_scalars, add_optimizers, add_preludes}) {
     family(cases);
   }
   const std::size_t plain = cases.size();

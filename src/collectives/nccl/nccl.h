@@ -31,6 +31,9 @@ struct Options {
   bool canonical = false;
   double join = 60.0;                                     // seconds within which all ranks must have come
   std::function<void(const std::string& text)> say = {};  // as Rendezvous::Options::say
+  // Called where a rank is lost and this one cannot be taken down in order: a kernel that waits for the lost one holds up every call that
+  // frees memory or a stream. Then the process ends with peer_lost's exit code.
+  std::function<void(const Transport& transport, const std::string& loss)> last_words = {};
 };
 
 // Why there can be no NCCL here (not built, no library, no driver); nothing when the module loads.

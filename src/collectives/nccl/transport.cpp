@@ -1,5 +1,8 @@
 // The module's side of nccl.h.
+#include <chrono>
+#include <cstdlib>
 #include <map>
+#include <thread>
 
 #include <fmt/format.h>
 
@@ -10,6 +13,11 @@
 namespace plimsoll::collectives::nccl {
 
 namespace {
+
+using Clock = std::chrono::steady_clock;
+
+constexpr std::chrono::milliseconds kLook{50};
+constexpr std::chrono::milliseconds kToTakeDown{2500};  // from a loss until all is freed and told
 
 void take_device(int device) {
   int devices = 0;
@@ -38,6 +46,8 @@ class NcclTransport final : public Transport {
       abort(error.what(), error.kind());
       throw;
     }
+    if (meeting_->rendezvous)
+      watcher_ = std::jthread([this, last_words = options.last_words](const std::stop_token& stop) { watch(stop, last_words); });
   }
 
   int rank() const override { return launch_.rank; }
@@ -60,9 +70,22 @@ class NcclTransport final : public Transport {
   }
 
  private:
+  void watch(const std::stop_token& stop, const std::function<void(const Transport&, const std::string&)>& last_words) const {
+    std::optional<Clock::time_point> since;
+    for (; !stop.stop_requested(); std::this_thread::sleep_for(kLook)) {
+      const auto loss = meeting_->loss();
+      if (!loss) continue;
+      if (!since) since = Clock::now();
+      if (Clock::now() - *since < kToTakeDown) continue;
+      if (last_words) last_words(*this, *loss);
+      std::_Exit(static_cast<int>(base::ErrorKind::peer_lost));
+    }
+  }
+
   Launch launch_;
   std::shared_ptr<Meeting> meeting_;
   std::map<std::string, int> made_;
+  std::jthread watcher_;  // the last member: it looks at the others
 };
 
 }  // namespace

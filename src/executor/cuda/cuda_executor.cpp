@@ -438,8 +438,10 @@ class CudaExecutor final : public RankExecutor {
             instruction.detail);
     } else if (instruction.message != nullptr) {
       const plan::Message& message = *instruction.message;
-      peers_.run(message.op, resolved.call->micro_batch, tensor(message.op.receive ? message.outputs[0] : message.inputs[0]),
-                 staging_[resolved.stream], stream);
+      const plan::Operand& operand = message.op.receive ? message.outputs[0] : message.inputs[0];
+      const base::TensorType sent{message.op.dtype, message.op.shape};
+      std::byte* data = static_cast<std::byte*>(address_of(procedure, resolved, operand)) + message.op.first * base::size_of(sent.dtype);
+      peers_.run(message.op, resolved.call->micro_batch, cuda::Tensor{data, sent}, staging_[resolved.stream], stream);
     } else {
       const plan::Collective& collective = *instruction.collective;
       for (std::size_t index = 0; index < collective.inputs.size(); ++index)
