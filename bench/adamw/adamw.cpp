@@ -6,9 +6,9 @@
 #include <map>
 #include <span>
 
+#include "families/families.h"
 #include "kernels/cpu/parallel.h"
 #include "kernels/cpu/table.h"
-#include "model/model.h"
 #include "ops/step_scalars.h"
 #include "serve.h"
 #include "storage/host_arena.h"
@@ -32,13 +32,14 @@ struct Options {
 
 void add_options(CLI::App& app, Options& options) {
   bench::add_options(app, options.serve);
-  app.add_option("--model", options.model, "a preset")->check(CLI::IsMember(model::preset_names()))->capture_default_str();
+  app.add_option("--model", options.model, "a preset")->check(CLI::IsMember(families::preset_names()))->capture_default_str();
   const std::map<std::string, Kind> kinds{{"adamw", Kind::adamw}, {"stream", Kind::stream}};
   app.add_option("--kind", options.kind, "adamw or stream")->transform(CLI::CheckedTransformer(kinds));
 }
 
 std::vector<TensorType> parameter_types(const Options& options) {
-  const train::SessionOptions session{.forward = train::forward_of(*model::preset(options.model)), .name = options.model, .training = {}};
+  const train::SessionOptions session{
+      .forward = train::forward_of(*families::preset(options.model)), .name = options.model, .training = {}};
   std::vector<TensorType> types;
   for (const plan::Buffer& buffer : train::plan_session(session).classes.at(0).buffers) {
     if (buffer.kind == plan::BufferKind::parameter) types.push_back(buffer.type);

@@ -9,8 +9,8 @@
 #include <CLI/CLI.hpp>
 
 #include "base/parallel.h"
+#include "families/families.h"
 #include "io/posix_file_system.h"
-#include "model/model.h"
 #include "storage/disk/block_store.h"
 #include "train/session/session.h"
 
@@ -28,7 +28,7 @@ struct Options {
 };
 
 train::SessionOptions session_options(const Options& options) {
-  model::Model model = model::family_defaults(model::Family::gpt2);
+  model::Model model = families::defaults(families::gpt2());
   model.layers = options.layers;
   model.width = options.width;
   model.heads = model.kv_heads = options.width / 64;

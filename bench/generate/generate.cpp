@@ -2,6 +2,7 @@
 // --profile prints where the time of one token goes instead.
 #include "train/generation/generate.h"
 #include "executor/core/timeline.h"
+#include "families/families.h"
 #include "serve.h"
 
 namespace plimsoll::bench {
@@ -17,7 +18,7 @@ struct Options {
 };
 
 train::Session make_session(const Options& options) {
-  const std::optional<model::Model> model = model::preset(options.model);
+  const std::optional<model::Model> model = families::preset(options.model);
   if (!model) base::bad_input("--model: found \"{}\", expected a preset such as gpt2", options.model);
   train::SessionOptions session{
       .forward = train::forward_of(*model), .name = options.model, .training = {}, .threads = options.serve.threads};

@@ -14,7 +14,7 @@
 #include <CLI/CLI.hpp>
 
 #include "collectives/local/threads.h"
-#include "model/model.h"
+#include "families/families.h"
 #include "plan/waterline.h"
 #include "strategy/schedules/simulate.h"
 #include "strategy/schedules/table.h"
@@ -34,7 +34,7 @@ struct Work {
 
 // Stages of equal cost: many alike layers, and hardly any vocabulary.
 model::Model even_model(std::int64_t layers, std::int64_t width) {
-  model::Model model = model::family_defaults(model::Family::gpt2);
+  model::Model model = families::defaults(families::gpt2());
   model.layers = layers;
   model.width = width;
   model.heads = model.kv_heads = width / 64;
@@ -171,7 +171,7 @@ void bubbles(int steps) {
 }
 
 void overhead(int steps) {
-  const Measured found = measure({"1f1b", 2, 1, 8}, *model::preset("gpt2"), 256, steps);
+  const Measured found = measure({"1f1b", 2, 1, 8}, *families::preset("gpt2"), 256, steps);
   fmt::print(
       "\nGPT-2 124M, 1f1b, 2 ranks, 8 micro-batches of 256 tokens: {:.2f}% of the calls' time is outside kernels (wanted: under 2%)\n",
       100 * found.outside);

@@ -20,8 +20,8 @@
 #include "config/run.h"
 #include "cost/operator.h"
 #include "executor/core/bounds.h"
+#include "families/families.h"
 #include "lowering/fit.h"
-#include "model/model.h"
 #include "serve.h"
 #include "steps/registers.h"
 #include "strategy/legality.h"
@@ -73,7 +73,7 @@ void add_options(CLI::App& app, Options& options) {
   for (const auto precision : {model::Precision::f32, model::Precision::bf16, model::Precision::fp16, model::Precision::fp8}) {
     precisions.emplace(config::name_of(precision), precision);
   }
-  app.add_option("--model", options.model, "a preset")->check(CLI::IsMember(model::preset_names()))->capture_default_str();
+  app.add_option("--model", options.model, "a preset")->check(CLI::IsMember(families::preset_names()))->capture_default_str();
   app.add_option("--samples", options.samples)->check(CLI::PositiveNumber)->capture_default_str();
   app.add_option("--sequence", options.sequence)->check(CLI::PositiveNumber)->capture_default_str();
   app.add_option("--dropout", options.dropout, "everywhere the family has it")->check(CLI::Range(0.0, 0.99))->capture_default_str();
@@ -119,7 +119,7 @@ void add_options(CLI::App& app, Options& options) {
 }
 
 model::Model model_of(const Options& options) {
-  model::Model model = *model::preset(options.model);
+  model::Model model = *families::preset(options.model);
   if (options.layers > 0) model.layers = options.layers;
   if (options.heads > 0) model.heads = model.kv_heads = options.heads;
   if (options.width > 0) {
@@ -275,7 +275,7 @@ class Others {
 
 base::Json describe_work(const Options& options) {
   return base::Json::object({{"model", options.model},
-                             {"parameters", model::parameter_count(model_of(options))},
+                             {"parameters", families::parameter_count(model_of(options))},
                              {"batch", options.samples},
                              {"sequence", options.sequence},
                              {"micro_batches", options.micro_batches},

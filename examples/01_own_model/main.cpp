@@ -17,7 +17,7 @@ constexpr std::int64_t kContext = 16;
 constexpr ops::Heads kHeads{.query = 4, .kv = 2, .dim = 12};
 
 void parallel_model(graph::Builder& build) {
-  build.block("embed");
+  build.block("embed", graph::BlockKind::opening);
   const graph::ValueId tokens = build.parameter("embed.tokens", {kVocab, kWidth}, graph::normal(0.1));
   const graph::ValueId positions = build.parameter("embed.positions", {kContext, kWidth}, graph::normal(0.1));
   graph::ValueId x = build.embed({{build.tokens(), tokens}, {build.positions(), positions}}, "embed");
@@ -33,7 +33,7 @@ void parallel_model(graph::Builder& build) {
     const graph::ValueId fed = build.linear(inner, name + ".down", kWidth, {.bias = true, .init_std = 0.05});
     x = build.residual(build.residual(x, attended, 0.0, name + ".sum"), fed, 0.0, name + ".result");
   }
-  build.block("head");
+  build.block("head", graph::BlockKind::closing);
   x = build.norm(x, "head.norm", {.kind = ops::NormKind::rms, .eps = 1e-5, .bias = false});
   build.head(x, tokens);
 }

@@ -76,7 +76,7 @@ void evaluate(const EvalOptions& options, const config::Run& run, const train::S
   programs.evaluation_turns = turns(run.strategy, evaluator.batches());
   programs.transport = transport;
   train::Session session = train::make_session(file_system, run, programs, capacity);
-  if (session.world() != nullptr) collectives::agree(*session.world(), {{"data.valid", train::data_digest(evaluator.reader(), run)}});
+  if (session.world() != nullptr) collectives::agree(*session.world(), {{"data.valid", train::data_digest(evaluator.reader())}});
   if (speaks(transport) && !options.run.json) show_waterline(session.plan(), train::kEvaluate, capacity);
   const std::vector<std::string> absent = train::load_weights(stored, session);
   if (speaks(transport)) say_absent(stored.origin(), absent);

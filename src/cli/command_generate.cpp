@@ -197,8 +197,10 @@ void finish(const GenerateOptions& options, Words& words, Made& made, std::int64
 void generate_command(const GenerateOptions& options) {
   io::PosixFileSystem file_system;
   const Source source = read_source(file_system, options.run);
-  if (source.run.model.family == model::Family::bert)
-    base::bad_input("{}: a bert model fills in masked tokens; it cannot continue a text", source.run.where("model"));
+  const model::Family family = source.run.model.family;
+  if (!family->continues_text())
+    base::bad_input("{}: a {} model {}; it cannot continue a text", source.run.where("model"), family->name,
+                    family->masks() ? "fills in masked tokens" : "reads numbers");
   Words words(options.prompt_ids.empty() ? tokenizer_of(file_system, source.run) : nullptr, options);
   const std::vector<std::int32_t>& prompt = words.prompt();
   const auto prompt_tokens = static_cast<std::int64_t>(prompt.size());

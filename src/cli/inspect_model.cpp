@@ -12,6 +12,7 @@
 #include "base/json.h"
 #include "checkpoint/folder.h"
 #include "checkpoint/load.h"
+#include "families/families.h"
 #include "formats/hf_directory.h"
 #include "formats/safetensors_set.h"
 
@@ -64,7 +65,7 @@ Tensors tensors_of(const formats::SafetensorsSet& set) {
 // ---- a Hugging Face folder
 
 Json model_json(const model::Model& model) {
-  return Json::object({{"family", model::name_of(model.family)},
+  return Json::object({{"family", model.family->name},
                        {"layers", model.layers},
                        {"width", model.width},
                        {"heads", model.heads},
@@ -91,7 +92,7 @@ void inspect_model_folder(io::FileSystem& file_system, const io::Path& path, con
     for (const std::string& name : tokenizers) found.push(Json(name));
     print_line(Json::object({{"kind", "model"},
                              {"model", model_json(model)},
-                             {"parameters", model::parameter_count(model)},
+                             {"parameters", families::parameter_count(model)},
                              {"files", static_cast<std::int64_t>(folder.weights().files().size())},
                              {"bytes", tensors.bytes},
                              {"dtypes", tensors.dtypes()},
@@ -100,8 +101,7 @@ void inspect_model_folder(io::FileSystem& file_system, const io::Path& path, con
                              {"tensors", tensors.list}}));
     return;
   }
-  fmt::print("{}: a Hugging Face folder, {} of {} parameters\n", path.string(), model::name_of(model.family),
-             model::parameter_count(model));
+  fmt::print("{}: a Hugging Face folder, {} of {} parameters\n", path.string(), model.family->name, families::parameter_count(model));
   fmt::print("  {} layers, width {}, {} heads ({} for keys and values) of {}, ffn {}, context {}, vocabulary {}, head {}\n", model.layers,
              model.width, model.heads, model.kv_heads, model.head_dim, model.ffn, model.context, model.vocab,
              model.tied ? "tied to the embedding" : "of its own");

@@ -13,6 +13,7 @@
 #include "base/json.h"
 #include "cli/plan_outcome.h"
 #include "cli/strategy_json.h"
+#include "families/families.h"
 #include "plan/waterline.h"
 #include "train/foresight/forecast.h"
 #include "train/foresight/planning.h"
@@ -139,7 +140,7 @@ std::optional<Witness> witness_of(const config::Run& run, const cluster::Cluster
 Json largest_json(const model::Model& model, const Witness& witness) {
   const double seconds = witness.step_seconds;
   return Json::object(
-      {{"parameters", model::parameter_count(model)},
+      {{"parameters", families::parameter_count(model)},
        {"layers", model.layers},
        {"width", model.width},
        {"heads", model.heads},
@@ -159,7 +160,7 @@ std::string largest_text(const model::Model& model, const cluster::Cluster& clus
   std::string text =
       fmt::format("{} rank{} of \"{}\" can train a model of these proportions with up to {} parameters: {} layers, width {}, {} heads\n",
                   witness.problem.ranks, witness.problem.ranks == 1 ? "" : "s", cluster.name,
-                  count_text(static_cast<double>(model::parameter_count(model))), model.layers, model.width, model.heads);
+                  count_text(static_cast<double>(families::parameter_count(model))), model.layers, model.width, model.heads);
   text += fmt::format("  step          {}, {} tokens/s, {:.1f} TFLOP/s a device ({})\n", seconds_text(seconds),
                       count_text(tokens_per_step(witness.problem) / seconds), model_tflops(witness.problem, seconds),
                       witness.simulated ? "simulated" : "estimated");

@@ -49,12 +49,12 @@ void say_where_it_starts(const train::Resumed& resumed, const config::Run& run, 
   if (!resumed.other_data.empty()) show("its data were {}; the run goes on with others\n\n", resumed.other_data);
 }
 
-void say_how_much(const data::BatchReader& data, const config::Run& run, std::int64_t steps_done) {
+void say_how_much(const data::SampleSource& data, const config::Run& run, std::int64_t steps_done) {
   const std::int64_t steps = std::max<std::int64_t>(0, run.steps - steps_done);
   const std::int64_t sequences = steps * run.batch.global;
-  const double epochs = static_cast<double>(sequences) / static_cast<double>(data.sampler().samples_per_epoch());
+  const double epochs = static_cast<double>(sequences) / static_cast<double>(data.samples_per_epoch());
   const std::string which = steps_done > 0 ? fmt::format("the {} steps left", steps) : fmt::format("{} steps", steps);
-  show("data: {} tokens; {} of {} x {} are {} tokens, {}\n\n", observe::rate_text(static_cast<double>(data.tokens())), which,
+  show("data: {} tokens; {} of {} x {} are {} tokens, {}\n\n", observe::rate_text(static_cast<double>(data.size())), which,
        run.batch.global, run.batch.sequence, observe::rate_text(static_cast<double>(sequences * run.batch.sequence)), epochs_text(epochs));
 }
 

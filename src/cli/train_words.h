@@ -15,7 +15,7 @@ namespace plimsoll::cli {
 void say_where_it_starts(const train::Resumed& resumed, const config::Run& run, std::int64_t until);
 
 // Tokens of the data, and how much of it the steps that are left train on.
-void say_how_much(const data::BatchReader& data, const config::Run& run, std::int64_t steps_done);
+void say_how_much(const data::SampleSource& data, const config::Run& run, std::int64_t steps_done);
 
 // Nothing where the run is finished.
 void say_where_it_ends(const train::End& end);

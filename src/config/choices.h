@@ -70,12 +70,6 @@ struct Choices<WarmupShape> {
 };
 
 template <>
-struct Choices<model::Family> {
-  static constexpr std::array<Choice<model::Family>, 3> kTable{
-      {{"gpt2", model::Family::gpt2}, {"llama", model::Family::llama}, {"bert", model::Family::bert}}};
-};
-
-template <>
 struct Choices<model::ActivationKind> {
   static constexpr std::array<Choice<model::ActivationKind>, 4> kTable{{{"gelu_tanh", model::ActivationKind::gelu_tanh},
                                                                         {"gelu_erf", model::ActivationKind::gelu_erf},

@@ -25,8 +25,9 @@ struct NamedText {
 };
 // What a run from there is called.
 inline constexpr std::string_view kStandardInput = "standard input";
-Run parse_run(std::string_view text, std::string_view name, const std::vector<std::string>& overrides = {},
-              const NamedText& deepspeed = {});
+// `more_families` are known by their names beside those of the table.
+Run parse_run(std::string_view text, std::string_view name, const std::vector<std::string>& overrides = {}, const NamedText& deepspeed = {},
+              const std::vector<model::Family>& more_families = {});
 
 // When the file gives "model": {"path": DIR}, config does not read the directory: the caller does, and hands the model
 // in. The file's own overrides are laid over it, and what depends on the model is derived and checked.

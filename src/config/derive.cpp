@@ -11,6 +11,7 @@
 #include "config/config.h"
 #include "config/fields.h"
 #include "config/problems.h"
+#include "families/families.h"
 
 namespace plimsoll::config {
 
@@ -51,21 +52,19 @@ void derive_head_dim(Run& run) {
   derive_value(run, "model.head_dim", model.head_dim, model.width / model.heads, "width / heads");
 }
 
+// What the family works out of settings that were given.
+void derive_by_family(Run& run, const families::Derived& derived) {
+  const std::string key = fmt::format("model.{}", derived.key);
+  const auto given = [&](std::string_view from) { return run.given(fmt::format("model.{}", from)); };
+  if (run.given(key) || (!derived.in_presets && !run.preset.empty())) return;
+  if (std::none_of(derived.from.begin(), derived.from.end(), given)) return;
+  find_field(key)->read(derived.value(run.model), run);
+  run.origins[key] = {.kind = OriginKind::derived, .text = fmt::format("derived: {}", derived.how)};
+}
+
 void derive_model(Run& run) {
-  model::Model& model = run.model;
-  const bool llama = model.family == model::Family::llama;
-  const bool from_preset = !run.preset.empty();
-  // A llama preset's grouping stays when only the number of heads is changed.
-  if (run.given("model.heads") && !(llama && from_preset)) derive_value(run, "model.kv_heads", model.kv_heads, model.heads, "heads");
-  derive_head_dim(run);
-  if (run.given("model.width")) {
-    const std::int64_t ffn = llama ? (8 * model.width + 767) / 768 * 256 : 4 * model.width;
-    derive_value(run, "model.ffn", model.ffn, ffn, llama ? "8/3 x width, rounded up to a multiple of 256" : "4 x width");
-  }
-  if (run.given("model.dropout") && !llama) {
-    derive_value(run, "model.attention_dropout", model.attention_dropout, model.dropout, "dropout");
-    derive_value(run, "model.embedding_dropout", model.embedding_dropout, model.dropout, "dropout");
-  }
+  if (run.model.family->has("head_dim")) derive_head_dim(run);
+  for (const families::Derived& derived : run.model.family->derived) derive_by_family(run, derived);
 }
 
 void derive_strategy(Run& run) {
@@ -136,12 +135,12 @@ void check_batch(const Run& run) {
 // A key of another family is harmless with the value it has anyway, and a mistake with any other.
 void check_families(const Run& run) {
   Run plain;
-  plain.model = model::family_defaults(run.model.family);
+  plain.model = families::defaults(run.model.family);
   for (const Field& field : fields()) {
-    if (!run.given(field.key) || includes(field.families, run.model.family)) continue;
+    if (!run.given(field.key) || includes(field, *run.model.family)) continue;
     if (field.write(run) == field.write(plain)) continue;
     base::bad_input("{}: found {} for \"{}\", expected {}: a model of the {} family has no such part", run.where(field.key),
-                    field.write(run).describe(), field.key, field.write(plain).describe(), model::name_of(run.model.family));
+                    field.write(run).describe(), field.key, field.write(plain).describe(), run.model.family->name);
   }
 }
 
@@ -155,7 +154,7 @@ void check_model(const Run& run) {
   check_families(run);
   model::Model model = run.model;
   if (vocabulary_open(run)) model.vocab = std::max(model.vocab, model.pad_token + 1);
-  const std::vector<std::string> found = model::problems(model);
+  const std::vector<std::string> found = families::problems(model);
   if (found.empty()) return;
   base::bad_input("{}: the model cannot be built: {}", run.where("model"), fmt::join(found, "; "));
 }

@@ -21,7 +21,7 @@ bool applies(const Field& field, const Run& run) {
   if (under(field, "model.") && !model_known(run)) return false;
   if (field.key == "batch.sequence" && run.batch.sequence == 0) return false;
   if (under(field, "strategy.") && run.strategy_auto) return false;
-  return !model_known(run) || includes(field.families, run.model.family);
+  return !model_known(run) || includes(field, *run.model.family);
 }
 
 void set_path(Json& document, std::string_view key, Json value) {
@@ -49,7 +49,7 @@ struct Row {
 std::vector<Row> rows_of(const Run& run) {
   std::vector<Row> rows;
   bool auto_shown = false;
-  for (const Field& field : fields()) {
+  for (const Field& field : fields_of(run)) {
     if (run.strategy_auto && under(field, "strategy.") && !auto_shown) {
       rows.push_back({"strategy", Json("auto"), run.origin("strategy").text});
       auto_shown = true;
@@ -76,7 +76,7 @@ std::string deepspeed_table(const DeepSpeedReport& report) {
 
 Json to_json(const Run& run) {
   Json document = Json::object();
-  for (const Field& field : fields()) {
+  for (const Field& field : fields_of(run)) {
     if (run.strategy_auto && under(field, "strategy.")) {
       document.set("strategy", "auto");
       continue;

@@ -20,18 +20,12 @@
 #include "base/json.h"
 #include "config/choices.h"
 #include "config/run.h"
+#include "families/family.h"
 
 namespace plimsoll::config {
 
 // The largest figures that are taken for meant.
 inline constexpr std::int64_t kMostTokens = 100'000'000;
-
-// Which model families a setting means something to. Others accept it only with the value it has anyway.
-enum class Families : std::uint8_t { gpt2 = 1, llama = 2, bert = 4, gpt2_bert = 5, llama_bert = 6, all = 7 };
-
-inline bool includes(Families families, model::Family family) {
-  return ((static_cast<unsigned>(families) >> static_cast<unsigned>(family)) & 1u) != 0;
-}
 
 struct Field {
   std::string key = {};                   // "optimizer.lr"
@@ -39,15 +33,15 @@ struct Field {
   std::string expects = {};               // "an integer >= 1"; ends "found ..., expected ..."
   std::vector<std::string> choices = {};  // the words it takes, where they are few
   std::string derived = {};               // how an absent value is worked out from others; empty when the default is fixed
-  Families families = Families::all;
-  bool takes_text = false;  // --set hands the text over as it is, even where it looks like a number
+  bool (*concerns)(const families::Family& family) = nullptr;  // (optional) whether it means something to a family; see includes
+  bool takes_text = false;                                     // --set hands the text over as it is, even where it looks like a number
 
   // Puts the value in its place, or returns false when it is not what `expects` says.
   std::function<bool(const base::Json& value, Run& run)> read = {};
   std::function<base::Json(const Run& run)> write = {};  // null: has no value
 
-  Field with_families(Families which) && {
-    families = which;
+  Field of_families(bool (*which)(const families::Family& family)) && {
+    concerns = which;
     return std::move(*this);
   }
   Field derived_from(std::string how) && {
@@ -55,6 +49,9 @@ struct Field {
     return std::move(*this);
   }
 };
+
+// Whether a setting means something to a family. Others accept it only with the value it has anyway.
+bool includes(const Field& field, const families::Family& family);
 
 struct Range {
   double min = -std::numeric_limits<double>::infinity();

@@ -46,6 +46,8 @@ Field paths_field(std::string key, Get get, std::string about) {
   return field;
 }
 
+bool masks(const families::Family& family) { return family.masks(); }
+
 std::vector<Field> data_fields() {
   Field token_bytes{.key = "data.token_bytes",
                     .about = "Size of a token in files without a header; files with one say it themselves.",
@@ -72,14 +74,14 @@ std::vector<Field> data_fields() {
           .derived_from("`-1`; with data.mask_documents the tokenizer's, where data.tokenizer is given"),
       number_field("mlm.probability", PLIMSOLL_AT(mlm.probability), {.min = 0.0, .max = 1.0, .above_min = true},
                    "Share of tokens chosen for prediction.")
-          .with_families(Families::bert),
+          .of_families(masks),
       number_field("mlm.mask", PLIMSOLL_AT(mlm.mask), between(0.0, 1.0), "Share of the chosen tokens replaced by the mask token.")
-          .with_families(Families::bert),
+          .of_families(masks),
       number_field("mlm.random", PLIMSOLL_AT(mlm.random), between(0.0, 1.0),
                    "Share of the chosen tokens replaced by a random one; the rest stay as they are.")
-          .with_families(Families::bert),
+          .of_families(masks),
       number_field("mlm.mask_token", PLIMSOLL_AT(mlm.mask_token), count_from(0, kMostTokens), "Id of the mask token.")
-          .with_families(Families::bert)
+          .of_families(masks)
           .derived_from("the tokenizer's, else `103`"),
       number_field("batch.global", PLIMSOLL_AT(batch.global), count_from(1, kMostSequences), "Sequences in one step, over all ranks."),
       number_field("batch.micro", PLIMSOLL_AT(batch.micro), count_from(1, kMostSequences),

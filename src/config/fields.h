@@ -12,6 +12,10 @@ namespace plimsoll::config {
 const std::vector<Field>& fields();
 const Field* find_field(std::string_view key);  // nullptr when there is none
 
+// Those of a family's own settings, and all that there are with them in a run.
+std::vector<Field> own_fields(const families::Family& family);
+std::vector<Field> fields_of(const Run& run);
+
 // "optimizer", "model.rope": a key that holds others.
 bool is_group(std::string_view path);
 

@@ -31,13 +31,13 @@ class FromTokenizer {
 
   // What pads and also ends a text must be trained: as a pad token it would not be.
   void pad() {
-    if (run_.model.family == model::Family::gpt2 || !run_.model_path.empty()) return;
+    if (!run_.model.family->has("pad_token") || !run_.model_path.empty()) return;
     if (!tokenizer_.pad || tokenizer_.pad == tokenizer_.end) return;
     token("model.pad_token", run_.model.pad_token, *tokenizer_.pad, "pad");
   }
 
   void mask() {
-    if (run_.model.family != model::Family::bert) return;
+    if (!run_.model.family->masks()) return;
     if (tokenizer_.mask) return token("mlm.mask_token", run_.mlm.mask_token, *tokenizer_.mask, "mask");
     if (!run_.given("mlm.mask_token")) run_.mlm.mask_token = Mlm::kNone;  // refused where one is needed
   }

@@ -60,13 +60,23 @@ Json& enter(Json& parent, const std::string& path, const std::string& key, const
   return group;
 }
 
-void apply_override(Json& document, std::string_view argument) {
+// A setting of which only some family knows; whether the run's does is seen when it is read.
+bool is_own_setting(std::string_view path, const std::vector<model::Family>& more_families) {
+  constexpr std::string_view kGroup = "model.";
+  if (!path.starts_with(kGroup)) return false;
+  const auto knows = [&](model::Family family) {
+    return std::ranges::any_of(family->own, [&](const families::Setting& own) { return own.key == path.substr(kGroup.size()); });
+  };
+  return std::ranges::any_of(more_families, knows) || std::ranges::any_of(families::all_families(), knows);
+}
+
+void apply_override(Json& document, std::string_view argument, const std::vector<model::Family>& more_families) {
   const std::string label = label_of(argument);
   const std::size_t equals = argument.find('=');
   if (equals == std::string_view::npos || equals == 0) base::bad_input("{}: found no \"=\" after a key, expected KEY=VALUE", label);
   const std::string path(argument.substr(0, equals));
   const Field* field = find_field(path);
-  if (field == nullptr && !is_group(path)) {
+  if (field == nullptr && !is_group(path) && !is_own_setting(path, more_families)) {
     const auto [group, key] = split_key(path);
     base::bad_input("{}: found the unknown key \"{}\", {}", label, path, known_keys_hint(group, key));
   }
@@ -81,9 +91,9 @@ void apply_override(Json& document, std::string_view argument) {
 
 }  // namespace
 
-void apply_overrides(Json& document, const std::vector<std::string>& overrides) {
+void apply_overrides(Json& document, const std::vector<std::string>& overrides, const std::vector<model::Family>& more_families) {
   Problems problems;
-  for (const std::string& argument : overrides) problems.attempt([&] { apply_override(document, argument); });
+  for (const std::string& argument : overrides) problems.attempt([&] { apply_override(document, argument, more_families); });
   problems.raise();
 }
 

@@ -1,4 +1,5 @@
 // Reading a run file: the document is walked once, each key looked up in the table of fields.
+#include <algorithm>
 #include <cerrno>
 #include <cstring>
 #include <filesystem>
@@ -16,6 +17,7 @@
 #include "config/other_names.h"
 #include "config/overrides.h"
 #include "config/problems.h"
+#include "families/families.h"
 
 namespace plimsoll::config {
 
@@ -50,8 +52,8 @@ void read_field(const Field& field, const Json& value, Run& run) {
 }
 
 void set_model_origin(Run& run, const Origin& origin) {
-  for (const Field& field : fields()) {
-    if (field.key.starts_with("model.") && includes(field.families, run.model.family)) run.origins[field.key] = origin;
+  for (const Field& field : fields_of(run)) {
+    if (field.key.starts_with("model.") && includes(field, *run.model.family)) run.origins[field.key] = origin;
   }
 }
 
@@ -69,7 +71,7 @@ void start_model(const Json* model, Run& run) {
     if (path != nullptr) return;
     if (preset == nullptr) {
       if (family != nullptr) read_field(*find_field("model.family"), *family, run);
-      run.model = model::family_defaults(run.model.family);
+      run.model = families::defaults(run.model.family);
       return;
     }
   }
@@ -79,7 +81,7 @@ void start_model(const Json* model, Run& run) {
     run.preset = "gpt2";
   }
   const Origin named = run.origin("model.preset");
-  run.model = *model::preset(run.preset);
+  run.model = *families::preset(run.preset);
   set_model_origin(run, {.kind = OriginKind::preset, .text = fmt::format("preset {}", run.preset)});
   run.origins["model.preset"] = named;
 }
@@ -95,7 +97,11 @@ class Reader {
  private:
   void read_member(const Json& object, const JsonMember& member, const std::string& group) {
     const std::string key = group.empty() ? member.key : fmt::format("{}.{}", group, member.key);
-    if (const Field* field = find_field(key)) {
+    const std::vector<Field> own = own_fields(*run_.model.family);
+    const auto of_family = std::find_if(own.begin(), own.end(), [&](const Field& field) { return field.key == key; });
+    if (of_family != own.end()) {
+      read_one(*of_family, member.value);
+    } else if (const Field* field = find_field(key)) {
       read_one(*field, member.value);
     } else if (is_group(key)) {
       read_subgroup(key, member.value);
@@ -148,14 +154,16 @@ Json deepspeed_document(Json& run_file, const NamedText& beside) {
 
 }  // namespace
 
-Run parse_run(std::string_view text, std::string_view name, const std::vector<std::string>& overrides, const NamedText& deepspeed) {
+Run parse_run(std::string_view text, std::string_view name, const std::vector<std::string>& overrides, const NamedText& deepspeed,
+              const std::vector<model::Family>& more_families) {
   Json document = base::parse_json(text, name, {.max_bytes = kMostBytes});
   if (!document.is_object())
     base::bad_input("{}: found {}, expected an object with the settings of a run", document.where(), document.describe());
   const Json deepspeed_keys = deepspeed_document(document, deepspeed);
-  apply_overrides(document, overrides);
+  apply_overrides(document, overrides, more_families);
   Run run;
   run.name = name;
+  run.more_families = more_families;
   const Json* model = document.find("model");
   start_model(model, run);
   if (model != nullptr && model->is_object()) {

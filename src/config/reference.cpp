@@ -3,6 +3,7 @@
 
 #include "config/config.h"
 #include "config/fields.h"
+#include "families/families.h"
 
 namespace plimsoll::config {
 
@@ -55,11 +56,11 @@ std::string inline_code(const base::Json& value) { return fmt::format("`{}`", ba
 std::string default_of(const Field& field) {
   if (field.key == "model.family") return inline_code(field.write(Run{}));
   std::vector<std::pair<std::string, base::Json>> values;
-  for (const model::Family family : {model::Family::gpt2, model::Family::llama, model::Family::bert}) {
-    if (!includes(field.families, family)) continue;
+  for (const model::Family family : families::all_families()) {
+    if (!includes(field, *family)) continue;
     Run run;
-    run.model = model::family_defaults(family);
-    values.emplace_back(model::name_of(family), field.write(run));
+    run.model = families::defaults(family);
+    values.emplace_back(family->name, field.write(run));
   }
   bool same = true;
   for (const auto& [name, value] : values) same = same && value == values.front().second;
@@ -71,10 +72,13 @@ std::string default_of(const Field& field) {
 
 std::string families_note(const Field& field) {
   std::string names;
-  for (const model::Family family : {model::Family::gpt2, model::Family::llama, model::Family::bert}) {
-    if (includes(field.families, family)) names += fmt::format("{}{}", names.empty() ? "" : ", ", model::name_of(family));
+  bool all = true;
+  for (const model::Family family : families::all_families()) {
+    const bool one = includes(field, *family);
+    if (one) names += fmt::format("{}{}", names.empty() ? "" : ", ", family->name);
+    all = all && one;
   }
-  return field.families == Families::all ? std::string() : fmt::format(" Only {}.", names);
+  return all ? std::string() : fmt::format(" Only {}.", names);
 }
 
 std::string group_of(const Field& field) {

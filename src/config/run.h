@@ -12,6 +12,7 @@
 #include <vector>
 
 #include "base/json.h"
+#include "families/families.h"
 #include "model/model.h"
 #include "model/training.h"
 #include "strategy/strategy.h"
@@ -103,7 +104,7 @@ struct Communication {
 };
 
 struct Settings {
-  model::Model model;
+  model::Model model = families::defaults(families::gpt2());
   std::string model_path;      // a Hugging Face directory, instead of a description; see resolve_model
   base::Json model_overrides;  // with a path: the keys that may differ from what the directory says
   Data data;
@@ -161,8 +162,9 @@ struct DeepSpeedReport {
 };
 
 struct Run : Settings {
-  std::string name;    // what the run file is called in messages
-  std::string preset;  // of the model, when it came from one
+  std::string name;                               // what the run file is called in messages
+  std::string preset;                             // of the model, when it came from one
+  std::vector<model::Family> more_families = {};  // beside those of the table
   std::map<std::string, Origin, std::less<>> origins;
   std::vector<std::string> notes = {};  // where given values and the tokenizer say different things
   DeepSpeedReport deepspeed;

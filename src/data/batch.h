@@ -3,6 +3,11 @@
 
 #include <cstdint>
 #include <span>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "base/shape.h"
 
 namespace plimsoll::data {
 
@@ -17,16 +22,27 @@ struct SampleRange {
   bool operator==(const SampleRange&) const = default;
 };
 
-// B rows of T positions, row-major. Spans that are empty are not wanted; the others have exactly the size shown.
+// One input of the model: B rows of something, row-major.
+struct BatchField {
+  std::string name;
+  base::TensorType type;  // the first dim is B
+  std::span<std::byte> bytes;
+
+  std::int64_t row_elements() const { return type.shape.elements() / type.shape[0]; }
+};
+
+// The inputs that are wanted, as the model's graph declares them by name and type.
 struct BatchView {
-  std::int64_t rows = 0;                     // B
-  std::int64_t sequence = 0;                 // T
-  std::span<std::int32_t> tokens;            // (B, T)
-  std::span<std::int32_t> targets;           // (B, T), kIgnored where there is no loss
-  std::span<std::int32_t> positions = {};    // (B, T), within the document when documents are masked
-  std::span<std::int32_t> segments = {};     // (B, T), number of the document within the row; kPadding for none
-  std::span<std::int32_t> token_types = {};  // (B, T), all zero
-  std::span<std::int32_t> samples = {};      // (B), the sample's number (its low 31 bits); kPadding for an empty row
+  std::int64_t rows = 0;  // B
+  std::vector<BatchField> fields = {};
+
+  // nullptr: it is not wanted.
+  const BatchField* find(std::string_view name) const;
+  // Empty where it is not wanted; stops where it is of another type.
+  std::span<std::int32_t> ids(std::string_view name) const;
+  std::span<float> numbers(std::string_view name) const;
+  BatchView& add(std::string name, std::span<std::int32_t> ids);
+  BatchView& add(std::string name, std::span<float> numbers);
 };
 
 class BatchSource {
@@ -34,8 +50,18 @@ class BatchSource {
   virtual ~BatchSource() = default;
 
   // Fills one row per sample and makes the rows after range.count empty; returns how many targets count. The
-  // bytes depend on nothing but the range.
+  // bytes depend on nothing but the range. An input that the source does not have is bad input.
   virtual std::int64_t read(const SampleRange& range, const BatchView& batch) const = 0;
+};
+
+// One that says what there is of it.
+class SampleSource : public BatchSource {
+ public:
+  virtual std::int64_t samples_per_epoch() const = 0;
+  // Tokens or numbers, for people.
+  virtual std::int64_t size() const = 0;
+  // Joins a sample to a sum that tells data from other data.
+  virtual std::uint64_t digest(std::int64_t sample, std::uint64_t sum) const = 0;
 };
 
 }  // namespace plimsoll::data

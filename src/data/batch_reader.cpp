@@ -1,6 +1,9 @@
 #include "data/batch_reader.h"
 
 #include <algorithm>
+#include <string_view>
+
+#include <fmt/ranges.h>
 
 #include "base/error.h"
 
@@ -21,14 +24,18 @@ Sampler make_sampler(const formats::TokenSource& source, const BatchReaderOption
 }
 
 void check_view(const SampleRange& range, const BatchView& batch, std::int64_t sequence) {
-  const auto elements = static_cast<std::size_t>(batch.rows * sequence);
-  PLIMSOLL_CHECK(batch.sequence == sequence, "a view of {} positions for samples of {}", batch.sequence, sequence);
   PLIMSOLL_CHECK(range.first >= 0 && range.count >= 0 && range.count <= batch.rows, "{} samples into {} rows", range.count, batch.rows);
-  for (const auto& optional : {batch.tokens, batch.targets, batch.positions, batch.segments, batch.token_types}) {
-    PLIMSOLL_CHECK(optional.empty() || optional.size() == elements, "{} elements for {}", optional.size(), elements);
+  constexpr std::string_view kOfPositions[] = {"tokens", "targets", "positions", "segments", "token_types"};
+  for (const BatchField& field : batch.fields) {
+    const bool positions = std::ranges::find(kOfPositions, field.name) != std::end(kOfPositions);
+    if (!positions && field.name != "samples") {
+      base::bad_input("the model reads \"{}\", {}, which text does not have; expected some of {} and samples", field.name,
+                      base::to_string(field.type), fmt::join(kOfPositions, ", "));
+    }
+    const std::size_t elements = static_cast<std::size_t>(positions ? batch.rows * sequence : batch.rows);
+    PLIMSOLL_CHECK(batch.ids(field.name).size() == elements, "{} is {}, expected {} ids", field.name, base::to_string(field.type),
+                   elements);
   }
-  PLIMSOLL_CHECK(batch.samples.empty() || batch.samples.size() == static_cast<std::size_t>(batch.rows), "sample numbers for {} rows",
-                 batch.rows);
 }
 
 }  // namespace
@@ -48,28 +55,36 @@ std::int64_t BatchReader::read(const SampleRange& range, const BatchView& batch)
   Scratch scratch;
   scratch.ids.resize(static_cast<std::size_t>(options_.sequence) + 1);
   scratch.starts.resize(scratch.ids.size());
+  const std::span<std::int32_t> tokens = batch.ids("tokens"), targets = batch.ids("targets"), positions = batch.ids("positions"),
+                                segments = batch.ids("segments"), types = batch.ids("token_types"), samples = batch.ids("samples");
   // Which targets count is known only when both have been made, so what nobody wants is made here.
-  if (batch.tokens.empty()) scratch.tokens.resize(static_cast<std::size_t>(options_.sequence));
-  if (batch.targets.empty()) scratch.targets.resize(static_cast<std::size_t>(options_.sequence));
+  if (tokens.empty()) scratch.tokens.resize(static_cast<std::size_t>(options_.sequence));
+  if (targets.empty()) scratch.targets.resize(static_cast<std::size_t>(options_.sequence));
   std::int64_t valid = 0;
   for (std::int64_t r = 0; r < batch.rows; ++r) {
     const auto part = [&](std::span<std::int32_t> all) {
       return all.empty() ? all : all.subspan(static_cast<std::size_t>(r * options_.sequence), static_cast<std::size_t>(options_.sequence));
     };
-    const Row row{batch.tokens.empty() ? std::span(scratch.tokens) : part(batch.tokens),
-                  batch.targets.empty() ? std::span(scratch.targets) : part(batch.targets), part(batch.positions), part(batch.segments)};
+    const Row row{tokens.empty() ? std::span(scratch.tokens) : part(tokens), targets.empty() ? std::span(scratch.targets) : part(targets),
+                  part(positions), part(segments)};
     const bool filled = r < range.count;
     if (filled) {
       valid += fill(range.first + r, row, scratch);
     } else {
       clear(row);
     }
-    if (!batch.samples.empty()) {
-      batch.samples[static_cast<std::size_t>(r)] = filled ? static_cast<std::int32_t>((range.first + r) & 0x7FFFFFFF) : kPadding;
-    }
+    if (!samples.empty())
+      samples[static_cast<std::size_t>(r)] = filled ? static_cast<std::int32_t>((range.first + r) & 0x7FFFFFFF) : kPadding;
   }
-  std::fill(batch.token_types.begin(), batch.token_types.end(), 0);
+  std::fill(types.begin(), types.end(), 0);
   return valid;
+}
+
+std::uint64_t BatchReader::digest(std::int64_t sample, std::uint64_t sum) const {
+  std::vector<std::int32_t> tokens(static_cast<std::size_t>(options_.sequence));
+  read({sample, 1}, BatchView{.rows = 1}.add("tokens", tokens));
+  for (const std::int32_t token : tokens) sum = (sum ^ static_cast<std::uint32_t>(token)) * 0x100000001B3u;
+  return sum;
 }
 
 void BatchReader::clear(const Row& row) const {

@@ -1,7 +1,11 @@
 // Samples of a token source as batches: next-token prediction, or masked-token prediction for BERT.
 //
 //   const BatchReader reader(source, {.sequence = 256, .vocab = 50257, .seed = 1});
-//   const std::int64_t valid = reader.read({cursor, 4}, {.rows = 4, .sequence = 256, .tokens = tokens, .targets = targets});
+//   const std::int64_t valid = reader.read({cursor, 4}, BatchView{.rows = 4}.add("tokens", tokens).add("targets", targets));
+//
+// It has tokens, targets (kIgnored where there is no loss), positions (within the document when documents are masked), segments (the
+// number of the document within the row, kPadding for none) and token_types (all zero), each (B, T), and samples (B): the sample's number
+// (its low 31 bits), kPadding for an empty row.
 //
 // It keeps no state between calls: reading the same samples again, in other groups, on another rank or after a
 // restart gives the same bytes, and several threads may read at once.
@@ -31,13 +35,15 @@ struct BatchReaderOptions {
   std::optional<MaskedLanguageOptions> masked = {};  // BERT; without it the target is the next token
 };
 
-class BatchReader final : public BatchSource {
+class BatchReader final : public SampleSource {
  public:
   // Bad input: fewer tokens than one sample, documents to mask but no way to find them, bad masking options.
   BatchReader(std::shared_ptr<const formats::TokenSource> source, const BatchReaderOptions& options);
 
   const Sampler& sampler() const { return sampler_; }
-  std::int64_t tokens() const { return source_->size(); }
+  std::int64_t samples_per_epoch() const override { return sampler_.samples_per_epoch(); }
+  std::int64_t size() const override { return source_->size(); }
+  std::uint64_t digest(std::int64_t sample, std::uint64_t sum) const override;
   std::int64_t read(const SampleRange& range, const BatchView& batch) const override;
 
  private:

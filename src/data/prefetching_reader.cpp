@@ -9,24 +9,14 @@ namespace plimsoll::data {
 // A batch read ahead: asked for, then being read, then ready. Shared ownership lets the worker finish one that was
 // thrown away meanwhile.
 struct PrefetchingReader::Slot {
-  Slot(const SampleRange& wanted, std::int64_t rows, std::int64_t sequence)
-      : range(wanted), elements(static_cast<std::size_t>(rows * sequence)), memory(elements * 5 + static_cast<std::size_t>(rows)) {
-    const auto part = [&](std::size_t index) { return std::span(memory).subspan(index * elements, elements); };
-    view = {.rows = rows,
-            .sequence = sequence,
-            .tokens = part(0),
-            .targets = part(1),
-            .positions = part(2),
-            .segments = part(3),
-            .token_types = part(4),
-            .samples = std::span(memory).subspan(elements * 5)};
+  Slot(const SampleRange& wanted, const BatchView& like) : range(wanted), view(like) {
+    for (BatchField& field : view.fields) field.bytes = memory.emplace_back(field.bytes.size());
   }
   Slot(const Slot&) = delete;
   Slot& operator=(const Slot&) = delete;
 
   SampleRange range;
-  std::size_t elements;
-  std::vector<std::int32_t> memory;
+  std::deque<std::vector<std::byte>> memory;  // of each field
   BatchView view;
   std::int64_t valid = 0;
   std::exception_ptr error;
@@ -42,7 +32,7 @@ struct PrefetchingReader::Shared {
 
 PrefetchingReader::PrefetchingReader(std::shared_ptr<const BatchSource> source, PrefetchOptions options)
     : source_(std::move(source)), options_(std::move(options)), shared_(std::make_unique<Shared>()) {
-  PLIMSOLL_CHECK(options_.depth >= 1 && options_.rows >= 1 && options_.sequence >= 1 && options_.order, "prefetch options");
+  PLIMSOLL_CHECK(options_.depth >= 1 && options_.order, "prefetch options");
   worker_ = std::thread([this] { work(); });
 }
 
@@ -83,42 +73,42 @@ void PrefetchingReader::work() const {
   }
 }
 
-void PrefetchingReader::expect_after(const SampleRange& range) const {
+void PrefetchingReader::expect_after(const SampleRange& range, const BatchView& like) const {
   SampleRange last = shared_->slots.empty() ? range : shared_->slots.back()->range;
   while (static_cast<std::int64_t>(shared_->slots.size()) < options_.depth) {
     last = options_.order(last);
-    shared_->slots.push_back(std::make_shared<Slot>(last, options_.rows, options_.sequence));
+    shared_->slots.push_back(std::make_shared<Slot>(last, like));
   }
   shared_->changed.notify_all();
 }
 
+namespace {
+
+bool holds_the_same(const BatchView& a, const BatchView& b) {
+  return a.rows == b.rows && std::ranges::equal(a.fields, b.fields, [](const BatchField& one, const BatchField& other) {
+           return one.name == other.name && one.type == other.type;
+         });
+}
+
+}  // namespace
+
 std::int64_t PrefetchingReader::read(const SampleRange& range, const BatchView& batch) const {
-  PLIMSOLL_CHECK(batch.sequence == options_.sequence, "a view of {} positions for batches of {}", batch.sequence, options_.sequence);
   std::shared_ptr<Slot> slot;
   {
     std::unique_lock lock(shared_->mutex);
     auto& slots = shared_->slots;
-    if (!slots.empty() && (slots.front()->range != range || batch.rows != options_.rows)) slots.clear();
+    if (!slots.empty() && (slots.front()->range != range || !holds_the_same(slots.front()->view, batch))) slots.clear();
     if (!slots.empty()) {
       slot = slots.front();
       shared_->changed.wait(lock, [&] { return slot->ready; });
       slots.pop_front();
     }
-    expect_after(range);
+    expect_after(range, batch);
   }
   if (slot == nullptr) return source_->read(range, batch);
   if (slot->error) std::rethrow_exception(slot->error);
-  const auto copy = [](std::span<const std::int32_t> from, std::span<std::int32_t> to) {
-    if (to.empty()) return;
-    PLIMSOLL_CHECK(to.size() == from.size(), "{} elements for {}", to.size(), from.size());
-    std::copy(from.begin(), from.end(), to.begin());
-  };
-  copy(slot->view.tokens, batch.tokens);
-  copy(slot->view.targets, batch.targets);
-  copy(slot->view.positions, batch.positions);
-  copy(slot->view.segments, batch.segments);
-  copy(slot->view.token_types, batch.token_types);
-  copy(slot->view.samples, batch.samples);
+  for (std::size_t field = 0; field < batch.fields.size(); ++field)
+    std::ranges::copy(slot->view.fields[field].bytes, batch.fields[field].bytes.begin());
   return slot->valid;
 }
 

@@ -1,8 +1,8 @@
 // Reads the next batches on a thread of its own while the current one is trained on.
 //
-// It is told the order of reading (batch_share.h gives a rank's). A request that is not the expected one is answered
-// directly and reading ahead goes on from there, so the bytes are always those of the source it decorates. An error met
-// while reading ahead is thrown by the request it belongs to.
+// What a batch holds is learnt from the first request. It is told the order of reading (batch_share.h gives a rank's). A request that is
+// not the expected one is answered directly and reading ahead goes on from there, so the bytes are always those of the source it decorates.
+// An error met while reading ahead is thrown by the request it belongs to.
 #pragma once
 
 #include <condition_variable>
@@ -19,9 +19,7 @@
 namespace plimsoll::data {
 
 struct PrefetchOptions {
-  std::int64_t rows = 0;  // of the batches that will be asked for
-  std::int64_t sequence = 0;
-  std::int64_t depth = 2;  // batches held ready
+  std::int64_t depth = 2;  // batches held ready, of the inputs that were asked for last
   std::function<SampleRange(const SampleRange&)> order;
 };
 
@@ -42,7 +40,7 @@ class PrefetchingReader final : public BatchSource {
   void work() const;
   // Both with the mutex held.
   std::shared_ptr<Slot> first_unread() const;
-  void expect_after(const SampleRange& range) const;
+  void expect_after(const SampleRange& range, const BatchView& like) const;
 
   std::shared_ptr<const BatchSource> source_;
   PrefetchOptions options_;

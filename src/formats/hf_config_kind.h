@@ -1,28 +1,23 @@
-// The kinds of configuration behind our three families: what their `model_type` is called and how they differ.
+// Which family a configuration is of, and which kind of configuration a model gets.
 #pragma once
 
-#include <string_view>
-
 #include "base/json.h"
-#include "model/model.h"
+#include "families/family.h"
 
 namespace plimsoll::formats {
 
 struct HfKind {
-  std::string_view type;          // "model_type"
-  std::string_view architecture;  // with the head that we train
   model::Family family;
-  bool qkv_bias = false;        // always
-  bool attention_bias = false;  // can say that all four projections of the attention have biases
-  bool qk_norm = false;
-  bool window = false;                // can say that attention slides
-  std::int64_t default_kv_heads = 0;  // where the file does not say; 0: as many as heads
-  std::int64_t default_head_dim = 0;  // likewise; 0: width / heads
+  const families::FileKind* kind;
+
+  const families::Files& files() const { return *family->files; }
 };
 
+// What the model's family says of such folders; refuses one that says nothing.
+const families::Files& hf_files_of(const model::Model& model);
 // Of a configuration that was read; refuses types that we do not compute.
-const HfKind& hf_kind_of(const base::Json& config);
+HfKind hf_kind_of(const base::Json& config);
 // For writing: the type in `original` where it can describe the model, else the simplest that can.
-const HfKind& hf_kind_for(const model::Model& model, const base::Json& original);
+HfKind hf_kind_for(const model::Model& model, const base::Json& original);
 
 }  // namespace plimsoll::formats

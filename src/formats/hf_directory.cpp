@@ -6,7 +6,9 @@
 
 #include <fmt/ranges.h>
 
+#include "families/families.h"
 #include "formats/hf_config.h"
+#include "formats/hf_config_kind.h"
 #include "formats/hf_gather.h"
 #include "io/files.h"
 
@@ -23,9 +25,9 @@ std::string first_few(const std::vector<std::string>& names) {
   return names.size() > shown.size() ? fmt::format("{} and {} more", text, names.size() - shown.size()) : text;
 }
 
-bool is_bare(const SafetensorsSet& weights, model::Family family) {
+bool is_bare(const SafetensorsSet& weights, std::string_view prefix) {
   const std::vector<std::string_view> names = weights.names();
-  return std::none_of(names.begin(), names.end(), [&](std::string_view name) { return name.starts_with(hf_prefix(family)); });
+  return std::none_of(names.begin(), names.end(), [&](std::string_view name) { return name.starts_with(prefix); });
 }
 
 void check_part(const SafetensorsSet& weights, const HfPart& part, const TensorView& view) {
@@ -42,7 +44,7 @@ void check_part(const SafetensorsSet& weights, const HfPart& part, const TensorV
 void check_size(const SafetensorsSet& weights, const model::Model& model) {
   std::int64_t stored = 0;
   for (const std::string_view name : weights.names()) stored += elements_of(weights.at(name));
-  const std::int64_t described = model::parameter_count(model);
+  const std::int64_t described = families::parameter_count(model);
   if (described / 4 > stored) {
     base::bad_input("'{}' holds {} weights, but config.json describes a model of {}", weights.name(), stored, described);
   }
@@ -67,15 +69,6 @@ std::string other_head(const std::vector<std::string>& extra) {
     }
   }
   return {};
-}
-
-std::string_view base_class_of(model::Family family) {
-  switch (family) {
-    case model::Family::gpt2: return "GPT2Model";
-    case model::Family::bert: return "BertModel";
-    case model::Family::llama: return "AutoModel";
-  }
-  return "AutoModel";
 }
 
 bool equal_values(const TensorView& a, const TensorView& b) {
@@ -114,7 +107,7 @@ HfDirectory HfDirectory::open(io::FileSystem& file_system, const io::Path& folde
 HfDirectory::HfDirectory(base::Json config, SafetensorsSet weights)
     : config_(std::move(config)), model_(model_from_hf_config(config_)), weights_(std::move(weights)) {
   check_size(weights_, model_);
-  names_ = hf_names(model_, is_bare(weights_, model_.family));
+  names_ = hf_names(model_, is_bare(weights_, hf_files_of(model_).prefix));
 }
 
 const TensorView* HfDirectory::find_part(const HfPart& part) const {
@@ -174,11 +167,12 @@ void HfDirectory::check_leftovers() const {
           weights_.name(), copy, original);
     }
   }
+  const families::Files& files = hf_files_of(model_);
   std::vector<std::string> extra;
   for (const std::string_view name : weights_.names()) {
-    const std::string_view prefix = hf_prefix(model_.family);
+    const std::string_view prefix = files.prefix;
     const std::string_view inner = name.starts_with(prefix) ? name.substr(prefix.size()) : name;
-    if (!known.contains(name) && !is_known_buffer(model_.family, inner)) extra.emplace_back(name);
+    if (!known.contains(name) && !files.known_buffer(inner)) extra.emplace_back(name);
   }
   if (!extra.empty()) {
     const std::string head = other_head(extra);
@@ -187,7 +181,7 @@ void HfDirectory::check_leftovers() const {
           "'{}' holds {} ({}); Plimsoll trains {} as a language model. Keep the body alone: "
           "{}.from_pretrained(FOLDER).save_pretrained(NEW), "
           "then use NEW",
-          weights_.name(), head, first_few(extra), model::name_of(model_.family), base_class_of(model_.family));
+          weights_.name(), head, first_few(extra), model_.family->name, files.base_class);
     }
     base::bad_input("'{}' holds {} tensor(s) that the model of config.json does not have: {}", weights_.name(), extra.size(),
                     first_few(extra));

@@ -1,4 +1,4 @@
-// Moves rows between our tensors and Hugging Face ones as hf_names.h says, converting element types on the way.
+// Moves rows between our tensors and Hugging Face ones as families/file_names.h says, converting element types on the way.
 #pragma once
 
 #include <cstddef>

@@ -12,7 +12,7 @@ using base::DType;
 using base::Shape;
 
 Builder::Builder(const BuildOptions& options) : options_(options) {
-  block("step");
+  block("step", BlockKind::step);
   if (options_.purpose == Purpose::infer) return;
   graph_.scalars =
       graph_.add_value({.name = "scalars", .type = ops::step_scalars_type(), .role = Role::scalars, .block = block_, .init = zeros()});
@@ -29,18 +29,30 @@ DType Builder::compute_dtype() const {
   return DType::f32;
 }
 
-void Builder::block(std::string name) { block_ = graph_.blocks.add({std::move(name)}); }
+void Builder::block(std::string name, BlockKind kind) { block_ = graph_.blocks.add({.name = std::move(name), .kind = kind}); }
 
-ValueId Builder::input(const std::string& name) {
+ValueId Builder::input(const std::string& name, const TensorType& type) {
   for (std::uint32_t index = 0; index < graph_.values.size(); ++index) {
     const Value& value = graph_.values[ValueId{index}];
-    if (value.role == Role::input && value.name == name) return ValueId{index};
+    if (value.role != Role::input || value.name != name) continue;
+    PLIMSOLL_CHECK(value.type == type, "{} is read as {} and as {}", name, base::to_string(value.type), base::to_string(type));
+    return ValueId{index};
   }
-  const model::MicroBatch& batch = options_.micro_batch;
-  const Shape shape = name == "samples" ? Shape{batch.samples} : Shape{batch.samples, batch.sequence};
-  return graph_.add_value(
-      {.name = name, .type = {DType::i32, shape}, .role = Role::input, .block = block_, .live = shape.rank() == 2 ? live_ : Live{}});
+  const Shape& shape = type.shape;
+  const bool has_rows = shape.rank() >= 2 && shape[0] == options_.micro_batch.samples && shape[1] == options_.micro_batch.sequence;
+  return graph_.add_value({.name = name, .type = type, .role = Role::input, .block = block_, .live = has_rows ? live_ : Live{}});
 }
+
+ValueId Builder::ids(const std::string& name) {
+  return input(name, {DType::i32, Shape{options_.micro_batch.samples, options_.micro_batch.sequence}});
+}
+
+ValueId Builder::numbers(const std::string& name, std::int64_t width) {
+  const ValueId read = input(name, {DType::f32, Shape{options_.micro_batch.samples, options_.micro_batch.sequence, width}});
+  return compute_dtype() == DType::f32 ? read : apply(ops::Cast{.dtype = compute_dtype()}, {read}, name + ".cast");
+}
+
+ValueId Builder::samples() { return input("samples", {DType::i32, Shape{options_.micro_batch.samples}}); }
 
 void Builder::bound_rows(double expected) {
   for (const Value& value : graph_.values)
@@ -197,6 +209,24 @@ void Builder::head(ValueId x, ValueId weight, ValueId bias) {
   }
   const ValueId losses = apply(ops::CrossEntropy{}, {logits, targets()}, "losses");
   graph_.results.push_back(losses);
+}
+
+// A product with minus one makes the difference, and a product of the differences with themselves sums their squares.
+void Builder::squared_error(ValueId prediction) {
+  if (!options_.logits) return;
+  const TensorType type = graph_.values[prediction].type;
+  if (options_.purpose == Purpose::infer) {
+    graph_.results.push_back(prediction);
+    return;
+  }
+  const std::int64_t width = type.shape[-1];
+  const ValueId targets = input("targets", {DType::f32, type.shape});
+  const ValueId minus = constant("minus", {DType::f32, Shape{width, width}}, {.kind = Init::Kind::minus_identity});
+  const ValueId f32 = type.dtype == DType::f32 ? prediction : apply(ops::Cast{.dtype = DType::f32}, {prediction}, "prediction.f32");
+  const ValueId apart = apply(ops::Residual{}, {f32, apply(ops::Linear{}, {targets, minus}, "targets.minus")}, "apart");
+  const ValueId flat = apply(ops::View{.shape = Shape{1, type.shape.elements()}}, {apart}, "apart.flat");
+  const ValueId squares = apply(ops::Linear{}, {flat, flat}, "squares");
+  graph_.results.push_back(apply(ops::View{.shape = Shape{1}}, {squares}, "losses"));
 }
 
 Graph Builder::finish() && {

@@ -1,7 +1,7 @@
 // How a model writes its forward pass: blocks, parameters and operators by name.
 //
 //   Builder build(options);
-//   build.block("embed");
+//   build.block("embed", BlockKind::opening);
 //   const ValueId table = build.parameter("embed.tokens", {vocab, width}, normal(0.02));
 //   ValueId x = build.embed({{build.tokens(), table}}, "embed");
 //   build.block("h.0");
@@ -62,15 +62,20 @@ class Builder {
   // the input "rows" says; `expected` is the share of them that prices count with. Before the first input, within a block.
   void bound_rows(double expected = 1.0);
 
-  // Starts the next block; what is built until the following call belongs to it.
-  void block(std::string name);
+  // Starts the next block; what is built until the following call belongs to it. Blocks differ as they like, and any may read what any
+  // before it made.
+  void block(std::string name, BlockKind kind = BlockKind::layer);
 
-  // ---- roots. Inputs are made on first use, so a graph has only those it reads.
-  ValueId tokens() { return input("tokens"); }
-  ValueId targets() { return input("targets"); }
-  ValueId positions() { return input("positions"); }
-  ValueId segments() { return input("segments"); }
-  ValueId token_types() { return input("token_types"); }
+  // ---- roots. Inputs are made on first use, so a graph has only those it reads. Whoever fills batches is asked for them by name and type.
+  ValueId tokens() { return ids("tokens"); }
+  ValueId targets() { return ids("targets"); }
+  ValueId positions() { return ids("positions"); }
+  ValueId segments() { return ids("segments"); }
+  ValueId token_types() { return ids("token_types"); }
+  // A micro-batch of anything else; the first dim is the samples.
+  ValueId input(const std::string& name, const TensorType& type);
+  // (samples, sequence, width) numbers, in the type that the model computes in.
+  ValueId numbers(const std::string& name, std::int64_t width);
   ValueId parameter(const std::string& name, const base::Shape& shape, const Init& init, const ops::Placement& deal = {});
   // Of the parameter that was declared last: the axes over which its gradient is summed. Without the data axis each data rank has its own,
   // and ranks beyond those that saved theirs go on as `merge` says.
@@ -105,11 +110,15 @@ class Builder {
   // The head: (.., C) -> losses in training and evaluation graphs, logits in inference graphs. Ends the forward pass.
   void head(ValueId x, ValueId weight, ValueId bias = {});
 
+  // Ends the forward pass: (samples, sequence, width) -> the sum of its squared distances from the numbers "targets", or, in inference
+  // graphs, what it is. Each number counts as a target, so the loss is the mean square.
+  void squared_error(ValueId prediction);
+
   Graph finish() &&;
 
  private:
-  ValueId input(const std::string& name);
-  ValueId samples() { return input("samples"); }
+  ValueId ids(const std::string& name);
+  ValueId samples();
   ValueId cached_attention(ValueId packed, const ops::Attention& attention, const std::string& name);
   ValueId apply(const ops::Op& op, std::vector<ValueId> inputs, std::string_view name);
   bool training() const { return options_.purpose == Purpose::train; }

@@ -57,6 +57,16 @@ std::optional<LowHalves> low_halves(const Graph& graph, const Parameter& paramet
   return std::nullopt;
 }
 
+std::string_view name_of(BlockKind kind) {
+  switch (kind) {
+    case BlockKind::layer: return "layer";
+    case BlockKind::step: return "step";
+    case BlockKind::opening: return "opening";
+    case BlockKind::closing: return "closing";
+  }
+  return "?";
+}
+
 std::string_view name_of(Role role) {
   switch (role) {
     case Role::input: return "input";
@@ -88,6 +98,7 @@ std::string_view name_of(Init::Kind kind) {
     case Init::Kind::ones: return "ones";
     case Init::Kind::normal: return "normal";
     case Init::Kind::rope: return "rope";
+    case Init::Kind::minus_identity: return "minus_identity";
   }
   return "?";
 }

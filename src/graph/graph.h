@@ -38,8 +38,8 @@ enum class Role : std::uint8_t {
 
 // How a root value gets its first content; elements are drawn by (seed, name, element).
 struct Init {
-  enum class Kind : std::uint8_t { none, zeros, ones, normal, rope } kind = Kind::none;
-  static constexpr int kKinds = 5;
+  enum class Kind : std::uint8_t { none, zeros, ones, normal, rope, minus_identity } kind = Kind::none;
+  static constexpr int kKinds = 6;
   double std = 0.0;                   // normal
   std::vector<double> frequencies{};  // rope: angle per position, one per pair of dims
   bool operator==(const Init&) const = default;
@@ -96,10 +96,19 @@ struct Node {
   bool operator==(const Node&) const = default;
 };
 
-// One repeated layer, or what comes before and after them. The unit of stages, recompute and prefetch.
+// What a block is to those who deal blocks out to stages. In a graph, opening blocks come before the layers and closing ones after them.
+enum class BlockKind : std::uint8_t {
+  layer,    // is dealt out by itself
+  step,     // belongs to no stage: runs everywhere
+  opening,  // goes with the first layer, while there are no more stages than layers
+  closing,  // goes with the last layer, likewise
+};
+
+// A part of the model whose operators stay together: the unit of stages, recompute and prefetch.
 struct Block {
   std::string name;
   std::int32_t stage = 0;  // of the pipeline
+  BlockKind kind = BlockKind::layer;
 
   bool operator==(const Block&) const = default;
 };
@@ -158,6 +167,7 @@ struct Graph {
 };
 
 inline constexpr int kRoles = 8;
+inline constexpr int kBlockKinds = 4;
 inline constexpr int kPhases = 10;
 inline constexpr int kTurns = 4;
 
@@ -170,6 +180,7 @@ std::optional<LowHalves> low_halves(const Graph& graph, const Parameter& paramet
 
 std::string_view name_of(Phase phase);
 std::string_view name_of(Role role);
+std::string_view name_of(BlockKind kind);
 std::string_view name_of(Turn turn);
 std::string_view name_of(Init::Kind kind);
 

@@ -256,6 +256,10 @@ class Reader {
     const Reference name = line.reference();
     Block block{.name = name.name};
     for (const Item& item : line.items()) {
+      if (item.key == "kind") {
+        block.kind = named<BlockKind>(item.value, kBlockKinds);
+        continue;
+      }
       if (item.key != "stage") unknown(item);
       ops::parse_into(item.value, block.stage);
     }

@@ -82,7 +82,10 @@ class Printer {
 
   void print_block(BlockId id) {
     const Block& block = graph_.blocks[id];
-    line("{} {}{}", kBlockWord, reference(id), block.stage == 0 ? "" : fmt::format(" {{stage={}}}", block.stage));
+    std::vector<std::string> fields;
+    if (block.stage != 0) fields.push_back(fmt::format("stage={}", block.stage));
+    if (block.kind != BlockKind::layer) fields.push_back(fmt::format("kind={}", name_of(block.kind)));
+    line("{} {}{}", kBlockWord, reference(id), fields.empty() ? "" : fmt::format(" {{{}}}", fmt::join(fields, ", ")));
   }
 
   // NAME TYPE {..}, where the value gets its number.

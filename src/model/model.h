@@ -1,18 +1,22 @@
-// What a user writes about a model: plain data, no mathematics. `graph` turns it into operators.
+// What a user writes about a model: plain data, no mathematics. Its family (families/family.h) turns it into operators.
 //
-// One description serves the three families; fields that a family does not have keep their defaults and are ignored
-// by it. Presets are complete descriptions with a name.
+// Settings that several families share are members here; those that a family does not have keep their defaults and are ignored by it.
+// What one family alone has is in `own`.
 #pragma once
 
 #include <cstdint>
-#include <optional>
-#include <string>
 #include <string_view>
-#include <vector>
+
+#include "base/json.h"
+
+namespace plimsoll::families {
+struct Family;
+}
 
 namespace plimsoll::model {
 
-enum class Family { gpt2, llama, bert };
+// The architecture: a row of the table of families, or one that is declared elsewhere and outlives the model.
+using Family = const families::Family*;
 
 enum class ActivationKind { gelu_tanh, gelu_erf, relu, silu };
 
@@ -31,7 +35,7 @@ struct Rope {
 };
 
 struct Model {
-  Family family = Family::gpt2;
+  Family family = nullptr;  // see families::defaults
   std::int64_t layers = 12;
   std::int64_t width = 768;
   std::int64_t heads = 12;
@@ -61,22 +65,11 @@ struct Model {
   // bert
   std::int64_t token_types = 2;
 
+  base::Json own;  // an object: by key, the settings that only this family has
+
   bool operator==(const Model&) const = default;
 };
 
-std::string_view name_of(Family family);
 std::string_view name_of(ActivationKind kind);
-
-// Ready-made models, such as "gpt2" or "llama-1b"; nullopt when there is none of that name.
-std::optional<Model> preset(std::string_view name);
-std::vector<std::string> preset_names();
-
-// The defaults of a family, on which the fields of a run file are laid.
-Model family_defaults(Family family);
-
-// Every reason why the description is not a model, each naming the field, what was found and what was expected.
-std::vector<std::string> problems(const Model& model);
-
-std::int64_t parameter_count(const Model& model);
 
 }  // namespace plimsoll::model

@@ -13,27 +13,21 @@ namespace {
 
 constexpr double kOperationsPerByte = 10.0;
 
-// The step's own block, which runs everywhere, and the embedding come before the layers; the head comes after them.
-constexpr std::int64_t kBlocksBefore = 2;
-constexpr std::int64_t kBlocksAfter = 1;
-
-std::int64_t layers_of(const graph::Graph& graph) { return static_cast<std::int64_t>(graph.blocks.size()) - kBlocksBefore - kBlocksAfter; }
-
-void require_layers(std::int64_t layers, const Strategy& strategy) {
+void require_layers(const BlockChain& chain, const Strategy& strategy) {
   const std::int64_t stages = strategy.pipe * strategy.chunks;
-  if (stages <= most_stages(layers)) return;
+  if (stages <= chain.most_stages()) return;
   base::not_legal(
-      "this strategy cannot be run: \"pipe\" {} x \"chunks\" {} makes {} stages, but the model has {} layers; use at most {} stages, of "
-      "which the first has the embedding alone and the last the head",
-      strategy.pipe, strategy.chunks, stages, layers, most_stages(layers));
+      "this strategy cannot be run: \"pipe\" {} x \"chunks\" {} makes {} stages, but the model has {} layers; use at most {} stages{}",
+      strategy.pipe, strategy.chunks, stages, chain.layers, chain.most_stages(),
+      chain.opens && chain.closes() ? ", of which the first has the embedding alone and the last the head" : "");
 }
 
 // From layers of each stage to the stage of each block.
-std::vector<std::int32_t> spread(const std::vector<std::int64_t>& layers) {
-  std::vector<std::int32_t> stage_of(kBlocksBefore, 0);
+std::vector<std::int32_t> spread(const BlockChain& chain, const std::vector<std::int64_t>& layers) {
+  std::vector<std::int32_t> stage_of(static_cast<std::size_t>(chain.before), 0);
   for (std::size_t stage = 0; stage < layers.size(); ++stage)
     stage_of.insert(stage_of.end(), static_cast<std::size_t>(layers[stage]), static_cast<std::int32_t>(stage));
-  stage_of.insert(stage_of.end(), kBlocksAfter, static_cast<std::int32_t>(layers.size()) - 1);
+  stage_of.insert(stage_of.end(), static_cast<std::size_t>(chain.after), static_cast<std::int32_t>(layers.size()) - 1);
   return stage_of;
 }
 
@@ -55,11 +49,27 @@ std::vector<std::int64_t> listed_layers(std::int64_t layers, const Strategy& str
 
 }  // namespace
 
-std::vector<std::int64_t> equal_layers(std::int64_t layers, std::int64_t stages) {
+BlockChain chain_of(const graph::Graph& graph) {
+  using graph::BlockKind;
+  BlockChain chain;
+  for (std::uint32_t index = 0; index < graph.blocks.size(); ++index) {
+    const BlockKind kind = graph.blocks[graph::BlockId{index}].kind;
+    const bool leads = kind == BlockKind::step || kind == BlockKind::opening;
+    if ((leads && chain.layers + chain.after > 0) || (kind == BlockKind::layer && chain.after > 0)) {
+      base::bad_input("block {} is {}, but comes after one that is {}; expected opening blocks, then layers, then closing blocks",
+                      graph.blocks[graph::BlockId{index}].name, name_of(kind), chain.after > 0 ? "closing" : "a layer");
+    }
+    chain.opens = chain.opens || kind == BlockKind::opening;
+    ++(leads ? chain.before : kind == BlockKind::layer ? chain.layers : chain.after);
+  }
+  return chain;
+}
+
+std::vector<std::int64_t> equal_layers(std::int64_t layers, std::int64_t stages, bool closes) {
   if (stages > layers) {
     std::vector<std::int64_t> counts(static_cast<std::size_t>(stages), 1);
-    counts.back() = 0;
-    if (stages == most_stages(layers)) counts.front() = 0;
+    if (closes) counts.back() = 0;
+    if (stages == layers + (closes ? 2 : 1)) counts.front() = 0;
     return counts;
   }
   std::vector<std::int64_t> counts(static_cast<std::size_t>(stages), layers / stages);
@@ -116,21 +126,38 @@ std::vector<std::int64_t> balanced_layers(const std::vector<double>& costs, std:
   return layers;
 }
 
+namespace {
+
+// The blocks before the layers are one link of the chain, and those after them: neither is torn apart. The step's own is no stage alone.
+std::vector<std::int32_t> stages_by_cost(const graph::Graph& graph, const BlockChain& chain, std::int32_t stages) {
+  const std::vector<double> block_cost = block_costs(graph);
+  std::vector<std::size_t> link_of(block_cost.size());
+  std::vector<double> costs;
+  for (std::size_t block = 0; block < block_cost.size(); ++block) {
+    const auto number = static_cast<std::int64_t>(block);
+    const bool first_layer = number == chain.before && !chain.opens;
+    const bool joins = number > 0 && (number < chain.before || first_layer || number > chain.before + chain.layers);
+    if (!joins || costs.empty()) costs.push_back(0.0);
+    costs.back() += block_cost[block];
+    link_of[block] = costs.size() - 1;
+  }
+  const std::vector<std::int32_t> part_of = balanced_parts(costs, stages);
+  std::vector<std::int32_t> stage_of;
+  for (const std::size_t link : link_of) stage_of.push_back(part_of[link]);
+  return stage_of;
+}
+
+}  // namespace
+
 std::vector<std::int32_t> stages_of(const graph::Graph& graph, const Strategy& strategy) {
   const auto stages = static_cast<std::int32_t>(strategy.pipe * strategy.chunks);
   if (stages == 1) return std::vector<std::int32_t>(graph.blocks.size(), 0);
-  const std::int64_t layers = layers_of(graph);
-  require_layers(layers, strategy);
+  const BlockChain chain = chain_of(graph);
+  require_layers(chain, strategy);
   switch (strategy.partition) {
-    case StagePartition::equal: return spread(equal_layers(layers, stages));
-    case StagePartition::by_cost: {
-      // The step's own block is no stage alone.
-      std::vector<double> costs = block_costs(graph);
-      costs[1] += costs[0];
-      costs.erase(costs.begin());
-      return spread(balanced_layers(costs, stages));
-    }
-    case StagePartition::listed: return spread(listed_layers(layers, strategy));
+    case StagePartition::equal: return spread(chain, equal_layers(chain.layers, stages, chain.closes()));
+    case StagePartition::by_cost: return stages_by_cost(graph, chain, stages);
+    case StagePartition::listed: return spread(chain, listed_layers(chain.layers, strategy));
   }
   return {};
 }

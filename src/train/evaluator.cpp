@@ -8,22 +8,11 @@
 
 namespace plimsoll::train {
 
-namespace {
-
-// A rank for which no batch is left takes part with one in which nothing counts.
-void leave_empty(const data::BatchView& view) {
-  for (const std::span<std::int32_t> input : {view.tokens, view.positions, view.segments, view.token_types, view.samples})
-    std::fill(input.begin(), input.end(), 0);
-  std::fill(view.targets.begin(), view.targets.end(), -1);
-}
-
-}  // namespace
-
 Evaluator::Evaluator(io::FileSystem& file_system, const config::Run& run)
     : run_(run), reader_(open_reader(file_system, run, run.data.valid, true)) {}
 
 std::int64_t Evaluator::sequences() const {
-  const std::int64_t all = reader_->sampler().samples_per_epoch();
+  const std::int64_t all = reader_->samples_per_epoch();
   // The same samples however a batch is divided.
   const std::int64_t global = run_.batch.global;
   return run_.eval.batches > 0 ? std::min(std::min(run_.eval.batches, all / global + 1) * global, all) : all;
@@ -36,7 +25,7 @@ observe::Evaluation Evaluator::run(Session& session, const observe::Clock& clock
   const std::int64_t rows = run_.batch.micro;
   const std::int64_t samples = sequences();
   const std::int64_t batches = this->batches();
-  observe::Evaluation evaluation{.sequences = samples, .all = reader_->sampler().samples_per_epoch()};
+  observe::Evaluation evaluation{.sequences = samples, .all = reader_->samples_per_epoch()};
   // Batches are dealt to the data ranks in turn; the sum that evaluate() gives is over all of them. Where stages have degrees of their
   // own, the program runs rounds of batches, of which every rank keeps what its program reads.
   const plan::Mesh& mesh = session.plan().mesh;
@@ -48,11 +37,9 @@ observe::Evaluation Evaluator::run(Session& session, const observe::Clock& clock
     for (std::int64_t micro_batch = 0; micro_batch < in_program; ++micro_batch) {
       const std::int64_t batch = first + micro_batch * ranks + place;
       const data::BatchView view = batch_view(session, kEvaluate, static_cast<std::int32_t>(micro_batch), run_);
-      if (batch < batches) {
-        evaluation.tokens += reader_->read({batch * rows, std::min(rows, samples - batch * rows)}, view);
-      } else {
-        leave_empty(view);
-      }
+      // A rank for which no batch is left takes part with one in which nothing counts.
+      const std::int64_t left = std::max<std::int64_t>(0, samples - batch * rows);
+      evaluation.tokens += reader_->read({batch * rows, std::min(rows, left)}, view);
     }
     loss_sum += session.evaluate();
   }

@@ -22,13 +22,13 @@ class Evaluator {
   // Micro-batches of that, those of all data ranks together.
   std::int64_t batches() const;
 
-  const data::BatchReader& reader() const { return *reader_; }
+  const data::SampleSource& reader() const { return *reader_; }
 
  private:
   std::int64_t sequences() const;
 
   config::Run run_;
-  std::shared_ptr<const data::BatchReader> reader_;
+  std::shared_ptr<const data::SampleSource> reader_;
 };
 
 }  // namespace plimsoll::train

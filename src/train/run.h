@@ -30,7 +30,7 @@ struct Beginning {
   const Resumed& resumed;
   std::int64_t until = 0;                // the step after which this start is to stop; 0: the last one
   std::string room;                      // that there is room for fewer checkpoints than the run is to keep; empty: there is for all
-  const data::BatchReader& data;         // what it trains on
+  const data::SampleSource& data;        // what it trains on
   std::int64_t steps_done = 0;           // before
   std::vector<std::string> absent = {};  // parameters that the model folder lacks: they are drawn from the seed
 };

@@ -8,6 +8,7 @@
 #include "base/error.h"
 #include "collectives/agree.h"
 #include "data/batch_share.h"
+#include "data/prefetching_reader.h"
 #include "train/evaluator.h"
 #include "train/lr_schedule.h"
 #include "train/session/together.h"
@@ -32,6 +33,14 @@ std::optional<Evaluator> evaluator_of(const config::Run& run, const TrainContext
   return std::optional<Evaluator>(std::in_place, context.file_system, run);
 }
 
+// Batches that are read while a step runs: those of the next, as far as they take little memory.
+std::int64_t depth_of_reading(const data::BatchView& like, std::int64_t micro_batches) {
+  constexpr std::int64_t kMost = std::int64_t{1} << 20;  // bytes
+  std::int64_t bytes = 1;
+  for (const data::BatchField& field : like.fields) bytes += std::ssize(field.bytes);
+  return std::clamp<std::int64_t>(kMost / bytes, 1, micro_batches);
+}
+
 }  // namespace
 
 struct Trainer::State {
@@ -39,15 +48,21 @@ struct Trainer::State {
       : run(given),
         context(where),
         train_reader(open_reader(where.file_system, given, given.data.train, false)),
-        data_digest(train::data_digest(*train_reader, given)),
+        data_digest(train::data_digest(*train_reader)),
         evaluator(evaluator_of(given, where)),
         capacity(capacity_of(given)),
         session(training_session(given, where, capacity)) {
     // Ranks read their own copies of the data: all must hold the same, or they train on different samples.
     if (session.world() == nullptr) return;
     std::vector<collectives::Field> fields{{"data.train", data_digest}};
-    if (evaluator) fields.push_back({"data.valid", train::data_digest(evaluator->reader(), given)});
+    if (evaluator) fields.push_back({"data.valid", train::data_digest(evaluator->reader())});
     collectives::agree(*session.world(), fields);
+  }
+
+  void read_ahead(const data::BatchShare& share, const data::BatchView& like) {
+    const std::int64_t depth = depth_of_reading(like, run.strategy.flush_every * share.micro_batches());
+    ahead = std::make_unique<data::PrefetchingReader>(
+        train_reader, data::PrefetchOptions{.depth = depth, .order = data::reading_order(share, progress.cursor)});
   }
 
   // Counts the step, and says what it did.
@@ -120,7 +135,8 @@ struct Trainer::State {
   TrainContext context;
   std::string culprit;          // a clause that names it
   std::int64_t not_finite = 0;  // steps in a row
-  std::shared_ptr<const data::BatchReader> train_reader;
+  std::shared_ptr<const data::SampleSource> train_reader;
+  std::unique_ptr<data::PrefetchingReader> ahead;  // of the same, on a thread of its own; made with the first step
   std::string data_digest;
   std::optional<Evaluator> evaluator;
   Capacity capacity;
@@ -135,7 +151,7 @@ Session& Trainer::session() { return state_->session; }
 const Capacity& Trainer::capacity() const { return state_->capacity; }
 Progress& Trainer::progress() { return state_->progress; }
 const Progress& Trainer::progress() const { return state_->progress; }
-const data::BatchReader& Trainer::train_data() const { return *state_->train_reader; }
+const data::SampleSource& Trainer::train_data() const { return *state_->train_reader; }
 const std::string& Trainer::data_digest() const { return state_->data_digest; }
 
 std::vector<observe::StepDone> Trainer::round(executor::Timeline* timeline) {
@@ -155,7 +171,9 @@ std::vector<observe::StepDone> Trainer::round(executor::Timeline* timeline) {
     for (std::int32_t micro_batch = 0; micro_batch < share.micro_batches(); ++micro_batch) {
       const data::SampleRange range = data::range_of(share, state.progress.cursor + step * run.batch.global, micro_batch);
       const auto number = static_cast<std::int32_t>(step * share.micro_batches()) + micro_batch;
-      valid_targets += state.train_reader->read(range, batch_view(state.session, kTrain, number, run));
+      const data::BatchView batch = batch_view(state.session, kTrain, number, run);
+      if (state.ahead == nullptr) state.read_ahead(share, batch);
+      valid_targets += state.ahead->read(range, batch);
     }
     if (mesh.even()) {
       const std::vector<std::int64_t> everybodys = tell_all(state.session.data_group(), valid_targets);

@@ -43,7 +43,7 @@ class Trainer {
   Session& session();
   Progress& progress();
   const Progress& progress() const;
-  const data::BatchReader& train_data() const;
+  const data::SampleSource& train_data() const;
   // What the run may take, and what it takes beside its arenas: measured once the data were open, before the arenas were made.
   const Capacity& capacity() const;
   // Which samples these are: how many, and a sum over some of them.

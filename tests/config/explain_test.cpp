@@ -104,7 +104,7 @@ TEST(ToJson, ParsesBackToAnEqualRun) {
                                  R"({"model": "bert-large", "mlm": {"probability": 0.4}, "strategy": {"stages": [12, 12]}})",
                                  R"({"optimizer": {"lr": 0.1234567890123456789, "eps": 1e-37}, "freeze": ["a", "é\n"]})",
                                  R"({"limits": {"disk": 9007199254740993000, "host": 0, "device": "1KB"}})"};
-  for (const std::string& preset : model::preset_names()) files.push_back(fmt::format("{{\"model\": \"{}\"}}", preset));
+  for (const std::string& preset : families::preset_names()) files.push_back(fmt::format("{{\"model\": \"{}\"}}", preset));
   for (const std::string& file : files) {
     const config::Run run = parse_run(file, "run.json");
     const std::string resolved = base::write_json(to_json(run), base::JsonLayout::pretty);

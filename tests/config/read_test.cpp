@@ -39,7 +39,7 @@ constexpr std::string_view kFull = R"({
 
 TEST(ReadRun, TheFullExample) {
   const config::Run run = run_of(kFull);
-  EXPECT_EQ(run.model, *model::preset("gpt2"));
+  EXPECT_EQ(run.model, *families::preset("gpt2"));
   EXPECT_EQ(run.data.train, std::vector<std::string>{"corpus.txt"});
   EXPECT_EQ(run.batch.micro, 4);
   EXPECT_EQ(run.batch.sequence, 256);
@@ -57,7 +57,7 @@ TEST(ReadRun, TheFullExample) {
 
 TEST(ReadRun, AnEmptyObjectIsARun) {
   const config::Run run = parse_run("{}", "some/first.json");
-  EXPECT_EQ(run.model, *model::preset("gpt2"));
+  EXPECT_EQ(run.model, *families::preset("gpt2"));
   EXPECT_EQ(run.batch.micro, run.batch.global);
   EXPECT_EQ(run.batch.sequence, 1024);
   EXPECT_EQ(run.out, "runs/first");
@@ -65,12 +65,12 @@ TEST(ReadRun, AnEmptyObjectIsARun) {
 }
 
 TEST(ReadRun, ModelForms) {
-  EXPECT_EQ(run_of(R"({"model": "llama-1b"})").model, *model::preset("llama-1b"));
+  EXPECT_EQ(run_of(R"({"model": "llama-1b"})").model, *families::preset("llama-1b"));
   EXPECT_EQ(run_of(R"({"model": {"preset": "gpt2", "layers": 2}})").model.layers, 2);
   const config::Run path = run_of(R"({"model": {"path": "hf"}})");
   EXPECT_EQ(path.model_path, "hf");
   EXPECT_EQ(path.batch.sequence, 0);  // not known before the directory is read
-  EXPECT_EQ(run_of(R"({"model": {"layers": 3}})").model.family, model::Family::gpt2);
+  EXPECT_EQ(run_of(R"({"model": {"layers": 3}})").model.family, families::gpt2());
   EXPECT_EQ(run_of(R"({"model": {"layers": 3, "family": "bert"}})").model.vocab, 30522);
 }
 
@@ -107,7 +107,7 @@ TEST(ReadRun, DropoutSetsAllRatesOfTheFamily) {
 
 TEST(ReadRun, AModelPathIsResolvedLater) {
   config::Run run = run_of(R"({"model": {"path": "hf", "dropout": 0.2}, "batch": {"sequence": 512}})");
-  model::Model loaded = *model::preset("gpt2-tiny");
+  model::Model loaded = *families::preset("gpt2-tiny");
   loaded.attention_dropout = 0.3;
   resolve_model(run, loaded);
   EXPECT_EQ(run.model.layers, loaded.layers);

@@ -164,7 +164,7 @@ train::SessionOptions options_of(const Case& one, const config::Run& run) {
   const bool trains = one.target == Target::cpu;
   train::SessionOptions options = train::session_options(run, {.train = trains, .evaluate = true});
   if (!trains) options.infer = kInference;
-  if (!trains && run.model.family != model::Family::bert) options.decode = kDecoding;
+  if (!trains && run.model.family != families::bert()) options.decode = kDecoding;
   if (one.backend != nullptr) options.backend = one.backend;
   const bool fitted = run.strategy.recompute == strategy::Recompute::optimal && run.strategy.recompute_memory == 0.0;
   options.device_limit = fitted ? kDeviceLimit : base::Bytes{};

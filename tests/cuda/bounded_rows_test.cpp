@@ -17,7 +17,7 @@ constexpr std::int64_t kWidth = 48;
 constexpr std::int64_t kBound = 40;
 
 void write_forward(graph::Builder& build) {
-  build.block("embed");
+  build.block("embed", graph::BlockKind::opening);
   build.bound_rows();
   const graph::ValueId table = build.parameter("embed.tokens", {kVocab, kWidth}, graph::normal(0.5));
   graph::ValueId x = build.embed({{build.tokens(), table}}, "embed");
@@ -25,7 +25,7 @@ void write_forward(graph::Builder& build) {
   graph::ValueId z = build.norm(x, "layer.norm", {});
   z = build.activation(build.linear(z, "layer.up", 3 * kWidth, {.bias = true}), ops::ActivationKind::gelu_tanh, "layer.active");
   x = build.residual(x, build.linear(z, "layer.down", kWidth, {.bias = true}), 0.0, "layer.sum");
-  build.block("head");
+  build.block("head", graph::BlockKind::closing);
   build.head(build.norm(x, "head.norm", {.kind = ops::NormKind::rms, .bias = false}), table);
 }
 

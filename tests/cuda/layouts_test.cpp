@@ -92,7 +92,7 @@ TEST_P(OnGpu, OptimizerOnTheHostIsTheSameBits) {
 
 // 48 rows: products of 8-bit operands want multiples of 16.
 TEST(EightBits, AreTheProcessors) {
-  for (const Family family : {Family::gpt2, Family::llama}) {
+  for (const Family family : {families::gpt2(), families::llama()}) {
     for (const std::int64_t history : {0, 3}) {
       SCOPED_TRACE(fmt::format("{} history {}", static_cast<int>(family), history));
       Task task{.model = small_model(family), .precision = Precision::fp8, .amax_history = history, .steps = 6};
@@ -114,7 +114,7 @@ TEST(EightBits, AreTheProcessors) {
 
 TEST(EightBits, EveryLayoutIsOneRank) {
   for (const std::int64_t history : {0, 3}) {
-    const Task task{.model = small_model(Family::gpt2),
+    const Task task{.model = small_model(families::gpt2()),
                     .precision = Precision::fp8,
                     .amax_history = history,
                     .steps = 4,
@@ -129,7 +129,7 @@ TEST(EightBits, EveryLayoutIsOneRank) {
 
 // A run that stops says where its numbers first were not finite.
 TEST(NotFinite, IsNamed) {
-  const Task task{.model = small_model(Family::llama), .samples = 2, .backend = &executor::cuda_backend()};
+  const Task task{.model = small_model(families::llama()), .samples = 2, .backend = &executor::cuda_backend()};
   struct Spoilt {
     const char* parameter;
     float with;
@@ -149,11 +149,12 @@ TEST(NotFinite, IsNamed) {
   }
 }
 
-INSTANTIATE_TEST_SUITE_P(Models, OnGpu,
-                         testing::Values(Mix{"gpt2_f32", Family::gpt2, Precision::f32}, Mix{"gpt2_bf16", Family::gpt2, Precision::bf16},
-                                         Mix{"gpt2_fp16", Family::gpt2, Precision::fp16}, Mix{"llama_f32", Family::llama, Precision::f32},
-                                         Mix{"llama_bf16", Family::llama, Precision::bf16}, Mix{"bert_f32", Family::bert, Precision::f32}),
-                         [](const auto& mix) { return mix.param.name; });
+INSTANTIATE_TEST_SUITE_P(
+    Models, OnGpu,
+    testing::Values(Mix{"gpt2_f32", families::gpt2(), Precision::f32}, Mix{"gpt2_bf16", families::gpt2(), Precision::bf16},
+                    Mix{"gpt2_fp16", families::gpt2(), Precision::fp16}, Mix{"llama_f32", families::llama(), Precision::f32},
+                    Mix{"llama_bf16", families::llama(), Precision::bf16}, Mix{"bert_f32", families::bert(), Precision::f32}),
+    [](const auto& mix) { return mix.param.name; });
 
 }  // namespace
 }  // namespace plimsoll::ranks

@@ -32,7 +32,7 @@ TEST(SharedGpu, ModelsInTurnAreModelsAlone) {
   on_host.strategy.offload.optimizer = {.host = 1.0};
   on_host.strategy.offload.activations = {.host = 1.0};
   std::vector<Model> models;
-  for (const auto& [family, layout] : {std::pair{model::Family::gpt2, Layout{.strategy = {}, .micro = 1}}, {model::Family::llama, on_host}})
+  for (const auto& [family, layout] : {std::pair{families::gpt2(), Layout{.strategy = {}, .micro = 1}}, {families::llama(), on_host}})
     models.push_back({{.model = small_model(family), .samples = 4, .backend = &gpu}, layout});
   models[1].task.model.layers = 3;
   std::vector<plan::Plan> plans;

@@ -48,7 +48,7 @@ class StrategyOnGpu : public testing::TestWithParam<std::tuple<Case, Precision>>
   Precision precision() const { return std::get<Precision>(GetParam()); }
   Task task(bool gpu) const {
     Task task{
-        .model = small_model(Family::gpt2), .precision = precision(), .steps = 4, .backend = gpu ? &executor::cuda_backend() : nullptr};
+        .model = small_model(families::gpt2()), .precision = precision(), .steps = 4, .backend = gpu ? &executor::cuda_backend() : nullptr};
     task.model.layers = 4;
     task.model.tied = each().tied;
     if (each().asynchronous || !each().clips) task.clip = 0.0;
@@ -99,7 +99,7 @@ INSTANTIATE_TEST_SUITE_P(
 
 // Every bit is that of the run that keeps everything, in each of its forms.
 TEST(OptimalRecompute, IsTheSameBits) {
-  Task task{.model = small_model(Family::gpt2), .steps = 4, .backend = &executor::cuda_backend()};
+  Task task{.model = small_model(families::gpt2()), .steps = 4, .backend = &executor::cuda_backend()};
   task.model.layers = 4;
   task.model.dropout = 0.1;
   for (const std::int64_t data : {1, 2}) {

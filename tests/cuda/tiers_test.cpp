@@ -111,7 +111,7 @@ TEST(DriveOfAGpu, ThatFailsEndsTheRun) {
   using io::FaultKind;
   const tests::TemporaryFolder folder;
   const Task task{
-      .model = small_model(Family::gpt2), .precision = Precision::bf16, .samples = 2, .steps = 3, .backend = &executor::cuda_backend()};
+      .model = small_model(families::gpt2()), .precision = Precision::bf16, .samples = 2, .steps = 3, .backend = &executor::cuda_backend()};
   Layout layout{.strategy = {}, .micro = 2, .disk_folder = folder.path().string()};
   layout.strategy.bucket = base::Bytes{20'000};
   layout.strategy.offload = {.optimizer = {.disk = 1.0}, .gradients = {}, .params = {.disk = 1.0}, .activations = {.disk = 1.0}};
@@ -119,12 +119,12 @@ TEST(DriveOfAGpu, ThatFailsEndsTheRun) {
 }
 
 INSTANTIATE_TEST_SUITE_P(Models, TiersOfAGpu,
-                         testing::Values(Mix{"gpt2_f32", Family::gpt2, Precision::f32, 1.0, 8},
-                                         Mix{"gpt2_bf16", Family::gpt2, Precision::bf16, 1.0, 8},
-                                         Mix{"gpt2_bf16_without_clipping", Family::gpt2, Precision::bf16, 0.0, 8},
-                                         Mix{"gpt2_bf16_accumulated", Family::gpt2, Precision::bf16, 1.0, 2},
-                                         Mix{"gpt2_fp16", Family::gpt2, Precision::fp16, 1.0, 4},
-                                         Mix{"llama_bf16", Family::llama, Precision::bf16, 0.0, 4}),
+                         testing::Values(Mix{"gpt2_f32", families::gpt2(), Precision::f32, 1.0, 8},
+                                         Mix{"gpt2_bf16", families::gpt2(), Precision::bf16, 1.0, 8},
+                                         Mix{"gpt2_bf16_without_clipping", families::gpt2(), Precision::bf16, 0.0, 8},
+                                         Mix{"gpt2_bf16_accumulated", families::gpt2(), Precision::bf16, 1.0, 2},
+                                         Mix{"gpt2_fp16", families::gpt2(), Precision::fp16, 1.0, 4},
+                                         Mix{"llama_bf16", families::llama(), Precision::bf16, 0.0, 4}),
                          [](const auto& mix) { return mix.param.name; });
 
 }  // namespace

@@ -20,14 +20,11 @@ struct BatchMemory {
     samples.assign(static_cast<std::size_t>(rows), -99);
   }
   BatchView view() {
-    return {.rows = rows,
-            .sequence = sequence,
-            .tokens = tokens,
-            .targets = targets,
-            .positions = positions,
-            .segments = segments,
-            .token_types = token_types,
-            .samples = samples};
+    BatchView view{.rows = rows};
+    view.add("tokens", tokens).add("targets", targets).add("positions", positions).add("segments", segments);
+    view.add("token_types", token_types);
+    view.fields.push_back({"samples", {base::DType::i32, base::Shape{rows}}, std::as_writable_bytes(std::span(samples))});
+    return view;
   }
   // Adds the rows of another batch below these.
   void append(const BatchMemory& other) {

@@ -94,7 +94,7 @@ TEST(BatchReader, OptionalPartsMayBeLeftOut) {
   const BatchReader reader(counting_tokens(100), {.sequence = 4, .vocab = 100});
   const BatchMemory whole = read_batch(reader, {5, 2}, 4);
   std::vector<std::int32_t> tokens(8), targets(8);
-  EXPECT_EQ(reader.read({5, 2}, {.rows = 2, .sequence = 4, .tokens = tokens, .targets = targets}), 8);
+  EXPECT_EQ(reader.read({5, 2}, BatchView{.rows = 2}.add("tokens", tokens).add("targets", targets)), 8);
   EXPECT_EQ(tokens, whole.tokens);
   EXPECT_EQ(targets, whole.targets);
 }

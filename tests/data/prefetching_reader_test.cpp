@@ -40,7 +40,7 @@ TEST(PrefetchingReader, GivesTheSameBytesInOrder) {
   const auto reader = make_reader();
   const BatchShare share{.global = 12, .micro = 2, .ranks = 2, .rank = 1};
   for (const std::int64_t depth : {1, 2, 5}) {
-    const PrefetchingReader ahead(reader, {.rows = 2, .sequence = 16, .depth = depth, .order = reading_order(share, 0)});
+    const PrefetchingReader ahead(reader, {.depth = depth, .order = reading_order(share, 0)});
     for (std::int64_t step = 0; step < 50; ++step) {
       for (std::int64_t m = 0; m < share.micro_batches(); ++m) {
         const SampleRange range = range_of(share, step * share.global, m);
@@ -53,8 +53,7 @@ TEST(PrefetchingReader, GivesTheSameBytesInOrder) {
 TEST(PrefetchingReader, GivesTheSameBytesInAnyOrder) {
   const auto probe = std::make_shared<ProbeSource>(make_reader());
   probe->slow = true;
-  const PrefetchingReader ahead(
-      probe, {.rows = 2, .sequence = 16, .depth = 3, .order = [](const SampleRange& r) { return SampleRange{r.first + 2, 2}; }});
+  const PrefetchingReader ahead(probe, {.depth = 3, .order = [](const SampleRange& r) { return SampleRange{r.first + 2, 2}; }});
   const auto reader = make_reader();
   std::mt19937 random(1);
   std::int64_t cursor = 0;
@@ -67,8 +66,7 @@ TEST(PrefetchingReader, GivesTheSameBytesInAnyOrder) {
 
 TEST(PrefetchingReader, ReadsAheadOnlySoFar) {
   const auto probe = std::make_shared<ProbeSource>(make_reader());
-  const PrefetchingReader ahead(
-      probe, {.rows = 1, .sequence = 16, .depth = 3, .order = [](const SampleRange& r) { return SampleRange{r.first + 1, 1}; }});
+  const PrefetchingReader ahead(probe, {.depth = 3, .order = [](const SampleRange& r) { return SampleRange{r.first + 1, 1}; }});
   read_batch(ahead, {0, 1}, 16);
   for (int wait = 0; wait < 1000 && probe->reads < 4; ++wait) std::this_thread::sleep_for(std::chrono::milliseconds(1));
   std::this_thread::sleep_for(std::chrono::milliseconds(20));
@@ -78,8 +76,7 @@ TEST(PrefetchingReader, ReadsAheadOnlySoFar) {
 TEST(PrefetchingReader, ErrorsBelongToTheirRequest) {
   const auto probe = std::make_shared<ProbeSource>(make_reader());
   probe->fail_at = 6;
-  const PrefetchingReader ahead(
-      probe, {.rows = 2, .sequence = 16, .depth = 4, .order = [](const SampleRange& r) { return SampleRange{r.first + 2, 2}; }});
+  const PrefetchingReader ahead(probe, {.depth = 4, .order = [](const SampleRange& r) { return SampleRange{r.first + 2, 2}; }});
   for (const std::int64_t first : {0, 2, 4}) EXPECT_EQ(refusal([&] { read_batch(ahead, {first, 2}, 16); }), "(no error)");
   EXPECT_EQ(refusal([&] { read_batch(ahead, {6, 2}, 16); }), "sample 6 is broken");
   EXPECT_EQ(refusal([&] { read_batch(ahead, {8, 2}, 16); }), "(no error)");
@@ -89,8 +86,7 @@ TEST(PrefetchingReader, StopsWhileReading) {
   const auto probe = std::make_shared<ProbeSource>(make_reader());
   probe->slow = true;
   for (int i = 0; i < 20; ++i) {
-    const PrefetchingReader ahead(
-        probe, {.rows = 2, .sequence = 16, .depth = 8, .order = [](const SampleRange& r) { return SampleRange{r.first + 2, 2}; }});
+    const PrefetchingReader ahead(probe, {.depth = 8, .order = [](const SampleRange& r) { return SampleRange{r.first + 2, 2}; }});
     if (i % 2 == 0) read_batch(ahead, {0, 2}, 16);
   }
 }

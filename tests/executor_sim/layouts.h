@@ -3,6 +3,7 @@
 
 #include "cluster/presets.h"
 #include "executor/sim/simulate.h"
+#include "families/families.h"
 #include "graph/programs/programs.h"
 #include "lowering/lower.h"
 #include "lowering/outline.h"
@@ -26,7 +27,7 @@ struct Layout {
 inline ops::KernelChoice any_kernel(const ops::KernelQuery& query) { return {std::string(ops::name_of(query.op)), 0}; }
 
 inline graph::Graph graph_of(const Layout& layout) {
-  model::Model model = model::family_defaults(model::Family::gpt2);
+  model::Model model = families::defaults(families::gpt2());
   model.layers = layout.layers;
   model.width = layout.width;
   model.heads = model.kv_heads = layout.heads;

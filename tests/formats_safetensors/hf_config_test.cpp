@@ -3,6 +3,7 @@
 
 #include <gtest/gtest.h>
 
+#include "families/families.h"
 #include "formats_safetensors/golden_models.h"
 #include "io/temporary_folder.h"
 
@@ -39,7 +40,7 @@ TEST(HfConfig, GoldenModelsHaveTheSizesOfTheirRuns) {
   for (const io::Path& folder : golden_folders(disk)) {
     const Model model = read_hf_config(disk, folder);
     const Json run = base::parse_json(io::read_text(disk, folder / "run.json"), "run.json").at("model");
-    EXPECT_EQ(model::name_of(model.family), run.at("family").as_string());
+    EXPECT_EQ(model.family->name, run.at("family").as_string());
     EXPECT_EQ(model.layers, run.at("layers").as_integer());
     EXPECT_EQ(model.width, run.at("width").as_integer());
     EXPECT_EQ(model.heads, run.at("heads").as_integer());
@@ -104,7 +105,7 @@ TEST(HfConfig, RefusesByNameWhatItDoesNotCompute) {
     EXPECT_NE(message.find(says), std::string::npos) << message;
   };
   expect(refusal("{}"), "model_type");
-  expect(refusal(R"({"model_type":"gemma"})"), "gpt2, bert, llama, mistral, qwen2, qwen3");
+  expect(refusal(R"({"model_type":"gemma"})"), "gpt2, llama, mistral, qwen2, qwen3, bert");
   expect(refusal(R"({"model_type":"llama"})"), "\"num_hidden_layers\" is missing");
   expect(llama_refusal(R"(,"attention_bias":true)", "mistral"), "attention_bias");
   expect(llama_refusal(R"(,"mlp_bias":true)"), "mlp_bias");
@@ -152,7 +153,7 @@ TEST(HfConfig, ChangesAreLaidOverWhatIsUnknown) {
     model.norm_eps = 1e-3;
     model.rope.theta = 77.0;
     const Json written = hf_config_from_model(model, config, FileDType::bf16);
-    if (model.family != model::Family::llama) model.rope = {};
+    if (model.family != families::llama()) model.rope = {};
     EXPECT_EQ(model_from_hf_config(written), model) << folder;
     EXPECT_EQ(written.at("of_tomorrow"), config.at("of_tomorrow"));
     EXPECT_EQ(written.at("model_type"), config.at("model_type"));
@@ -163,13 +164,13 @@ TEST(HfConfig, ChangesAreLaidOverWhatIsUnknown) {
 
 TEST(HfConfig, ModelsOfOurOwnComeBackTheSame) {
   std::vector<Model> models;
-  for (const std::string& name : model::preset_names()) models.push_back(*model::preset(name));
-  Model odd = *model::preset("llama-135m");
+  for (const std::string& name : families::preset_names()) models.push_back(*families::preset(name));
+  Model odd = *families::preset("llama-135m");
   odd.sliding_window = 7;
   models.push_back(odd);
   odd.qkv_bias = true;
   models.push_back(odd);
-  Model biased = *model::preset("llama-135m");
+  Model biased = *families::preset("llama-135m");
   biased.qkv_bias = biased.out_bias = true;
   models.push_back(biased);
   EXPECT_EQ(hf_config_from_model(biased, {}, FileDType::f32).at("model_type").as_string(), "llama");
@@ -187,17 +188,17 @@ TEST(HfConfig, ModelsOfOurOwnComeBackTheSame) {
     EXPECT_EQ(model_from_hf_config(config), model) << base::write_json(config);
     EXPECT_EQ(config.at("torch_dtype").as_string(), "float16");
   }
-  Model wide = *model::preset("llama-135m");
+  Model wide = *families::preset("llama-135m");
   wide.width = 65;  // which transformers refuses for a Llama
   const Json config = hf_config_from_model(wide, {}, FileDType::f32);
   EXPECT_EQ(config.at("model_type").as_string(), "mistral");
   EXPECT_EQ(model_from_hf_config(config), wide);
   odd.qkv_bias = true;
   EXPECT_THROW(hf_config_from_model(odd, {}, FileDType::f32), base::Error);
-  Model half = *model::preset("llama-135m");
+  Model half = *families::preset("llama-135m");
   half.out_bias = true;  // which nobody has without the others
   EXPECT_THROW(hf_config_from_model(half, {}, FileDType::f32), base::Error);
-  Model narrow = *model::preset("gpt2");
+  Model narrow = *families::preset("gpt2");
   narrow.head_dim = 60;  // which a GPT-2 of transformers cannot say
   EXPECT_THROW(hf_config_from_model(narrow, {}, FileDType::f32), base::Error);
 }
@@ -206,8 +207,8 @@ TEST(HfConfig, AFolderWithoutOneIsNamed) {
   const tests::TemporaryFolder folder;
   io::PosixFileSystem disk;
   EXPECT_THROW(read_hf_config(disk, folder.path()), base::Error);
-  write_hf_config(disk, folder.path(), hf_config_from_model(*model::preset("gpt2"), {}, FileDType::f32));
-  EXPECT_EQ(read_hf_config(disk, folder.path()), *model::preset("gpt2"));
+  write_hf_config(disk, folder.path(), hf_config_from_model(*families::preset("gpt2"), {}, FileDType::f32));
+  EXPECT_EQ(read_hf_config(disk, folder.path()), *families::preset("gpt2"));
 }
 
 }  // namespace

@@ -7,6 +7,7 @@
 #include <filesystem>
 #include <map>
 
+#include "families/families.h"
 #include "formats/hf_config.h"
 #include "formats_safetensors/golden_models.h"
 #include "io/temporary_folder.h"
@@ -126,7 +127,7 @@ TEST_F(HfDirectoryTest, ShardsAndSixteenBitsLoadAgain) {
 TEST_F(HfDirectoryTest, BaseModelsWithoutPrefixAreTheSame) {
   for (const char* name : {"gpt2-tiny", "llama-tied-llama3rope"}) {
     const HfDirectory folder = golden_model(disk_, name);
-    const std::string prefix(hf_prefix(folder.model().family));
+    const std::string prefix(folder.model().family->files->prefix);
     write_folder(folder, renamed(tensors_of(folder), [&](const std::string& tensor) { return tensor.substr(prefix.size()); }));
     expect_same_tensors(folder, HfDirectory::open(disk_, out()));
   }

@@ -7,8 +7,8 @@
 #include <map>
 #include <set>
 
+#include "families/families.h"
 #include "formats_safetensors/golden_models.h"
-#include "graph/models/models.h"
 #include "ops/attributes.h"
 
 namespace plimsoll::formats {
@@ -18,7 +18,7 @@ std::map<std::string, std::vector<std::int64_t>> declared_by_graph(const model::
   graph::BuildOptions options;
   options.micro_batch = {.samples = 1, .sequence = 4};
   graph::Builder builder(options);
-  graph::build_forward(model, builder);
+  families::build_forward(model, builder);
   const graph::Graph graph = std::move(builder).finish();
   std::map<std::string, std::vector<std::int64_t>> shapes;
   for (const graph::Parameter& parameter : graph.parameters) {
@@ -39,8 +39,8 @@ TEST(HfNames, ListsWhatTheGraphDeclares) {
     ++models;
   }
   EXPECT_EQ(models, 12);
-  for (const std::string& name : model::preset_names()) {
-    const model::Model model = *model::preset(name);
+  for (const std::string& name : families::preset_names()) {
+    const model::Model model = *families::preset(name);
     if (model.layers > 16) continue;
     std::map<std::string, std::vector<std::int64_t>> listed;
     const HfNames names = hf_names(model);
@@ -73,9 +73,9 @@ TEST(HfNames, EveryRowOnBothSidesIsUsedOnce) {
   }
 }
 
-// hf_names.h states the packed layouts again because formats may not include ops; this holds the two together.
+// families/file_names.h states the packed layouts by itself; this holds it and attention together.
 TEST(HfNames, PackedHeadsLieWhereAttentionLooks) {
-  model::Model model = model::family_defaults(model::Family::llama);
+  model::Model model = families::defaults(families::llama());
   model.layers = 1;
   model.heads = 6;
   model.kv_heads = 2;

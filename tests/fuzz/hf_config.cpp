@@ -4,6 +4,7 @@
 #include <cstdlib>
 
 #include "base/error.h"
+#include "families/families.h"
 #include "formats/hf_names.h"
 
 extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t size) {
@@ -17,7 +18,7 @@ extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t size
   } catch (const base::Error&) {
     return 0;
   }
-  if (model::parameter_count(model) <= 0) std::abort();
+  if (families::parameter_count(model) <= 0) std::abort();
   if (model.layers * model.kv_heads < kSmall) {
     for (const formats::HfTensor& tensor : formats::hf_names(model).tensors) {
       if (tensor.shape.empty() || tensor.parts.empty()) std::abort();

@@ -6,8 +6,8 @@
 
 #include <algorithm>
 
+#include "families/families.h"
 #include "graph/evaluation.h"
-#include "graph/models/models.h"
 #include "graph/passes/passes.h"
 #include "graph/programs/programs.h"
 #include "support/refusal.h"
@@ -141,19 +141,19 @@ TEST_P(EveryFamily, GradientsAndHessianProductsAreDifferences) {
   for (const bool fused : {false, true}) {
     model::Model model = small(GetParam());
     model.qk_norm = fused;
-    check_two_orders([&](Builder& build) { build_forward(model, build); }, fused);
+    check_two_orders([&](Builder& build) { families::build_forward(model, build); }, fused);
   }
 }
 
 TEST_P(EveryFamily, DropoutAndSegmentsToo) {
   model::Model model = small(GetParam());
   model.dropout = model.attention_dropout = model.embedding_dropout = 0.2;
-  check_two_orders([&](Builder& build) { build_forward(model, build); }, true,
+  check_two_orders([&](Builder& build) { families::build_forward(model, build); }, true,
                    {.micro_batch = {.samples = 2, .sequence = 5}, .segmented = true});
 }
 
-INSTANTIATE_TEST_SUITE_P(Families, EveryFamily, testing::Values(model::Family::gpt2, model::Family::llama, model::Family::bert),
-                         [](const auto& each) { return std::string(model::name_of(each.param)); });
+INSTANTIATE_TEST_SUITE_P(Families, EveryFamily, testing::Values(families::gpt2(), families::llama(), families::bert()),
+                         [](const auto& each) { return std::string(each.param->name); });
 
 // The stream before a fused sum is read again behind it: what reached it by then belongs to it alone, not to the branch beside it.
 void skipping_model(Builder& build) {
@@ -215,7 +215,7 @@ TEST(Differentiate, SeveralLossesAddUpAsTheyAreWeighed) {
 }
 
 TEST(Differentiate, WhatIsNotAskedForIsNotDifferentiated) {
-  const WriteForward write = [](Builder& build) { build_forward(small(model::Family::gpt2), build); };
+  const WriteForward write = [](Builder& build) { families::build_forward(small(families::gpt2()), build); };
   Graph whole = forward_of(write, true);
   const std::vector<ValueId> weights = weights_of(whole);
   const Objective loss{whole.results[0]};
@@ -301,7 +301,7 @@ TEST(Differentiate, WhatHasNoThirdDerivativeSaysSo) {
 }
 
 TEST(Differentiate, EightBitProductsAreNotDifferentiated) {
-  const model::Model model = tests::small_model(model::Family::gpt2, {.layers = 1, .width = 32, .ffn = 48, .context = 16, .vocab = 31});
+  const model::Model model = tests::small_model(families::gpt2(), {.layers = 1, .width = 32, .ffn = 48, .context = 16, .vocab = 31});
   model::Training training;
   training.micro_batch = {.samples = 2, .sequence = 8};
   training.precision = model::Precision::fp8;

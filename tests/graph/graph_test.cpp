@@ -5,7 +5,8 @@
 
 #include <algorithm>
 
-#include "graph/models/models.h"
+#include "families/families.h"
+#include "families/llama/llama.h"
 #include "graph/passes/passes.h"
 #include "graph/programs/programs.h"
 #include "support/small_model.h"
@@ -62,7 +63,7 @@ TEST_P(EveryFamily, LinearLayersAreQuantized) {
     EXPECT_EQ(count<ops::ScaledLinear>(graph), 3 * layers);
     EXPECT_EQ(count<ops::Quantize>(graph), 3 * layers);
     EXPECT_EQ(count<ops::NoteAmax>(graph), history > 0 ? 3 * layers : 0);
-    EXPECT_EQ(count<ops::Activation>(graph) + count<ops::ActivationGrad>(graph), GetParam() == model::Family::bert ? 1 : 0);  // in its head
+    EXPECT_EQ(count<ops::Activation>(graph) + count<ops::ActivationGrad>(graph), GetParam() == families::bert() ? 1 : 0);  // in its head
     for (const Node& node : graph.nodes) {
       const auto* quantize = std::get_if<ops::Quantize>(&node.op);
       if (quantize == nullptr) continue;
@@ -84,7 +85,7 @@ TEST_P(EveryFamily, ParametersAreCounted) {
   const Graph graph = training_graph(model, training());
   std::int64_t elements = 0;
   for (const Parameter& parameter : graph.parameters) elements += graph.values[parameter.weight].type.shape.elements();
-  EXPECT_EQ(elements, model::parameter_count(model));
+  EXPECT_EQ(elements, families::parameter_count(model));
 }
 
 TEST_P(EveryFamily, FusionLeavesNoPairBehind) {
@@ -97,7 +98,7 @@ TEST_P(EveryFamily, FusionLeavesNoPairBehind) {
     const auto* norm = std::get_if<ops::Norm>(&node.op);
     return norm != nullptr && norm->residual;
   });
-  EXPECT_EQ(fused, GetParam() == model::Family::bert ? 6 : 3);
+  EXPECT_EQ(fused, GetParam() == families::bert() ? 6 : 3);
 }
 
 TEST_P(EveryFamily, FrozenParametersHaveNeitherGradientNorState) {
@@ -121,19 +122,19 @@ TEST_P(EveryFamily, FrozenParametersHaveNeitherGradientNorState) {
   }
 }
 
-INSTANTIATE_TEST_SUITE_P(Families, EveryFamily, testing::Values(model::Family::gpt2, model::Family::llama, model::Family::bert),
-                         [](const auto& each) { return std::string(model::name_of(each.param)); });
+INSTANTIATE_TEST_SUITE_P(Families, EveryFamily, testing::Values(families::gpt2(), families::llama(), families::bert()),
+                         [](const auto& each) { return std::string(each.param->name); });
 
 TEST(Graph, FreezePatternsThatMatchNothingAreRefused) {
   model::Training options = training();
   options.freeze = {"block.*"};
-  EXPECT_THROW(training_graph(small(model::Family::gpt2), options), base::Error);
+  EXPECT_THROW(training_graph(small(families::gpt2()), options), base::Error);
   options.freeze = {"*"};
-  EXPECT_THROW(training_graph(small(model::Family::gpt2), options), base::Error);
+  EXPECT_THROW(training_graph(small(families::gpt2()), options), base::Error);
 }
 
 TEST(Graph, TiedTableAccumulatesItsTwoGradients) {
-  const Graph graph = training_graph(small(model::Family::gpt2), training());
+  const Graph graph = training_graph(small(families::gpt2()), training());
   const auto tokens =
       std::find_if(graph.parameters.begin(), graph.parameters.end(), [](const Parameter& p) { return p.name == "embed.tokens"; });
   ASSERT_NE(tokens, graph.parameters.end());
@@ -143,10 +144,10 @@ TEST(Graph, TiedTableAccumulatesItsTwoGradients) {
 
 TEST(Graph, MastersExistOnlyBelowF32) {
   model::Training options = training();
-  for (const Parameter& parameter : training_graph(small(model::Family::gpt2), options).parameters)
+  for (const Parameter& parameter : training_graph(small(families::gpt2()), options).parameters)
     EXPECT_EQ(parameter.master, parameter.weight);
   options.precision = model::Precision::bf16;
-  const Graph graph = training_graph(small(model::Family::gpt2), options);
+  const Graph graph = training_graph(small(families::gpt2()), options);
   for (const Parameter& parameter : graph.parameters) {
     const bool matrix = graph.values[parameter.weight].type.shape.rank() >= 2;
     EXPECT_EQ(parameter.master != parameter.weight, matrix) << parameter.name;
@@ -155,7 +156,7 @@ TEST(Graph, MastersExistOnlyBelowF32) {
 }
 
 TEST(Graph, DamageIsFound) {
-  const Graph good = training_graph(small(model::Family::gpt2), training());
+  const Graph good = training_graph(small(families::gpt2()), training());
   {
     Graph graph = good;
     std::swap(graph.nodes[NodeId{2}], graph.nodes[NodeId{3}]);
@@ -179,15 +180,15 @@ TEST(Graph, DamageIsFound) {
 }
 
 TEST(Graph, RopeScalingsMatchTheirDefinitions) {
-  model::Model model = small(model::Family::llama);
+  model::Model model = small(families::llama());
   model.head_dim = 64;
-  const std::vector<double> plain = rope_frequencies(model);
+  const std::vector<double> plain = families::rope_frequencies(model);
   model.rope.scaling = model::RopeScaling::linear;
   model.rope.factor = 4.0;
-  const std::vector<double> linear = rope_frequencies(model);
+  const std::vector<double> linear = families::rope_frequencies(model);
   model.rope.scaling = model::RopeScaling::llama3;
   model.rope.original_context = 64;
-  const std::vector<double> llama3 = rope_frequencies(model);
+  const std::vector<double> llama3 = families::rope_frequencies(model);
   for (std::size_t pair = 0; pair < plain.size(); ++pair) {
     EXPECT_DOUBLE_EQ(linear[pair], plain[pair] / 4.0);
     EXPECT_LE(llama3[pair], plain[pair]);

@@ -3,7 +3,7 @@
 
 #include <gtest/gtest.h>
 
-#include "graph/models/models.h"
+#include "families/families.h"
 #include "graph/programs/programs.h"
 #include "ops/step_scalars.h"
 #include "support/refusal.h"
@@ -37,20 +37,20 @@ TEST_P(PrintedFamily, ReadsBackAsItWas) {
       expect_same(training_graph(model, training));
       expect_same(evaluation_graph(model, training));
       expect_same(inference_graph(model, training));
-      if (GetParam() != model::Family::bert)
-        expect_same(continuation_graph([&](Builder& build) { build_forward(model, build); }, training, {.slots = 16}));
+      if (GetParam() != families::bert())
+        expect_same(continuation_graph([&](Builder& build) { families::build_forward(model, build); }, training, {.slots = 16}));
     }
   }
 }
 
-INSTANTIATE_TEST_SUITE_P(Families, PrintedFamily, testing::Values(model::Family::gpt2, model::Family::llama, model::Family::bert),
-                         [](const auto& each) { return std::string(model::name_of(each.param)); });
+INSTANTIATE_TEST_SUITE_P(Families, PrintedFamily, testing::Values(families::gpt2(), families::llama(), families::bert()),
+                         [](const auto& each) { return std::string(each.param->name); });
 
 // Whatever a field may hold, also what no model has yet.
 TEST(GraphText, KeepsEveryField) {
   Graph graph;
   const BlockId first = graph.blocks.add({.name = "a block, (of) its {own}"});
-  const BlockId second = graph.blocks.add({.name = "twice", .stage = 3});
+  const BlockId second = graph.blocks.add({.name = "twice", .stage = 3, .kind = BlockKind::closing});
   const BlockId third = graph.blocks.add({.name = "twice", .stage = -1});
   const ValueId count = graph.add_value({.name = "count", .type = {base::DType::i32, {1}}, .role = Role::input, .block = second});
   const ValueId x = graph.add_value({.name = "x \"quoted\\\n",

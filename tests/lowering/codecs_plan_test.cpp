@@ -5,6 +5,7 @@
 #include <numeric>
 
 #include "codecs/table.h"
+#include "families/families.h"
 #include "graph/programs/programs.h"
 #include "lowering/lower.h"
 #include "lowering/outline.h"
@@ -21,7 +22,7 @@ using codecs::Use;
 ops::KernelChoice stand_in(const ops::KernelQuery& query) { return {fmt::format("{}.stand-in", ops::name_of(query.op)), 128}; }
 
 model::Model model_of() {
-  model::Model model = model::family_defaults(model::Family::llama);
+  model::Model model = families::defaults(families::llama());
   model.layers = 4;
   model.width = 64;
   model.heads = model.kv_heads = 4;

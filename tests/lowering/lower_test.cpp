@@ -22,7 +22,7 @@ ops::KernelChoice stand_in(const ops::KernelQuery& query) {
 }
 
 struct Case {
-  model::Family family = model::Family::gpt2;
+  model::Family family = families::gpt2();
   model::Precision precision = model::Precision::f32;
   std::int32_t micro_batches = 1;
 };
@@ -44,7 +44,7 @@ plan::Plan plan_of(const Case& choice, std::int64_t layers = 3) {
 }
 
 TEST(Lower, EveryPlanIsVerified) {
-  for (const model::Family family : {model::Family::gpt2, model::Family::llama, model::Family::bert}) {
+  for (const model::Family family : {families::gpt2(), families::llama(), families::bert()}) {
     for (const model::Precision precision : {model::Precision::f32, model::Precision::bf16, model::Precision::fp16}) {
       for (const std::int32_t micro_batches : {1, 2, 5}) {
         const plan::Plan plan = plan_of({family, precision, micro_batches});

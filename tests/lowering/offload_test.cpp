@@ -7,6 +7,7 @@
 #include <map>
 
 #include "base/json.h"
+#include "families/families.h"
 #include "graph/programs/programs.h"
 #include "lowering/lower.h"
 #include "ops/step_scalars.h"
@@ -19,7 +20,7 @@ namespace {
 ops::KernelChoice stand_in(const ops::KernelQuery& query) { return {fmt::format("{}.stand-in", ops::name_of(query.op)), 0}; }
 
 graph::Graph graph_of(model::Precision precision, std::int64_t layers, double clip = 1.0, bool delayed = false) {
-  model::Model model = model::family_defaults(model::Family::gpt2);
+  model::Model model = families::defaults(families::gpt2());
   model.layers = layers;
   model.width = 24;
   model.heads = model.kv_heads = 4;

@@ -6,6 +6,7 @@
 #include <functional>
 #include <map>
 
+#include "families/families.h"
 #include "graph/programs/programs.h"
 #include "lowering/lower.h"
 #include "plan/verify.h"
@@ -19,7 +20,7 @@ constexpr std::int64_t kLayers = 5;
 ops::KernelChoice stand_in(const ops::KernelQuery& query) { return {fmt::format("{}.stand-in", ops::name_of(query.op)), 128}; }
 
 model::Model model_of() {
-  model::Model model = model::family_defaults(model::Family::gpt2);
+  model::Model model = families::defaults(families::gpt2());
   model.layers = kLayers;
   model.width = 64;
   model.heads = model.kv_heads = 4;

@@ -82,7 +82,7 @@ std::map<std::string, int> runs(const plan::Plan& plan, const std::string& phase
 
 TEST(Recompute, FullKeepsBlockInputsAlone) {
   constexpr std::int64_t kLayers = 5;
-  const model::Model model = small(model::Family::gpt2, kLayers);
+  const model::Model model = small(families::gpt2(), kLayers);
   const plan::Plan plan = plan_of(model, with(Recompute::full));
   const std::int64_t rows = kSamples * kSequence;
   const std::int64_t wide = rows * model.width * 4;
@@ -96,7 +96,7 @@ TEST(Recompute, FullKeepsBlockInputsAlone) {
 }
 
 TEST(Recompute, EveryBlockIsMadeAgainOnceAndOnlyAsFarAsNeeded) {
-  const model::Model model = small(model::Family::gpt2, 3);
+  const model::Model model = small(families::gpt2(), 3);
   const graph::Graph kept = graph_of(model);
   const graph::Graph lean = recompute(kept, order_of_recompute(kept, {.kind = Recompute::full}));
   graph::verify(lean, "recompute");
@@ -110,22 +110,22 @@ TEST(Recompute, EveryBlockIsMadeAgainOnceAndOnlyAsFarAsNeeded) {
 
 TEST(Recompute, SelectiveMakesNormsAndActivationsAgain) {
   for (const auto& [family, expected] :
-       {std::pair{model::Family::gpt2, std::map<std::string_view, int>{{"norm", 2}, {"activation", 1}}},
-        std::pair{model::Family::llama, std::map<std::string_view, int>{{"norm", 2}, {"gate", 1}, {"qk_norm", 1}, {"rope", 1}}},
-        std::pair{model::Family::bert, std::map<std::string_view, int>{{"norm", 1}, {"activation", 1}}}}) {
+       {std::pair{families::gpt2(), std::map<std::string_view, int>{{"norm", 2}, {"activation", 1}}},
+        std::pair{families::llama(), std::map<std::string_view, int>{{"norm", 2}, {"gate", 1}, {"qk_norm", 1}, {"rope", 1}}},
+        std::pair{families::bert(), std::map<std::string_view, int>{{"norm", 1}, {"activation", 1}}}}) {
     model::Model model = small(family, 3);
-    model.qk_norm = family == model::Family::llama;
+    model.qk_norm = family == families::llama();
     const graph::Graph kept = graph_of(model);
     std::map<std::string_view, int> again;
     const std::vector<BlockPasses> passes = passes_of(kept);
     for (const Rebuilt& rebuilt : passes.at(1).rebuilds) ++again[ops::name_of(rebuilt.op)];
-    EXPECT_EQ(again, expected) << model::name_of(family);
+    EXPECT_EQ(again, expected) << family->name;
   }
 }
 
 // The chain's count of memory is close to the plan's, and its count of passes is the plan's.
 TEST(Recompute, OptimalFollowsTheChain) {
-  const model::Model model = small(model::Family::gpt2, 8);
+  const model::Model model = small(families::gpt2(), 8);
   const graph::Graph graph = graph_of(model, 2);
   const std::vector<BlockPasses> passes = passes_of(graph);
   const solvers::Chain chain = chain_of(graph, passes, true);
@@ -147,7 +147,7 @@ TEST(Recompute, OptimalFollowsTheChain) {
 
 // What the chain takes a second run to cost is what one is: nothing that only the next block reads.
 TEST(Recompute, TheChainPricesSecondRunsAsTheyAre) {
-  for (const model::Family family : {model::Family::gpt2, model::Family::llama, model::Family::bert}) {
+  for (const model::Family family : {families::gpt2(), families::llama(), families::bert()}) {
     const graph::Graph graph = graph_of(small(family, 3));
     const std::vector<BlockPasses> passes = passes_of(graph);
     const solvers::Chain chain = chain_of(graph, passes, false);
@@ -159,8 +159,8 @@ TEST(Recompute, TheChainPricesSecondRunsAsTheyAre) {
       for (const graph::Node& node : after.nodes) {
         if (node.phase == graph::Phase::recompute && node.block == passes[stage].block) again += price(after, node);
       }
-      EXPECT_DOUBLE_EQ(chain.stages[stage].forward_again, again) << model::name_of(family) << " " << stage;
-      EXPECT_TRUE(family == model::Family::bert || again < chain.stages[stage].forward);  // that one reads its own output back
+      EXPECT_DOUBLE_EQ(chain.stages[stage].forward_again, again) << family->name << " " << stage;
+      EXPECT_TRUE(family == families::bert() || again < chain.stages[stage].forward);  // that one reads its own output back
       sum += again;
     }
     EXPECT_NEAR(order.again, sum, 0.05 * sum);
@@ -169,7 +169,7 @@ TEST(Recompute, TheChainPricesSecondRunsAsTheyAre) {
 
 // With a byte more than what "full" needs, and with anything above, "optimal" makes no more again than that, and less and less.
 TEST(Recompute, OptimalIsNeverWorseThanFull) {
-  const model::Model model = small(model::Family::gpt2, 12);
+  const model::Model model = small(families::gpt2(), 12);
   const auto arena = [](const plan::Plan& plan) { return plan::fullest_class(plan).arena[static_cast<std::size_t>(plan::Tier::device)]; };
   const auto again = [](const plan::Plan& plan) {
     double flops = 0.0;
@@ -203,7 +203,7 @@ TEST(Recompute, OptimalIsNeverWorseThanFull) {
 }
 
 TEST(Recompute, NestedRunsAreVerifiedPlans) {
-  const model::Model model = small(model::Family::gpt2, 12);
+  const model::Model model = small(families::gpt2(), 12);
   const plan::Plan kept = plan_of(model, {});
   for (const double share : {0.9, 0.7, 0.5, 0.35}) {
     const plan::Plan plan = plan_of(model, with(Recompute::optimal, 1, share));
@@ -221,7 +221,7 @@ TEST(Recompute, NestedRunsAreVerifiedPlans) {
 }
 
 TEST(Recompute, GroupsOfBlocksKeepOneInputEach) {
-  const model::Model model = small(model::Family::gpt2, 7);
+  const model::Model model = small(families::gpt2(), 7);
   const std::int64_t wide = kSamples * kSequence * model.width * 4;
   const plan::Plan one = plan_of(model, with(Recompute::full));
   const plan::Plan four = plan_of(model, with(Recompute::full, 4));
@@ -232,7 +232,7 @@ TEST(Recompute, GroupsOfBlocksKeepOneInputEach) {
 
 // The first stage of a pipeline has most micro-batches under way, and so makes most again; each rank is within the limit by itself.
 TEST(Recompute, EveryPlaceOfAPipelineIsFittedByItself) {
-  const model::Model model = small(model::Family::gpt2, 16);
+  const model::Model model = small(families::gpt2(), 16);
   strategy::Strategy strategy;
   strategy.pipe = 4;
   const plan::Plan kept = plan_of(model, strategy, 8);
@@ -262,7 +262,7 @@ TEST(Recompute, EveryPlaceOfAPipelineIsFittedByItself) {
 
 // The backward pass does not have the sums of a first block that is not trained, from which its norms would be made again.
 TEST(Recompute, NormsOfAFrozenBlockAreNotRebuilt) {
-  const graph::Graph graph = graph_of(small(model::Family::llama, 2), 1, {"embed.*", "blocks.0.*"});
+  const graph::Graph graph = graph_of(small(families::llama(), 2), 1, {"embed.*", "blocks.0.*"});
   for (const BlockPasses& block : passes_of(graph)) {
     if (graph.blocks[block.block].name == "blocks.0") {
       EXPECT_TRUE(block.rebuilds.empty());
@@ -271,7 +271,7 @@ TEST(Recompute, NormsOfAFrozenBlockAreNotRebuilt) {
 }
 
 TEST(Recompute, EvaluationIsAsItWas) {
-  const model::Model model = small(model::Family::llama, 3);
+  const model::Model model = small(families::llama(), 3);
   model::Training training;
   training.micro_batch = {.samples = kSamples, .sequence = kSequence};
   const graph::Graph evaluate = graph::evaluation_graph(model, training);

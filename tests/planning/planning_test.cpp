@@ -206,7 +206,7 @@ TEST(Planning, TheLargestModelFitsAndTheNextDoesNot) {
   const cluster::Cluster cluster = cluster::preset("dgx-h100");
   const std::optional<model::Model> largest = train::largest_model(run, cluster, 8, {});
   ASSERT_TRUE(largest);
-  EXPECT_GT(model::parameter_count(*largest), model::parameter_count(run.model));
+  EXPECT_GT(families::parameter_count(*largest), families::parameter_count(run.model));
   EXPECT_EQ(largest->width, largest->heads * largest->head_dim);
   for (const std::int64_t heads : {largest->heads, largest->heads + 8}) {
     run.model = train::scaled_model(run.model, heads);
@@ -238,7 +238,7 @@ TEST(Planning, TheLargestModelIsFoundWhereTheSmallestCannotBeDealtOut) {
   cluster.nodes = 4;
   const std::optional<model::Model> largest = train::largest_model(run, cluster, 32, {});
   ASSERT_TRUE(largest);
-  EXPECT_GT(model::parameter_count(*largest), model::parameter_count(run.model));
+  EXPECT_GT(families::parameter_count(*largest), families::parameter_count(run.model));
 }
 
 // Whoever never calibrated gets a page of a run that uses its disk too, and a plan with what is free there.

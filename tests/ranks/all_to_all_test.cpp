@@ -57,7 +57,7 @@ TEST(AllToAll, IsThePermutation) {
   for (const int ranks : {2, 3, 4}) {
     Layout layout{.strategy = {}, .micro = 1};
     layout.strategy.data = ranks;
-    const Task task{.model = small_model(model::Family::gpt2), .samples = ranks};
+    const Task task{.model = small_model(families::gpt2()), .samples = ranks};
     train::SessionOptions options = options_for(task, layout);
     options.programs = {{.name = "exchange", .write = [=](const graph::Graph&) { return exchanging(ranks); }}};
     collectives::local::run_threads(ranks, [&](collectives::Transport& transport) {
@@ -86,7 +86,7 @@ TEST(AllToAll, IsThePermutation) {
 // ---- in a model
 
 void write_forward(std::int64_t data, graph::Builder& build) {
-  build.block("embed");
+  build.block("embed", graph::BlockKind::opening);
   graph::ValueId x = build.embed({{build.tokens(), build.parameter("embed.tokens", {kVocab, kWidth}, graph::normal(0.5))}}, "embed");
   build.block("layer");
   graph::ValueId h = build.linear(x, "up", 2 * kWidth, {.bias = true, .init_std = 0.4, .deal = ops::split(0, 2 * kWidth)});
@@ -95,7 +95,7 @@ void write_forward(std::int64_t data, graph::Builder& build) {
   graph::ValueId y = build.linear(h, "down", kWidth, {.bias = true, .init_std = 0.4, .deal = ops::split(1, 2 * kWidth)});
   y = build.all_to_all(y, Axis::data, data, "home");
   x = build.residual(x, y, 0.0, "sum");
-  build.block("head");
+  build.block("head", graph::BlockKind::closing);
   build.head(x, build.parameter("head.weight", {kVocab, kWidth}, graph::normal(0.3)));
 }
 
@@ -105,7 +105,7 @@ struct Found {
 };
 
 train::SessionOptions options_of(const strategy::Strategy& strategy, bool exchanges) {
-  Task task{.model = small_model(model::Family::gpt2), .samples = 8};
+  Task task{.model = small_model(families::gpt2()), .samples = 8};
   train::SessionOptions options = options_for(task, {.strategy = strategy, .micro = 2});
   const std::int64_t data = exchanges ? strategy.data : 1;
   options.forward = [data](graph::Builder& build) { write_forward(data, build); };

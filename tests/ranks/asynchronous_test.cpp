@@ -51,7 +51,7 @@ VersionOf newest() {
 constexpr float kRate = 1.0f / 64.0f;
 
 Task task_of(const Kind& kind, std::int32_t rounds = 2) {
-  Task task{.model = small_model(Family::gpt2), .clip = 0.0, .samples = kind.samples, .steps = rounds * kind.round};
+  Task task{.model = small_model(families::gpt2()), .clip = 0.0, .samples = kind.samples, .steps = rounds * kind.round};
   task.model.layers = 4;
   task.model.tied = kind.tied;
   task.learning_rate = kRate;
@@ -262,7 +262,7 @@ TEST(OneBatch, IsSynchronousByNameAndFromAFile) {
       layout.strategy.schedule = schedule;
       add(layout.strategy);
       const std::int64_t micro_batches = 4;
-      Task task{.model = small_model(Family::gpt2), .clip = 0.0, .samples = micro_batches * layout.strategy.data, .steps = 3};
+      Task task{.model = small_model(families::gpt2()), .clip = 0.0, .samples = micro_batches * layout.strategy.data, .steps = 3};
       task.model.tied = false;
       Layout plain = layout;
       plain.strategy.schedule = "1f1b";

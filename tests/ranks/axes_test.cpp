@@ -74,7 +74,7 @@ void PrintTo(const Case& test, std::ostream* out) {
 }
 
 Task task_of(model::Precision precision = model::Precision::f32) {
-  return {.model = small_model(model::Family::gpt2), .precision = precision, .samples = kSamples};
+  return {.model = small_model(families::gpt2()), .precision = precision, .samples = kSamples};
 }
 
 void expect_same_bits(const Outcome& found, const Outcome& expected) {

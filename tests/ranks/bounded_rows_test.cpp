@@ -31,7 +31,7 @@ struct Rows {
 // Everything of a transformer that works row by row.
 graph::WriteForward forward_of_rows(const Rows& rows) {
   return [rows](graph::Builder& build) {
-    build.block("embed");
+    build.block("embed", graph::BlockKind::opening);
     if (rows.bounded) build.bound_rows(rows.expected);
     const graph::ValueId table = build.parameter("embed.tokens", {kVocab, kWidth}, graph::normal(0.5));
     graph::ValueId x = build.embed({{build.tokens(), table}}, "embed");
@@ -39,7 +39,7 @@ graph::WriteForward forward_of_rows(const Rows& rows) {
     graph::ValueId z = build.norm(x, "layer.norm", {});
     z = build.activation(build.linear(z, "layer.up", 3 * kWidth, {.bias = true}), ops::ActivationKind::gelu_tanh, "layer.active");
     x = build.residual(x, build.linear(z, "layer.down", kWidth, {.bias = true}), 0.0, "layer.sum");
-    build.block("head");
+    build.block("head", graph::BlockKind::closing);
     build.head(build.norm(x, "head.norm", {.kind = ops::NormKind::rms, .bias = false}), table);
   };
 }
@@ -255,7 +255,7 @@ TEST(BoundedRows, AreNamedBesideTheMemory) {
 TEST(BoundedRows, WhatNeedsAllRowsIsRefused) {
   train::SessionOptions options = options_for({});
   options.forward = [](graph::Builder& build) {
-    build.block("embed");
+    build.block("embed", graph::BlockKind::opening);
     build.bound_rows();
     const graph::ValueId table = build.parameter("embed.tokens", {kVocab, 3 * kWidth}, graph::normal(0.5));
     const graph::ValueId x = build.embed({{build.tokens(), table}}, "embed");

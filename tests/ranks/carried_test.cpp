@@ -24,7 +24,7 @@ using strategy::CarryUpdate;
 
 struct Case {
   const char* name;
-  Family family = Family::gpt2;
+  Family family = families::gpt2();
   Precision precision = Precision::f32;
   double clip = 1.0;
   const char* tiers = "--h";  // of weights, gradients and optimizer state
@@ -100,8 +100,8 @@ INSTANTIATE_TEST_SUITE_P(
     Layouts, Carried,
     testing::Values(Case{.name = "gpt2", .samples = 1}, Case{.name = "gpt2_micro_bf16", .precision = Precision::bf16},
                     Case{.name = "in_parts", .precision = Precision::bf16, .bucket = 4}, Case{.name = "far_ahead", .prefetch = 9},
-                    Case{.name = "not_ahead", .prefetch = 0}, Case{.name = "llama_disk", .family = Family::llama, .tiers = "--d"},
-                    Case{.name = "bert_recompute", .family = Family::bert, .recompute = strategy::Recompute::full},
+                    Case{.name = "not_ahead", .prefetch = 0}, Case{.name = "llama_disk", .family = families::llama(), .tiers = "--d"},
+                    Case{.name = "bert_recompute", .family = families::bert(), .recompute = strategy::Recompute::full},
                     Case{.name = "momentum", .optimizer = "momentum"}, Case{.name = "not_clipped", .clip = 0.0},
                     Case{.name = "half", .precision = Precision::bf16, .tiers = "--2"},
                     Case{.name = "gradients_host", .precision = Precision::bf16, .tiers = "-hh", .samples = 3},
@@ -115,7 +115,7 @@ INSTANTIATE_TEST_SUITE_P(
                     Case{.name = "half_data2_zero3", .tiers = "--2", .data = 2, .zero = 3, .samples = 4},
                     Case{.name = "gradients_data2", .tiers = "-hh", .data = 2}, Case{.name = "params_data2", .tiers = "hhh", .data = 2},
                     Case{.name = "zero1", .precision = Precision::bf16, .data = 2, .zero = 1, .samples = 4},
-                    Case{.name = "zero2", .family = Family::llama, .data = 4, .zero = 2, .samples = 8},
+                    Case{.name = "zero2", .family = families::llama(), .data = 4, .zero = 2, .samples = 8},
                     Case{.name = "zero2_gradients", .tiers = "-hh", .data = 2, .zero = 2, .samples = 4},
                     Case{.name = "zero3", .precision = Precision::bf16, .tiers = "hhh", .data = 2, .zero = 3, .samples = 4},
                     Case{.name = "tensor2", .tensor = 2}, Case{.name = "gradients_tensor2", .tiers = "-hh", .tensor = 2},

@@ -28,7 +28,7 @@ inline strategy::Strategy with(strategy::Strategy strategy, const codecs::Choice
 }
 
 inline Task small_task(model::Precision precision = model::Precision::f32) {
-  return {.model = small_model(model::Family::llama), .precision = precision, .samples = 8};
+  return {.model = small_model(families::llama()), .precision = precision, .samples = 8};
 }
 
 }  // namespace plimsoll::ranks

@@ -19,7 +19,7 @@ struct Case {
   std::vector<Stage> stages;
   std::string schedule = "1f1b";
   std::int64_t zero = 0;
-  Family family = Family::gpt2;
+  Family family = families::gpt2();
   Precision precision = Precision::f32;
   bool tied = false;
 };
@@ -72,19 +72,19 @@ INSTANTIATE_TEST_SUITE_P(
                          {{.blocks = 1, .tensor = 4}, {.blocks = 2, .tensor = 2}, {.blocks = 1, .tensor = 1}},
                          "1f1b",
                          0,
-                         Family::llama},
+                         families::llama()},
                     Case{"data x tensor 2x1, 1x2, 2x2, bert, ZeRO 2",
                          {{.blocks = 1, .data = 2}, {.blocks = 2, .tensor = 2}, {.blocks = 1, .data = 2, .tensor = 2}},
                          "varuna",
                          2,
-                         Family::bert},
-                    Case{"2-1-1, bf16", kTwoOneOne, "1f1b", 0, Family::gpt2, Precision::bf16},
-                    Case{"2-1-1, fp16", kTwoOneOne, "1f1b", 1, Family::gpt2, Precision::fp16},
+                         families::bert()},
+                    Case{"2-1-1, bf16", kTwoOneOne, "1f1b", 0, families::gpt2(), Precision::bf16},
+                    Case{"2-1-1, fp16", kTwoOneOne, "1f1b", 1, families::gpt2(), Precision::fp16},
                     Case{"2-1-2, tied",
                          {{.blocks = 1, .data = 2}, {.blocks = 2}, {.blocks = 1, .data = 2}},
                          "1f1b",
                          0,
-                         Family::gpt2,
+                         families::gpt2(),
                          Precision::f32,
                          true}));
 

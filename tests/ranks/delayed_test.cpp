@@ -93,7 +93,7 @@ Outcome reference(Task task, std::int64_t micro) {
 
 struct Case {
   const char* name;
-  Family family = Family::gpt2;
+  Family family = families::gpt2();
   Precision precision = Precision::f32;
   double clip = 1.0;
   const char* tiers = "-h";  // of weights and optimizer state
@@ -173,10 +173,11 @@ TEST_P(Delayed, GoesOnFromACheckpoint) {
 
 INSTANTIATE_TEST_SUITE_P(Cases, Delayed,
                          testing::Values(Case{.name = "gpt2"}, Case{.name = "gpt2_micro_bf16", .precision = Precision::bf16, .micro = 1},
-                                         Case{.name = "llama_disk", .family = Family::llama, .tiers = "-d"},
+                                         Case{.name = "llama_disk", .family = families::llama(), .tiers = "-d"},
                                          Case{.name = "not_clipped", .clip = 0.0}, Case{.name = "weights_host", .tiers = "hh"},
                                          Case{.name = "weights_disk_bf16", .precision = Precision::bf16, .tiers = "dd"},
-                                         Case{.name = "bert_recompute", .family = Family::bert, .recompute = strategy::Recompute::full}),
+                                         Case{
+                                             .name = "bert_recompute", .family = families::bert(), .recompute = strategy::Recompute::full}),
                          [](const auto& each) { return each.param.name; });
 
 // Ranks that share the work do what one does, to rounding; those that share out state do it to the bit.

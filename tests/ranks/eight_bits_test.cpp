@@ -22,7 +22,7 @@ Layout layout_of(std::int64_t data, std::int64_t pipe, std::int64_t micro) {
 // A micro-batch of four samples has 48 rows: products of 8-bit operands want multiples of 16. Stages see the values that one rank sees,
 // and histories of largest values are those of their own blocks.
 TEST(EightBitRanks, PipelinesAreOneRank) {
-  for (const Family family : {Family::gpt2, Family::llama}) {
+  for (const Family family : {families::gpt2(), families::llama()}) {
     for (const std::int64_t history : {0, 3}) {
       const Task task{.model = small_model(family), .precision = Precision::fp8, .amax_history = history, .samples = 8, .steps = 3};
       const Outcome alone = train(task, layout_of(1, 1, 4));
@@ -39,7 +39,7 @@ TEST(EightBitRanks, PipelinesAreOneRank) {
 // Parts of a tensor have scales of their own, but those are powers of two: what is rounded is the same, unless it is tiny. Sums of parts
 // are rounded to bf16 before they meet, and a value that lies differently then is rounded differently to 8 bits.
 TEST(EightBitRanks, DataAndTensorRanksAreOneRank) {
-  for (const Family family : {Family::gpt2, Family::llama}) {
+  for (const Family family : {families::gpt2(), families::llama()}) {
     for (const std::int64_t history : {0, 3}) {
       Task task{.model = small_model(family), .precision = Precision::fp8, .amax_history = history, .samples = 8, .steps = 3};
       task.model.ffn = 96;  // half of it is still a multiple of 16
@@ -59,7 +59,7 @@ TEST(EightBitRanks, DataAndTensorRanksAreOneRank) {
 
 // A rank's part of a layer must still be something that the products take.
 TEST(EightBitRanks, PartsThatNoProductTakesAreRefused) {
-  const Task task{.model = small_model(Family::llama), .precision = Precision::fp8, .samples = 8, .steps = 1};
+  const Task task{.model = small_model(families::llama()), .precision = Precision::fp8, .samples = 8, .steps = 1};
   Layout layout = layout_of(1, 1, 4);
   layout.strategy.tensor = 2;  // 104 of 208 rows of gates and ups
   EXPECT_THROW(

@@ -55,15 +55,15 @@ TEST_P(DataRanks, EveryZeroStageIsOneRank) {
 }
 
 INSTANTIATE_TEST_SUITE_P(Layouts, DataRanks,
-                         testing::Values(Mix{Family::gpt2, Precision::f32, 2, 1}, Mix{Family::gpt2, Precision::f32, 2, 4},
-                                         Mix{Family::gpt2, Precision::f32, 8, 1}, Mix{Family::gpt2, Precision::bf16, 4, 2},
-                                         Mix{Family::gpt2, Precision::bf16, 4, 1}, Mix{Family::gpt2, Precision::fp16, 2, 2},
-                                         Mix{Family::llama, Precision::f32, 4, 1}, Mix{Family::llama, Precision::bf16, 2, 4},
-                                         Mix{Family::bert, Precision::f32, 4, 1}, Mix{Family::bert, Precision::fp16, 2, 1}),
+                         testing::Values(Mix{families::gpt2(), Precision::f32, 2, 1}, Mix{families::gpt2(), Precision::f32, 2, 4},
+                                         Mix{families::gpt2(), Precision::f32, 8, 1}, Mix{families::gpt2(), Precision::bf16, 4, 2},
+                                         Mix{families::gpt2(), Precision::bf16, 4, 1}, Mix{families::gpt2(), Precision::fp16, 2, 2},
+                                         Mix{families::llama(), Precision::f32, 4, 1}, Mix{families::llama(), Precision::bf16, 2, 4},
+                                         Mix{families::bert(), Precision::f32, 4, 1}, Mix{families::bert(), Precision::fp16, 2, 1}),
                          name_of);
 
 TEST(DataRanks, ReducingEveryMicroBatchIsTheSameToRounding) {
-  const Task task{.model = small_model(Family::bert)};
+  const Task task{.model = small_model(families::bert())};
   const Outcome alone = train(task, layout_of(1, 0));
   for (std::int64_t zero : {2, 3}) {
     Layout layout = layout_of(2, zero);
@@ -75,7 +75,7 @@ TEST(DataRanks, ReducingEveryMicroBatchIsTheSameToRounding) {
 }
 
 TEST(DataRanks, PrefetchAndKeptWeightsChangeNoBit) {
-  const Task task{.model = small_model(Family::gpt2)};
+  const Task task{.model = small_model(families::gpt2())};
   const Outcome usual = train(task, layout_of(4, 3));
   for (std::int64_t prefetch : {0, 1, 7}) {
     for (bool keep : {false, true}) {
@@ -90,7 +90,7 @@ TEST(DataRanks, PrefetchAndKeptWeightsChangeNoBit) {
 }
 
 TEST(DataRanks, OneMainDeviceIsTheSameBits) {
-  const Task task{.model = small_model(Family::gpt2)};
+  const Task task{.model = small_model(families::gpt2())};
   const Outcome ring = train(task, layout_of(4, 0));
   Layout layout = layout_of(4, 0);
   layout.strategy.reduce = strategy::Reduce::main;
@@ -106,7 +106,7 @@ TEST_P(TensorRanks, SplitWeightsAreOneRank) {
   const Mix& mix = GetParam();
   Task task{.model = small_model(mix.family), .precision = mix.precision};
   task.model.kv_heads = 4;
-  task.model.qk_norm = mix.family == Family::llama;
+  task.model.qk_norm = mix.family == families::llama();
   const Outcome alone = train(task, layout_of(1, 0, 2));
   for (std::int64_t zero : {0, 1, 2, 3}) {
     if (mix.data == 1 && zero > 0) continue;
@@ -122,11 +122,11 @@ TEST_P(TensorRanks, SplitWeightsAreOneRank) {
 }
 
 INSTANTIATE_TEST_SUITE_P(Layouts, TensorRanks,
-                         testing::Values(Mix{Family::gpt2, Precision::f32, 1, 2}, Mix{Family::gpt2, Precision::f32, 1, 3},
-                                         Mix{Family::gpt2, Precision::f32, 2, 4}, Mix{Family::gpt2, Precision::bf16, 2, 2},
-                                         Mix{Family::gpt2, Precision::fp16, 1, 4}, Mix{Family::llama, Precision::f32, 1, 2},
-                                         Mix{Family::llama, Precision::f32, 4, 2}, Mix{Family::llama, Precision::bf16, 2, 3},
-                                         Mix{Family::bert, Precision::f32, 2, 2}, Mix{Family::bert, Precision::bf16, 1, 4}),
+                         testing::Values(Mix{families::gpt2(), Precision::f32, 1, 2}, Mix{families::gpt2(), Precision::f32, 1, 3},
+                                         Mix{families::gpt2(), Precision::f32, 2, 4}, Mix{families::gpt2(), Precision::bf16, 2, 2},
+                                         Mix{families::gpt2(), Precision::fp16, 1, 4}, Mix{families::llama(), Precision::f32, 1, 2},
+                                         Mix{families::llama(), Precision::f32, 4, 2}, Mix{families::llama(), Precision::bf16, 2, 3},
+                                         Mix{families::bert(), Precision::f32, 2, 2}, Mix{families::bert(), Precision::bf16, 1, 4}),
                          name_of);
 
 // ---- sequence parallelism
@@ -159,14 +159,14 @@ TEST_P(SequenceRanks, RowsBetweenWeightsAreOneRank) {
 }
 
 INSTANTIATE_TEST_SUITE_P(Layouts, SequenceRanks,
-                         testing::Values(Mix{Family::gpt2, Precision::f32, 1, 2}, Mix{Family::gpt2, Precision::f32, 1, 5},
-                                         Mix{Family::gpt2, Precision::bf16, 2, 2}, Mix{Family::gpt2, Precision::fp16, 1, 4},
-                                         Mix{Family::llama, Precision::f32, 2, 3}, Mix{Family::llama, Precision::bf16, 1, 4},
-                                         Mix{Family::bert, Precision::f32, 1, 3}, Mix{Family::bert, Precision::f32, 2, 2}),
+                         testing::Values(Mix{families::gpt2(), Precision::f32, 1, 2}, Mix{families::gpt2(), Precision::f32, 1, 5},
+                                         Mix{families::gpt2(), Precision::bf16, 2, 2}, Mix{families::gpt2(), Precision::fp16, 1, 4},
+                                         Mix{families::llama(), Precision::f32, 2, 3}, Mix{families::llama(), Precision::bf16, 1, 4},
+                                         Mix{families::bert(), Precision::f32, 1, 3}, Mix{families::bert(), Precision::f32, 2, 2}),
                          name_of);
 
 TEST(SequenceRanks, RecomputeChangesNoBit) {
-  Task task{.model = small_model(Family::gpt2)};
+  Task task{.model = small_model(families::gpt2())};
   task.model.dropout = 0.1;
   const Outcome kept = train(task, by_sequence(2, 2, 3, 1));
   for (const strategy::Recompute recompute : {strategy::Recompute::full, strategy::Recompute::selective}) {
@@ -180,7 +180,7 @@ TEST(SequenceRanks, RecomputeChangesNoBit) {
 
 TEST(SequenceRanks, BytesAreTheClosedForm) {
   const std::int64_t ranks = 4;
-  Task task{.model = small_model(Family::gpt2)};
+  Task task{.model = small_model(families::gpt2())};
   task.model.layers = 3;
   const std::int64_t micro = 2;
   const std::int64_t micro_batches = task.samples / micro;
@@ -204,7 +204,7 @@ TEST(SequenceRanks, BytesAreTheClosedForm) {
 }
 
 TEST(SequenceRanks, WhatIsKeptBetweenWeightsIsDealtOut) {
-  const Task task{.model = small_model(Family::gpt2)};
+  const Task task{.model = small_model(families::gpt2())};
   const std::int64_t micro = 2;
   const base::Shape whole{micro, kSequence, task.model.width};
   const auto kept = [&](bool by_rows, const base::Shape& shape) {
@@ -223,7 +223,7 @@ TEST(SequenceRanks, WhatIsKeptBetweenWeightsIsDealtOut) {
 }
 
 TEST(SequenceRanks, FewerRowsThanRanksAreRefused) {
-  Task task{.model = small_model(Family::gpt2)};
+  Task task{.model = small_model(families::gpt2())};
   train::SessionOptions options = options_for(task, by_sequence(1, 4, 0, 1));
   options.training.micro_batch.sequence = 3;
   try {
@@ -250,7 +250,7 @@ class SharedHeads : public testing::TestWithParam<Sharing> {};
 TEST_P(SharedHeads, AreOneRank) {
   const Sharing& sharing = GetParam();
   for (const Precision precision : {Precision::f32, Precision::bf16}) {
-    Task task{.model = small_model(Family::llama), .precision = precision, .clip = 0.5};
+    Task task{.model = small_model(families::llama()), .precision = precision, .clip = 0.5};
     task.model.heads = sharing.heads;
     task.model.kv_heads = sharing.kv_heads;
     task.model.head_dim = 64 / sharing.heads;
@@ -280,7 +280,7 @@ INSTANTIATE_TEST_SUITE_P(Layouts, SharedHeads,
                          });
 
 TEST(SharedHeads, ThatDoNotDivideAreRefused) {
-  Task task{.model = small_model(Family::llama)};
+  Task task{.model = small_model(families::llama())};
   Layout layout = layout_of(1, 0, 1);
   layout.strategy.tensor = 3;
   try {
@@ -296,9 +296,9 @@ TEST(SharedHeads, ThatDoNotDivideAreRefused) {
 // ---- hybrid sharding
 
 TEST(HybridRanks, EveryStageIsOneRank) {
-  for (const Family family : {Family::gpt2, Family::llama}) {
+  for (const Family family : {families::gpt2(), families::llama()}) {
     for (const bool keep : {true, false}) {
-      const Task task{.model = small_model(family), .precision = family == Family::gpt2 ? Precision::f32 : Precision::bf16};
+      const Task task{.model = small_model(family), .precision = family == families::gpt2() ? Precision::f32 : Precision::bf16};
       const Outcome alone = train(task, layout_of(1, 0));
       std::optional<Outcome> first;
       for (std::int64_t zero : {1, 2, 3}) {
@@ -317,7 +317,7 @@ TEST(HybridRanks, EveryStageIsOneRank) {
 }
 
 TEST(HybridRanks, ComposeWithTensorRanks) {
-  Task task{.model = small_model(Family::llama)};
+  Task task{.model = small_model(families::llama())};
   const Outcome alone = train(task, layout_of(1, 0, 2));
   Layout layout = by_sequence(4, 2, 3, 2);
   layout.strategy.zero_group = 2;
@@ -331,7 +331,7 @@ TEST(HybridRanks, BytesAreTheClosedForm) {
   const auto plan_of = [](std::int64_t zero, std::int64_t data, std::int64_t group) {
     Layout layout = layout_of(data, zero);
     layout.strategy.zero_group = group;
-    const Task task{.model = small_model(Family::gpt2), .samples = data};
+    const Task task{.model = small_model(families::gpt2()), .samples = data};
     return train::plan_session(options_for(task, layout));
   };
   const auto sent = [](const plan::Plan& plan, ops::Axis axis) {

@@ -46,7 +46,7 @@ class Remembered : public testing::Test {
   }
 
   void step(train::Session& session, std::uint32_t number, std::int64_t first) const {
-    fill(session, "train", 0, first, small_model(model::Family::llama).vocab, number);
+    fill(session, "train", 0, first, small_model(families::llama()).vocab, number);
     session.step({.learning_rate = rate_, .step = number, .valid_targets = valid_targets(samples_)});
   }
 

@@ -84,7 +84,7 @@ const Way kWays[] = {
 
 struct Kind {
   const char* name;
-  Family family = Family::gpt2;
+  Family family = families::gpt2();
   Precision precision = Precision::f32;
 };
 
@@ -192,15 +192,15 @@ TEST_P(Forward, TextIsThatOfOneRank) {
 }
 
 INSTANTIATE_TEST_SUITE_P(Ways, Forward,
-                         testing::Combine(testing::Values(Kind{"gpt2"}, Kind{"llama", Family::llama},
-                                                          Kind{"gpt2_bf16", Family::gpt2, Precision::bf16}),
+                         testing::Combine(testing::Values(Kind{"gpt2"}, Kind{"llama", families::llama()},
+                                                          Kind{"gpt2_bf16", families::gpt2(), Precision::bf16}),
                                           testing::ValuesIn(kWays)),
                          [](const auto& each) { return fmt::format("{}_{}", std::get<0>(each.param).name, std::get<1>(each.param).name); });
 
 // A rank's cache is its part of the heads and of the layers.
 TEST(ForwardMemory, CachesAreSharedOut) {
   const auto cache = [](const Strategy& strategy) {
-    train::SessionOptions options = options_of({"llama", Family::llama}, strategy, "");
+    train::SessionOptions options = options_of({"llama", families::llama()}, strategy, "");
     options.evaluate = false;
     options.decode = train::Decoding{.slots = kSlots, .prompt_rows = 4};
     std::int64_t bytes = 0;

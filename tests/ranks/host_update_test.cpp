@@ -15,7 +15,7 @@ using model::Precision;
 
 struct Case {
   const char* name;
-  Family family = Family::gpt2;
+  Family family = families::gpt2();
   Precision precision = Precision::f32;
   double clip = 0.0;
   const char* tiers = "--h";  // of weights, gradients and optimizer state
@@ -69,14 +69,14 @@ TEST_P(HostUpdate, IsTheSameBits) {
 INSTANTIATE_TEST_SUITE_P(
     Layouts, HostUpdate,
     testing::Values(Case{.name = "gpt2", .samples = 1}, Case{.name = "gpt2_micro_bf16", .precision = Precision::bf16},
-                    Case{.name = "llama_disk", .family = Family::llama, .tiers = "--d"},
-                    Case{.name = "bert_recompute", .family = Family::bert, .recompute = strategy::Recompute::full},
+                    Case{.name = "llama_disk", .family = families::llama(), .tiers = "--d"},
+                    Case{.name = "bert_recompute", .family = families::bert(), .recompute = strategy::Recompute::full},
                     Case{.name = "gradients_host", .precision = Precision::bf16, .tiers = "-hh", .samples = 3},
                     Case{.name = "all_host", .tiers = "hhh"}, Case{.name = "all_disk", .precision = Precision::bf16, .tiers = "ddd"},
                     Case{.name = "data2", .data = 2, .samples = 4}, Case{.name = "gradients_data2", .tiers = "-hh", .data = 2},
                     Case{.name = "params_data2", .tiers = "hhh", .data = 2}, Case{.name = "params_disk_data2", .tiers = "d-d", .data = 2},
                     Case{.name = "zero1", .precision = Precision::bf16, .data = 2, .zero = 1, .samples = 4},
-                    Case{.name = "zero2", .family = Family::llama, .data = 4, .zero = 2, .samples = 8},
+                    Case{.name = "zero2", .family = families::llama(), .data = 4, .zero = 2, .samples = 8},
                     Case{.name = "zero3", .precision = Precision::bf16, .tiers = "hhh", .data = 2, .zero = 3, .samples = 4},
                     Case{.name = "tensor2", .tensor = 2}, Case{.name = "gradients_tensor2", .clip = 1.0, .tiers = "-hh", .tensor = 2},
                     Case{.name = "gradients_disk_tensor2_data2", .tiers = "-dd", .data = 2, .tensor = 2, .zero = 2, .samples = 4},
@@ -96,7 +96,7 @@ INSTANTIATE_TEST_SUITE_P(
 TEST(HostUpdateMemory, HasNoHiddenCopiesBesideADevice) {
   const DeviceBeside beside;
   const auto bytes_per_parameter = [&](double clip, strategy::CarryUpdate carry = strategy::CarryUpdate::never) {
-    Task task{.model = small_model(Family::gpt2), .precision = Precision::bf16, .clip = clip, .samples = 1, .steps = 1};
+    Task task{.model = small_model(families::gpt2()), .precision = Precision::bf16, .clip = clip, .samples = 1, .steps = 1};
     task.model.layers = 16;
     task.backend = &beside;
     Layout layout{.strategy = {}, .micro = 1};

@@ -41,7 +41,7 @@ struct Remembering {
 };
 
 void write_forward(const Remembering& what, graph::Builder& build) {
-  build.block("embed");
+  build.block("embed", graph::BlockKind::opening);
   graph::ValueId x = build.embed({{build.tokens(), build.parameter("embed.tokens", {kVocab, kWidth}, graph::normal(0.5))}}, "embed");
   for (std::int64_t layer = 0; layer < kLayers; ++layer) {
     const std::string name = fmt::format("layers.{}", layer);
@@ -54,7 +54,7 @@ void write_forward(const Remembering& what, graph::Builder& build) {
     h = build.activation(h, ops::ActivationKind::gelu_tanh, name + ".active");
     x = build.residual(x, build.linear(h, name + ".down", kWidth, {.bias = true, .init_std = 0.4, .deal = columns}), 0.0, name + ".sum");
   }
-  build.block("head");
+  build.block("head", graph::BlockKind::closing);
   build.head(x, build.parameter("head.weight", {kVocab, kWidth}, graph::normal(0.3)));
 }
 
@@ -69,7 +69,7 @@ strategy::Strategy over(std::int64_t data, std::int64_t tensor = 1, std::int64_t
 class KeptStates : public testing::Test {
  protected:
   void on_ranks(const strategy::Strategy& strategy, const std::function<void(train::Session&)>& body) const {
-    const Task task{.model = small_model(model::Family::gpt2), .samples = kSamples};
+    const Task task{.model = small_model(families::gpt2()), .samples = kSamples};
     train::SessionOptions options = options_for(task, {.strategy = strategy, .micro = 1});
     options.forward = [what = what_](graph::Builder& build) { write_forward(what, build); };
     if (strategy.ranks() == 1) {

@@ -60,7 +60,7 @@ train::SessionOptions options_for(const Task& task, const Layout& layout) {
   options.training.loss_scaling.initial = 64.0;
   options.micro_batches = static_cast<std::int32_t>(task.samples / (layout.micro * layout.strategy.pipelines()));
   options.training.accumulates = options.micro_batches > 1;
-  options.training.segmented = task.model.family == model::Family::bert;
+  options.training.segmented = task.model.family == families::bert();
   options.strategy = layout.strategy;
   options.schedule = layout.schedule;
   options.backend = task.backend;

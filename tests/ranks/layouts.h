@@ -8,7 +8,7 @@
 #include <string>
 #include <vector>
 
-#include "model/model.h"
+#include "families/families.h"
 #include "strategy/strategy.h"
 #include "train/session/session.h"
 

@@ -25,7 +25,7 @@ using model::Precision;
 
 struct Mix {
   const char* name;
-  Family family = Family::gpt2;
+  Family family = families::gpt2();
   Precision precision = Precision::bf16;
   std::int64_t data = 1;
   std::int64_t tensor = 1;
@@ -87,7 +87,7 @@ TEST_P(LeanInLayout, SplitMastersAreF32Masters) {
 
 INSTANTIATE_TEST_SUITE_P(
     Layouts, LeanInLayout,
-    testing::Values(Mix{.name = "gpt2"}, Mix{.name = "llama", .family = Family::llama}, Mix{.name = "bert", .family = Family::bert},
+    testing::Values(Mix{.name = "gpt2"}, Mix{.name = "llama", .family = families::llama()}, Mix{.name = "bert", .family = families::bert()},
                     Mix{.name = "data2", .data = 2}, Mix{.name = "data2_zero1", .data = 2, .zero = 1},
                     Mix{.name = "data4_zero2", .data = 4, .zero = 2}, Mix{.name = "data2_zero3", .data = 2, .zero = 3},
                     Mix{.name = "tensor2", .tensor = 2}, Mix{.name = "pipe2", .pipe = 2},
@@ -112,7 +112,7 @@ TEST_F(Lean, SplitMastersAreF32MastersForHundredsOfSteps) {
 
 // Eight-bit products have bf16 weights too.
 TEST_F(Lean, EightBitProductsHaveSplitMasters) {
-  Task task{.model = small_model(Family::gpt2), .precision = Precision::fp8, .samples = 8};
+  Task task{.model = small_model(families::gpt2()), .precision = Precision::fp8, .samples = 8};
   task.model.ffn = 112;
   Layout layout = layout_of({.name = ""});
   layout.micro = 4;  // rows of a product in sixteens

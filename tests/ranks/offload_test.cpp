@@ -63,25 +63,27 @@ TEST_P(OptimizerInLayout, IsTheSameBits) {
   EXPECT_GT(disk.disk_arena, 0);
 }
 
-INSTANTIATE_TEST_SUITE_P(
-    Layouts, OptimizerInLayout,
-    testing::Values(Mix{"gpt2_f32", Family::gpt2}, Mix{"gpt2_bf16_micro", Family::gpt2, Precision::bf16, 1, 1, 1, 0, 2},
-                    Mix{"gpt2_fp16", Family::gpt2, Precision::fp16, 1, 1, 1, 0, 8}, Mix{"llama_bf16", Family::llama, Precision::bf16},
-                    Mix{"bert_f32", Family::bert}, Mix{"gpt2_data2", Family::gpt2, Precision::f32, 2},
-                    Mix{"gpt2_data2_zero1", Family::gpt2, Precision::bf16, 2, 1, 1, 1},
-                    Mix{"llama_data4_zero2", Family::llama, Precision::bf16, 4, 1, 1, 2},
-                    Mix{"gpt2_data2_zero3", Family::gpt2, Precision::f32, 2, 1, 1, 3},
-                    Mix{"gpt2_tensor2", Family::gpt2, Precision::bf16, 1, 2}, Mix{"gpt2_pipe2", Family::gpt2, Precision::bf16, 1, 1, 2},
-                    Mix{"llama_pipe2_data2_zero1", Family::llama, Precision::f32, 2, 1, 2, 1},
-                    Mix{"bert_data2_tensor2_zero3", Family::bert, Precision::f32, 2, 2, 1, 3}),
-    [](const auto& each) { return each.param.name; });
+INSTANTIATE_TEST_SUITE_P(Layouts, OptimizerInLayout,
+                         testing::Values(Mix{"gpt2_f32", families::gpt2()},
+                                         Mix{"gpt2_bf16_micro", families::gpt2(), Precision::bf16, 1, 1, 1, 0, 2},
+                                         Mix{"gpt2_fp16", families::gpt2(), Precision::fp16, 1, 1, 1, 0, 8},
+                                         Mix{"llama_bf16", families::llama(), Precision::bf16}, Mix{"bert_f32", families::bert()},
+                                         Mix{"gpt2_data2", families::gpt2(), Precision::f32, 2},
+                                         Mix{"gpt2_data2_zero1", families::gpt2(), Precision::bf16, 2, 1, 1, 1},
+                                         Mix{"llama_data4_zero2", families::llama(), Precision::bf16, 4, 1, 1, 2},
+                                         Mix{"gpt2_data2_zero3", families::gpt2(), Precision::f32, 2, 1, 1, 3},
+                                         Mix{"gpt2_tensor2", families::gpt2(), Precision::bf16, 1, 2},
+                                         Mix{"gpt2_pipe2", families::gpt2(), Precision::bf16, 1, 1, 2},
+                                         Mix{"llama_pipe2_data2_zero1", families::llama(), Precision::f32, 2, 1, 2, 1},
+                                         Mix{"bert_data2_tensor2_zero3", families::bert(), Precision::f32, 2, 2, 1, 3}),
+                         [](const auto& each) { return each.param.name; });
 
 // A tensor larger than what may be under way is updated in parts.
 TEST_F(OptimizerElsewhere, LargeTensorsAreUpdatedInParts) {
   for (const std::int64_t zero : {0, 1, 3}) {
-    Task task{.model = small_model(Family::gpt2), .precision = Precision::bf16, .samples = 2, .steps = 2};
+    Task task{.model = small_model(families::gpt2()), .precision = Precision::bf16, .samples = 2, .steps = 2};
     task.model.vocab = 40'000;  // 2.56 M elements of the embedding, in five parts of at most 524,288
-    Layout layout = layout_of({"", Family::gpt2, Precision::bf16, zero == 0 ? 1 : 2, 1, 1, zero});
+    Layout layout = layout_of({"", families::gpt2(), Precision::bf16, zero == 0 ? 1 : 2, 1, 1, zero});
     const Outcome device = train(task, layout);
     for (const bool on_disk : {false, true}) {
       layout.strategy.offload.optimizer = on_disk ? strategy::TierShare{.disk = 1.0} : strategy::TierShare{.host = 1.0};
@@ -98,9 +100,10 @@ TEST_F(OptimizerElsewhere, LargeTensorsAreUpdatedInParts) {
 // A part of the state on the device, a part in the host's memory, a part on disk: the same bits, and each tier has about its share.
 TEST_F(OptimizerElsewhere, MayBeDealtOutOverTiers) {
   for (const double clip : {0.0, 1.0}) {
-    for (const Mix& mix : {Mix{"", Family::gpt2, Precision::bf16}, Mix{"", Family::llama, Precision::f32, 1, 1, 1, 0, 2},
-                           Mix{"", Family::gpt2, Precision::bf16, 2, 1, 1, 1}, Mix{"", Family::gpt2, Precision::bf16, 2, 1, 1, 3},
-                           Mix{"", Family::gpt2, Precision::bf16, 1, 2, 1, 0}, Mix{"", Family::llama, Precision::bf16, 1, 1, 2, 0}}) {
+    for (const Mix& mix :
+         {Mix{"", families::gpt2(), Precision::bf16}, Mix{"", families::llama(), Precision::f32, 1, 1, 1, 0, 2},
+          Mix{"", families::gpt2(), Precision::bf16, 2, 1, 1, 1}, Mix{"", families::gpt2(), Precision::bf16, 2, 1, 1, 3},
+          Mix{"", families::gpt2(), Precision::bf16, 1, 2, 1, 0}, Mix{"", families::llama(), Precision::bf16, 1, 1, 2, 0}}) {
       Task task{.model = small_model(mix.family), .precision = mix.precision, .clip = clip, .samples = 8, .steps = 3};
       if (mix.tensor > 1) task.model.kv_heads = 4;
       Layout layout = layout_of(mix);
@@ -125,9 +128,9 @@ TEST_F(OptimizerElsewhere, MayBeDealtOutOverTiers) {
 
 // 12 bytes for each parameter, and what is under way: gradients of two groups and weights of as many.
 TEST_F(OptimizerElsewhere, HasNoHiddenCopies) {
-  Task task{.model = small_model(Family::gpt2), .precision = Precision::bf16, .samples = 2, .steps = 1};
+  Task task{.model = small_model(families::gpt2()), .precision = Precision::bf16, .samples = 2, .steps = 1};
   task.model.layers = 12;
-  Layout layout = layout_of({"", Family::gpt2, Precision::bf16, 1, 1, 1, 0, 2});
+  Layout layout = layout_of({"", families::gpt2(), Precision::bf16, 1, 1, 1, 0, 2});
   layout.strategy.bucket = base::Bytes{1'000'000};
   layout.strategy.offload.optimizer = {.host = 1.0};
   const Outcome host = train(task, layout);
@@ -177,27 +180,27 @@ TEST_P(EverythingElsewhere, IsTheSameBits) {
 }
 
 INSTANTIATE_TEST_SUITE_P(Tiers, EverythingElsewhere,
-                         testing::Values(Homes{"params_host", {"", Family::gpt2}, "h-h"},
-                                         Homes{"params_host_bf16", {"", Family::llama, Precision::bf16}, "h-h"},
-                                         Homes{"params_host_state_disk", {"", Family::gpt2}, "h-d"},
-                                         Homes{"params_host_state_disk_bf16", {"", Family::gpt2, Precision::bf16}, "h-d"},
-                                         Homes{"params_disk", {"", Family::gpt2}, "d-d"},
-                                         Homes{"params_disk_bf16", {"", Family::bert, Precision::bf16}, "d-d"},
-                                         Homes{"gradients_host", {"", Family::gpt2, Precision::f32, 1, 1, 1, 0, 2}, "-hh"},
-                                         Homes{"gradients_host_micro", {"", Family::gpt2, Precision::bf16}, "-hh", 4},
-                                         Homes{"gradients_disk_micro", {"", Family::llama, Precision::f32}, "-dd", 3},
-                                         Homes{"all_host_fp16", {"", Family::gpt2, Precision::fp16}, "hhh"},
-                                         Homes{"all_disk", {"", Family::gpt2, Precision::f32, 1, 1, 1, 0, 2}, "ddd"},
-                                         Homes{"all_disk_bf16_micro", {"", Family::gpt2, Precision::bf16}, "ddd", 4},
-                                         Homes{"all_disk_recompute", {"", Family::gpt2}, "ddd", 2, strategy::Recompute::full},
-                                         Homes{"params_host_zero3", {"", Family::gpt2, Precision::bf16, 2, 1, 1, 3}, "h-h", 4},
-                                         Homes{"all_host_zero3_micro", {"", Family::llama, Precision::f32, 2, 1, 1, 3}, "hhh", 4},
-                                         Homes{"all_disk_zero3_data4", {"", Family::gpt2, Precision::bf16, 4, 1, 1, 3}, "ddd", 8},
-                                         Homes{"gradients_host_zero2_micro", {"", Family::gpt2, Precision::f32, 2, 1, 1, 2}, "-hh", 8},
-                                         Homes{"gradients_host_zero1", {"", Family::gpt2, Precision::f32, 2, 1, 1, 1}, "-hh", 2},
-                                         Homes{"params_disk_tensor2", {"", Family::gpt2, Precision::bf16, 1, 2}, "d-d"},
-                                         Homes{"params_host_pipe2", {"", Family::gpt2, Precision::f32, 1, 1, 2}, "h-h", 4},
-                                         Homes{"params_disk_pipe2", {"", Family::llama, Precision::bf16, 1, 1, 2}, "d-d", 4}),
+                         testing::Values(Homes{"params_host", {"", families::gpt2()}, "h-h"},
+                                         Homes{"params_host_bf16", {"", families::llama(), Precision::bf16}, "h-h"},
+                                         Homes{"params_host_state_disk", {"", families::gpt2()}, "h-d"},
+                                         Homes{"params_host_state_disk_bf16", {"", families::gpt2(), Precision::bf16}, "h-d"},
+                                         Homes{"params_disk", {"", families::gpt2()}, "d-d"},
+                                         Homes{"params_disk_bf16", {"", families::bert(), Precision::bf16}, "d-d"},
+                                         Homes{"gradients_host", {"", families::gpt2(), Precision::f32, 1, 1, 1, 0, 2}, "-hh"},
+                                         Homes{"gradients_host_micro", {"", families::gpt2(), Precision::bf16}, "-hh", 4},
+                                         Homes{"gradients_disk_micro", {"", families::llama(), Precision::f32}, "-dd", 3},
+                                         Homes{"all_host_fp16", {"", families::gpt2(), Precision::fp16}, "hhh"},
+                                         Homes{"all_disk", {"", families::gpt2(), Precision::f32, 1, 1, 1, 0, 2}, "ddd"},
+                                         Homes{"all_disk_bf16_micro", {"", families::gpt2(), Precision::bf16}, "ddd", 4},
+                                         Homes{"all_disk_recompute", {"", families::gpt2()}, "ddd", 2, strategy::Recompute::full},
+                                         Homes{"params_host_zero3", {"", families::gpt2(), Precision::bf16, 2, 1, 1, 3}, "h-h", 4},
+                                         Homes{"all_host_zero3_micro", {"", families::llama(), Precision::f32, 2, 1, 1, 3}, "hhh", 4},
+                                         Homes{"all_disk_zero3_data4", {"", families::gpt2(), Precision::bf16, 4, 1, 1, 3}, "ddd", 8},
+                                         Homes{"gradients_host_zero2_micro", {"", families::gpt2(), Precision::f32, 2, 1, 1, 2}, "-hh", 8},
+                                         Homes{"gradients_host_zero1", {"", families::gpt2(), Precision::f32, 2, 1, 1, 1}, "-hh", 2},
+                                         Homes{"params_disk_tensor2", {"", families::gpt2(), Precision::bf16, 1, 2}, "d-d"},
+                                         Homes{"params_host_pipe2", {"", families::gpt2(), Precision::f32, 1, 1, 2}, "h-h", 4},
+                                         Homes{"params_disk_pipe2", {"", families::llama(), Precision::bf16, 1, 1, 2}, "d-d", 4}),
                          [](const auto& each) { return each.param.name; });
 
 // Activations out and back.
@@ -230,21 +233,21 @@ TEST_P(ActivationsElsewhere, IsTheSameBits) {
 
 INSTANTIATE_TEST_SUITE_P(
     Tiers, ActivationsElsewhere,
-    testing::Values(Away{"gpt2", {"", Family::gpt2}, {.host = 1.0}}, Away{"half", {"", Family::gpt2}, {.host = 0.5}},
-                    Away{"llama_bf16_disk", {"", Family::llama, Precision::bf16}, {.disk = 1.0}},
-                    Away{"bert_disk_micro", {"", Family::bert, Precision::f32, 1, 1, 1, 0, 2}, {.disk = 1.0}},
-                    Away{"selective", {"", Family::gpt2, Precision::bf16}, {.host = 1.0}, 4, strategy::Recompute::selective},
-                    Away{"full_disk", {"", Family::gpt2}, {.disk = 1.0}, 4, strategy::Recompute::full},
-                    Away{"zero3", {"", Family::gpt2, Precision::bf16, 2, 1, 1, 3}, {.host = 1.0}},
-                    Away{"tensor2", {"", Family::gpt2, Precision::f32, 1, 2}, {.host = 1.0}},
-                    Away{"pipe2", {"", Family::gpt2, Precision::f32, 1, 1, 2}, {.host = 1.0}, 6}),
+    testing::Values(Away{"gpt2", {"", families::gpt2()}, {.host = 1.0}}, Away{"half", {"", families::gpt2()}, {.host = 0.5}},
+                    Away{"llama_bf16_disk", {"", families::llama(), Precision::bf16}, {.disk = 1.0}},
+                    Away{"bert_disk_micro", {"", families::bert(), Precision::f32, 1, 1, 1, 0, 2}, {.disk = 1.0}},
+                    Away{"selective", {"", families::gpt2(), Precision::bf16}, {.host = 1.0}, 4, strategy::Recompute::selective},
+                    Away{"full_disk", {"", families::gpt2()}, {.disk = 1.0}, 4, strategy::Recompute::full},
+                    Away{"zero3", {"", families::gpt2(), Precision::bf16, 2, 1, 1, 3}, {.host = 1.0}},
+                    Away{"tensor2", {"", families::gpt2(), Precision::f32, 1, 2}, {.host = 1.0}},
+                    Away{"pipe2", {"", families::gpt2(), Precision::f32, 1, 1, 2}, {.host = 1.0}, 6}),
     [](const auto& each) { return each.param.name; });
 
 // With a limit, the choice between making again and sending away keeps it, and sends where that is faster.
 TEST_F(OptimizerElsewhere, RecomputeAndOffloadAreChosenTogether) {
-  Task task{.model = small_model(Family::gpt2), .samples = 8, .steps = 2};
+  Task task{.model = small_model(families::gpt2()), .samples = 8, .steps = 2};
   task.model.layers = 12;
-  Layout layout = layout_of({"", Family::gpt2, Precision::f32, 1, 1, 1, 0, 8});
+  Layout layout = layout_of({"", families::gpt2(), Precision::f32, 1, 1, 1, 0, 8});
   layout.strategy.prefetch = 1;
   const Outcome kept = train(task, layout);
   layout.strategy.recompute = strategy::Recompute::optimal;
@@ -262,9 +265,9 @@ TEST_F(OptimizerElsewhere, RecomputeAndOffloadAreChosenTogether) {
 // The device holds a few blocks, however many there are; so does the host's memory where everything is on disk.
 TEST_F(OptimizerElsewhere, WhatIsUnderWayDoesNotGrowWithTheModel) {
   const auto arenas = [&](std::int64_t layers) {
-    Task task{.model = small_model(Family::gpt2), .samples = 1, .steps = 1};
+    Task task{.model = small_model(families::gpt2()), .samples = 1, .steps = 1};
     task.model.layers = layers;
-    Layout layout = layout_of({"", Family::gpt2});
+    Layout layout = layout_of({"", families::gpt2()});
     layout.strategy.bucket = base::Bytes{200'000};
     layout.strategy.recompute = strategy::Recompute::full;
     layout.strategy.offload = {.optimizer = {.disk = 1.0}, .gradients = {.disk = 1.0}, .params = {.disk = 1.0}, .activations = {}};
@@ -279,9 +282,9 @@ TEST_F(OptimizerElsewhere, WhatIsUnderWayDoesNotGrowWithTheModel) {
 }
 
 TEST_F(OptimizerElsewhere, NoFaultOfTheDiskIsSilent) {
-  Task task{.model = small_model(Family::gpt2), .samples = 2, .steps = 2};
+  Task task{.model = small_model(families::gpt2()), .samples = 2, .steps = 2};
   task.model.layers = 1;
-  Layout layout = layout_of({"", Family::gpt2, Precision::f32, 1, 1, 1, 0, 2});
+  Layout layout = layout_of({"", families::gpt2(), Precision::f32, 1, 1, 1, 0, 2});
   layout.strategy.bucket = base::Bytes{1'000'000};
   layout.strategy.offload.optimizer = {.disk = 1.0};
   layout.disk_folder = folder_.path().string();

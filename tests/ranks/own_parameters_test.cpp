@@ -32,7 +32,7 @@ using Values = std::vector<float>;
 
 // Token types say whose row a sample uses.
 void write_forward(bool own, graph::Builder& build) {
-  build.block("embed");
+  build.block("embed", graph::BlockKind::opening);
   const graph::ValueId tokens = build.parameter("embed.tokens", {kVocab, kWidth}, graph::normal(0.5));
   const graph::ValueId table = build.parameter(kTable, {kRanks, kWidth}, graph::normal(0.5));
   if (own) build.sum_over({});
@@ -41,7 +41,7 @@ void write_forward(bool own, graph::Builder& build) {
   const graph::ValueId h = build.linear(x, "up", 2 * kWidth, {.bias = true, .init_std = 0.4});
   x = build.residual(x, build.linear(build.activation(h, ops::ActivationKind::gelu_tanh, "active"), "down", kWidth, {.init_std = 0.4}), 0.0,
                      "sum");
-  build.block("head");
+  build.block("head", graph::BlockKind::closing);
   build.head(x, build.parameter("head.weight", {kVocab, kWidth}, graph::normal(0.3)));
 }
 
@@ -56,7 +56,7 @@ struct Found {
 class OwnParameters : public testing::Test {
  protected:
   train::SessionOptions options_of(const strategy::Strategy& strategy, bool own, const char* optimizer, double clip) const {
-    Task task{.model = small_model(model::Family::gpt2), .precision = precision_, .clip = clip, .samples = kSamples};
+    Task task{.model = small_model(families::gpt2()), .precision = precision_, .clip = clip, .samples = kSamples};
     task.optimizer = optimizer;
     train::SessionOptions options = options_for(task, {.strategy = strategy, .micro = 1});
     options.forward = [own](graph::Builder& build) { write_forward(own, build); };

@@ -52,7 +52,7 @@ class Synchronous : public testing::TestWithParam<Case> {};
 
 TEST_P(Synchronous, IsOneRank) {
   const auto& [schedule, pipe, chunks] = GetParam();
-  for (Family family : {Family::gpt2, Family::llama, Family::bert}) {
+  for (Family family : {families::gpt2(), families::llama(), families::bert()}) {
     SCOPED_TRACE(fmt::format("family {}", static_cast<int>(family)));
     const Task task = task_of(family);
     const Outcome staged = train(task, pipeline(schedule, pipe, chunks));
@@ -70,7 +70,7 @@ INSTANTIATE_TEST_SUITE_P(Schedules, Synchronous,
 // What a schedule changes is when things run: where each stage's backward comes in the order of the micro-batches, no bit does.
 TEST(Pipeline, SchedulesWithBackwardInOrderAgreeToTheBit) {
   for (Precision precision : {Precision::f32, Precision::bf16, Precision::fp16}) {
-    const Task task = task_of(Family::gpt2, precision);
+    const Task task = task_of(families::gpt2(), precision);
     const Outcome usual = train(task, pipeline("1f1b", 2));
     for (const char* schedule : {"varuna", "zb-h1", "zb-h2"}) {
       SCOPED_TRACE(fmt::format("{} in precision {}", schedule, static_cast<int>(precision)));
@@ -82,7 +82,7 @@ TEST(Pipeline, SchedulesWithBackwardInOrderAgreeToTheBit) {
 
 // The head is a stage alone, then the embedding too.
 TEST(Pipeline, EmbeddingAndHeadMayBeStagesAlone) {
-  for (Family family : {Family::gpt2, Family::llama, Family::bert}) {
+  for (Family family : {families::gpt2(), families::llama(), families::bert()}) {
     SCOPED_TRACE(fmt::format("family {}", static_cast<int>(family)));
     Task task = task_of(family, Precision::f32, 3);
     task.samples = 10;
@@ -101,7 +101,7 @@ TEST(Pipeline, EmbeddingAndHeadMayBeStagesAlone) {
 }
 
 TEST(Pipeline, AStageMayHaveAnyBlocks) {
-  const Task task = task_of(Family::llama, Precision::f32, 5);
+  const Task task = task_of(families::llama(), Precision::f32, 5);
   const Outcome alone = alone_of(task);
   Layout layout = pipeline("1f1b", 3);
   expect_close(train(task, layout), alone, tolerance(task.precision));
@@ -115,7 +115,7 @@ TEST(Pipeline, AStageMayHaveAnyBlocks) {
 // Between the backward pass of inputs and that of weights a rank keeps its own rows of gradients, not those of all tensor ranks: so
 // zb-h1 holds about what 1f1b does.
 TEST(Pipeline, ZeroBubbleKeepsRowsOfItsOwn) {
-  Task task = task_of(Family::llama);
+  Task task = task_of(families::llama());
   task.model.kv_heads = 4;
   const auto staged = [&](const char* schedule) {
     Layout layout = pipeline(schedule, 2);
@@ -133,7 +133,7 @@ TEST(Pipeline, ZeroBubbleKeepsRowsOfItsOwn) {
 struct Mesh {
   std::string schedule;
   std::int64_t pipe, tensor, data, zero;
-  Family family = Family::gpt2;
+  Family family = families::gpt2();
   Precision precision = Precision::f32;
 };
 
@@ -158,17 +158,18 @@ TEST_P(ThreeAxes, AreOneRank) {
 
 INSTANTIATE_TEST_SUITE_P(Layouts, ThreeAxes,
                          testing::Values(Mesh{"1f1b", 2, 2, 2, 0}, Mesh{"1f1b", 2, 2, 2, 1}, Mesh{"1f1b", 2, 2, 2, 2},
-                                         Mesh{"1f1b", 2, 2, 2, 3}, Mesh{"gpipe", 2, 1, 4, 3}, Mesh{"gpipe", 4, 2, 1, 0, Family::llama},
-                                         Mesh{"interleaved", 2, 1, 2, 2}, Mesh{"interleaved", 2, 2, 2, 3, Family::llama},
-                                         Mesh{"zb-h1", 2, 2, 2, 1, Family::bert}, Mesh{"zb-h1", 4, 1, 2, 3},
-                                         Mesh{"varuna", 2, 1, 2, 1, Family::bert}, Mesh{"1f1b", 2, 1, 2, 3, Family::llama, Precision::bf16},
-                                         Mesh{"zb-h1", 2, 2, 1, 0, Family::gpt2, Precision::fp16},
-                                         Mesh{"gpipe", 2, 2, 2, 2, Family::bert, Precision::bf16}));
+                                         Mesh{"1f1b", 2, 2, 2, 3}, Mesh{"gpipe", 2, 1, 4, 3}, Mesh{"gpipe", 4, 2, 1, 0, families::llama()},
+                                         Mesh{"interleaved", 2, 1, 2, 2}, Mesh{"interleaved", 2, 2, 2, 3, families::llama()},
+                                         Mesh{"zb-h1", 2, 2, 2, 1, families::bert()}, Mesh{"zb-h1", 4, 1, 2, 3},
+                                         Mesh{"varuna", 2, 1, 2, 1, families::bert()},
+                                         Mesh{"1f1b", 2, 1, 2, 3, families::llama(), Precision::bf16},
+                                         Mesh{"zb-h1", 2, 2, 1, 0, families::gpt2(), Precision::fp16},
+                                         Mesh{"gpipe", 2, 2, 2, 2, families::bert(), Precision::bf16}));
 
 // Tensor ranks send their rows of what passes between stages. Without sequence parallelism all rows are gathered there, and no bit
 // changes; with it they stay rows.
 TEST(Pipeline, TensorRanksSendTheirRows) {
-  for (Family family : {Family::gpt2, Family::llama, Family::bert}) {
+  for (Family family : {families::gpt2(), families::llama(), families::bert()}) {
     SCOPED_TRACE(fmt::format("family {}", static_cast<int>(family)));
     const Task task = task_of(family);
     Layout layout = pipeline("1f1b", 2);
@@ -184,7 +185,7 @@ TEST(Pipeline, TensorRanksSendTheirRows) {
 }
 
 TEST(Pipeline, StagesBySequenceAreOneRank) {
-  for (Family family : {Family::gpt2, Family::llama, Family::bert}) {
+  for (Family family : {families::gpt2(), families::llama(), families::bert()}) {
     for (const Mesh& mesh : {Mesh{"1f1b", 2, 2, 1, 0, family}, Mesh{"interleaved", 2, 2, 2, 3, family}, Mesh{"zb-h1", 3, 2, 1, 0, family},
                              Mesh{"gpipe", 2, 2, 2, 1, family, Precision::bf16}}) {
       SCOPED_TRACE(fmt::format("family {}, {}", static_cast<int>(family), mesh.schedule));
@@ -204,7 +205,7 @@ TEST(Pipeline, StagesBySequenceAreOneRank) {
 }
 
 TEST(Pipeline, ShardsGivenUpBetweenMicroBatchesAreTheSameToRounding) {
-  const Task task = task_of(Family::gpt2);
+  const Task task = task_of(families::gpt2());
   const Outcome alone = alone_of(task);
   for (std::int64_t zero : {2, 3}) {
     for (bool keep_params : {false, true}) {
@@ -222,7 +223,7 @@ TEST(Pipeline, ShardsGivenUpBetweenMicroBatchesAreTheSameToRounding) {
 
 TEST(Pipeline, RecomputeChangesNoBit) {
   for (const char* schedule : {"1f1b", "zb-h1", "varuna"}) {
-    const Task task = task_of(Family::gpt2);
+    const Task task = task_of(families::gpt2());
     const Outcome kept = train(task, pipeline(schedule, 2));
     for (strategy::Recompute recompute : {strategy::Recompute::full, strategy::Recompute::selective}) {
       SCOPED_TRACE(fmt::format("{}, recompute {}", schedule, static_cast<int>(recompute)));
@@ -237,14 +238,14 @@ TEST(Pipeline, RecomputeChangesNoBit) {
 }
 
 TEST(Pipeline, FewerForwardsInFlightNeedLessMemory) {
-  const Task task{.model = task_of(Family::gpt2).model, .samples = 16};
+  const Task task{.model = task_of(families::gpt2()).model, .samples = 16};
   EXPECT_LT(train(task, pipeline("1f1b", 4)).arena, train(task, pipeline("gpipe", 4)).arena);
 }
 
 // Without clipping the ranks of zb-h2 update when they have their gradients; with a limit that is never reached they wait for the norm.
 TEST(Pipeline, UpdatesThatDoNotWaitForOthersAreTheSame) {
   for (std::int64_t zero : {0, 3}) {
-    Task task = task_of(Family::gpt2);
+    Task task = task_of(families::gpt2());
     Layout layout = pipeline("zb-h2", 3);
     layout.strategy.data = 2;
     layout.strategy.zero = zero;
@@ -290,7 +291,7 @@ strategy::schedules::Schedule random_schedule(std::uint32_t seed, const strategy
 }
 
 TEST(Pipeline, SchedulesDrawnAtRandomAreOneRank) {
-  const Task task = task_of(Family::gpt2);
+  const Task task = task_of(families::gpt2());
   const Outcome alone = alone_of(task);
   for (std::uint32_t seed = 1; seed <= 24; ++seed) {
     SCOPED_TRACE(seed);
@@ -310,7 +311,7 @@ TEST(Pipeline, SchedulesDrawnAtRandomAreOneRank) {
 TEST(Pipeline, ATableOfBothEndsOnOneRank) {
   using strategy::schedules::Item;
   using strategy::schedules::Work;
-  Task task = task_of(Family::gpt2);
+  Task task = task_of(families::gpt2());
   task.samples = 1;
   const Outcome alone = alone_of(task);
   const auto layout_of = [](std::int64_t tensor, const std::vector<std::pair<Work, std::int32_t>>& ends) {
@@ -340,7 +341,7 @@ TEST(Pipeline, ATableOfBothEndsOnOneRank) {
 
 // Two items of a rank that have changed places: either the verifier names what is wrong, or the ranks still meet.
 TEST(Pipeline, SchedulesOutOfOrderAreRefusedOrRun) {
-  Task task = task_of(Family::gpt2);
+  Task task = task_of(families::gpt2());
   task.samples = 4;
   task.steps = 1;
   const Outcome alone = alone_of(task);
@@ -372,15 +373,15 @@ TEST(Pipeline, RefusesWhatCannotBe) {
     const std::string said = tests::refusal([&] { train(task, layout); }, base::ErrorKind::not_legal);
     EXPECT_NE(said.find(words), std::string::npos) << said;
   };
-  refused(task_of(Family::gpt2, Precision::f32, 2), pipeline("1f1b", 5), "the model has 2 layers; use at most 4 stages");
-  Task odd = task_of(Family::gpt2);
+  refused(task_of(families::gpt2(), Precision::f32, 2), pipeline("1f1b", 5), "the model has 2 layers; use at most 4 stages");
+  Task odd = task_of(families::gpt2());
   odd.samples = 5;
   refused(odd, pipeline("interleaved", 2, 2), "multiple of the 2 pipeline ranks");
-  refused(task_of(Family::gpt2), pipeline("1f1b", 2, 2), "\"chunks\": 2");
+  refused(task_of(families::gpt2()), pipeline("1f1b", 2, 2), "\"chunks\": 2");
   Layout listed = pipeline("1f1b", 2);
   listed.strategy.partition = strategy::StagePartition::listed;
   listed.strategy.stages = {{.blocks = 1}, {.blocks = 2}};
-  refused(task_of(Family::gpt2), listed, "deals out 3 layers, but the model has 4; use 1 more, or \"equal\"");
+  refused(task_of(families::gpt2()), listed, "deals out 3 layers, but the model has 4; use 1 more, or \"equal\"");
 }
 
 }  // namespace

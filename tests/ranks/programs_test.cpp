@@ -55,7 +55,7 @@ train::AddedProgram averaging(const std::string& name, const plan::Cadence& cade
           }};
 }
 
-Task task_of(model::Family family = model::Family::gpt2) { return {.model = small_model(family), .samples = 4}; }
+Task task_of(model::Family family = families::gpt2()) { return {.model = small_model(family), .samples = 4}; }
 
 double step(train::Session& session, const Task& task, const Layout& layout, std::uint32_t number) {
   const plan::Mesh& mesh = session.plan().mesh;
@@ -262,7 +262,7 @@ TEST(SharedDevice, ModelsInTurnAreModelsAlone) {
   Layout on_host{.strategy = {}, .micro = 2};
   on_host.strategy.offload.optimizer = {.host = 1.0};
   on_host.strategy.offload.activations = {.host = 1.0};
-  std::vector<Model> models{{task_of(model::Family::gpt2), {.strategy = {}, .micro = 1}}, {task_of(model::Family::llama), on_host}};
+  std::vector<Model> models{{task_of(families::gpt2()), {.strategy = {}, .micro = 1}}, {task_of(families::llama()), on_host}};
   models[1].task.model.layers = 3;
   std::vector<plan::Plan> plans;
   for (Model& model : models) {

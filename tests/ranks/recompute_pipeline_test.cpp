@@ -15,7 +15,7 @@ using strategy::Recompute;
 
 struct Case {
   const char* name;
-  Family family = Family::gpt2;
+  Family family = families::gpt2();
   Precision precision = Precision::f32;
   std::int64_t pipe = 2;
   const char* schedule = "1f1b";
@@ -96,7 +96,7 @@ TEST_P(RecomputeInPipelines, ComposesWithWhatLeaves) {
 INSTANTIATE_TEST_SUITE_P(Schedules, RecomputeInPipelines,
                          testing::Values(Case{.name = "1f1b"}, Case{.name = "pipe4", .precision = Precision::bf16, .pipe = 4},
                                          Case{.name = "gpipe", .schedule = "gpipe"}, Case{.name = "zb", .schedule = "zb-h1"},
-                                         Case{.name = "interleaved", .family = Family::llama, .schedule = "interleaved", .chunks = 2},
+                                         Case{.name = "interleaved", .family = families::llama(), .schedule = "interleaved", .chunks = 2},
                                          Case{.name = "varuna", .schedule = "varuna"}, Case{.name = "data2_zero3", .data = 2, .zero = 3},
                                          Case{.name = "tensor2", .tensor = 2}),
                          [](const auto& each) { return each.param.name; });

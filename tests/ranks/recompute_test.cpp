@@ -29,7 +29,7 @@ Task task_of(const Mix& mix) {
   task.model.attention_dropout = 0.1;
   task.model.embedding_dropout = 0.1;
   if (mix.tensor > 1) task.model.kv_heads = 4;
-  task.model.qk_norm = mix.family == Family::llama;
+  task.model.qk_norm = mix.family == families::llama();
   return task;
 }
 
@@ -89,20 +89,20 @@ TEST_P(SameBits, AsEverythingKept) {
 }
 
 INSTANTIATE_TEST_SUITE_P(Layouts, SameBits,
-                         testing::Values(Mix{"gpt2_f32", Family::gpt2}, Mix{"gpt2_f32_3", Family::gpt2, Precision::f32, 1, 1, 3},
-                                         Mix{"gpt2_bf16_3", Family::gpt2, Precision::bf16, 1, 1, 3},
-                                         Mix{"gpt2_fp16", Family::gpt2, Precision::fp16},
-                                         Mix{"llama_f32_3", Family::llama, Precision::f32, 1, 1, 3},
-                                         Mix{"llama_bf16", Family::llama, Precision::bf16}, Mix{"bert_f32", Family::bert},
-                                         Mix{"bert_fp16_3", Family::bert, Precision::fp16, 1, 1, 3},
-                                         Mix{"gpt2_f32_data2_3", Family::gpt2, Precision::f32, 2, 1, 3},
-                                         Mix{"llama_bf16_data4", Family::llama, Precision::bf16, 4, 1, 1},
-                                         Mix{"gpt2_bf16_tensor2", Family::gpt2, Precision::bf16, 1, 2, 1},
-                                         Mix{"bert_f32_data2_tensor2", Family::bert, Precision::f32, 2, 2, 1}),
+                         testing::Values(Mix{"gpt2_f32", families::gpt2()}, Mix{"gpt2_f32_3", families::gpt2(), Precision::f32, 1, 1, 3},
+                                         Mix{"gpt2_bf16_3", families::gpt2(), Precision::bf16, 1, 1, 3},
+                                         Mix{"gpt2_fp16", families::gpt2(), Precision::fp16},
+                                         Mix{"llama_f32_3", families::llama(), Precision::f32, 1, 1, 3},
+                                         Mix{"llama_bf16", families::llama(), Precision::bf16}, Mix{"bert_f32", families::bert()},
+                                         Mix{"bert_fp16_3", families::bert(), Precision::fp16, 1, 1, 3},
+                                         Mix{"gpt2_f32_data2_3", families::gpt2(), Precision::f32, 2, 1, 3},
+                                         Mix{"llama_bf16_data4", families::llama(), Precision::bf16, 4, 1, 1},
+                                         Mix{"gpt2_bf16_tensor2", families::gpt2(), Precision::bf16, 1, 2, 1},
+                                         Mix{"bert_f32_data2_tensor2", families::bert(), Precision::f32, 2, 2, 1}),
                          [](const auto& each) { return each.param.name; });
 
 TEST(Recompute, GradientsAreTheSameBits) {
-  for (const Family family : {Family::gpt2, Family::llama, Family::bert}) {
+  for (const Family family : {families::gpt2(), families::llama(), families::bert()}) {
     const Mix mix{"", family, Precision::bf16, 1, 1, 3};
     Task task = task_of(mix);
     task.gradients = true;
@@ -118,7 +118,7 @@ TEST(Recompute, GradientsAreTheSameBits) {
 
 // ZeRO-3 gathers a block's weights for its second forward pass, and its backward pass has them from there.
 TEST(Recompute, ZeroThreeGathersNoMoreThanBefore) {
-  const Mix mix{"", Family::gpt2, Precision::f32, 2, 1, 1};
+  const Mix mix{"", families::gpt2(), Precision::f32, 2, 1, 1};
   Layout layout = layout_of(mix, 3);
   const Outcome kept = train(task_of(mix), layout);
   layout.strategy.recompute = Recompute::full;
@@ -129,7 +129,7 @@ TEST(Recompute, ZeroThreeGathersNoMoreThanBefore) {
 TEST(Recompute, TensorRanksKeepPartsOfWhatAllHave) {
   for (const std::int64_t tensor : {2, 4}) {
     for (const std::int64_t pipe : {1, 2}) {
-      Task task{.model = small_model(tensor == 2 ? Family::gpt2 : Family::llama), .samples = 4, .steps = 2};
+      Task task{.model = small_model(tensor == 2 ? families::gpt2() : families::llama()), .samples = 4, .steps = 2};
       task.model.layers = 8;
       task.model.kv_heads = 4;
       task.model.dropout = 0.1;
@@ -158,7 +158,7 @@ TEST(Recompute, TensorRanksKeepPartsOfWhatAllHave) {
 
 // A limit of the arena holds to the byte, and the least that is possible is named where it cannot.
 TEST(Recompute, FitsTheLimitOrSaysWhatItNeeds) {
-  const Mix mix{"", Family::gpt2};
+  const Mix mix{"", families::gpt2()};
   const Task task = task_of(mix);
   Layout layout = layout_of(mix, 0);
   const Outcome kept = train(task, layout);

@@ -71,13 +71,11 @@ std::vector<Place> all_places() {
 }
 
 // Dims that do not divide evenly, a table that pads, small tensors that stay whole.
-model::Model odd_model() {
-  return tests::small_model(model::Family::gpt2, {.layers = 4, .width = 72, .heads = 9, .ffn = 101, .vocab = 149});
-}
+model::Model odd_model() { return tests::small_model(families::gpt2(), {.layers = 4, .width = 72, .heads = 9, .ffn = 101, .vocab = 149}); }
 
 // Queries that share keys and values, so that more ranks than those have heads hold some of them alike.
 model::Model grouped_model() {
-  model::Model model = model::family_defaults(model::Family::llama);
+  model::Model model = families::defaults(families::llama());
   model.layers = 1;
   model.width = 72;
   model.heads = 8;
@@ -238,7 +236,7 @@ TEST(Reshard, FrozenWeights) {
 
 // The records of a stored weight are bytes of a tensor, cut where the weight is.
 TEST(Reshard, StoredForms) {
-  const model::Model model = tests::small_model(model::Family::gpt2, {.width = 128, .heads = 2, .ffn = 256});
+  const model::Model model = tests::small_model(families::gpt2(), {.width = 128, .heads = 2, .ffn = 256});
   const std::vector<Place> some{{1, 1, 0}, {2, 1, 3}, {1, 2, 0}, {2, 2, 3}, {1, 1, 0, 2}};
   for (const char* form : {"int8", "int4"})
     check_pairs(some, some, {model, model::Precision::bf16, {"blocks.*"}, {}, &ops::form_named(form)});

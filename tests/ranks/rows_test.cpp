@@ -31,7 +31,7 @@ constexpr const char* kTable = "embed.tokens";
 
 struct Mix {
   const char* name;
-  Family family = Family::gpt2;
+  Family family = families::gpt2();
   const char* optimizer = "adamw";
   Precision precision = Precision::f32;
   std::int64_t micro = 2;
@@ -154,20 +154,20 @@ TEST_P(Optimized, IsItsReference) {
 }
 
 INSTANTIATE_TEST_SUITE_P(Mixes, Optimized,
-                         testing::Values(Mix{"sgd", Family::gpt2, "sgd"}, Mix{"momentum", Family::gpt2, "momentum"},
-                                         Mix{"adam", Family::llama, "adam"}, Mix{"adamw", Family::gpt2, "adamw"},
-                                         Mix{"adamw_one_micro_batch", Family::gpt2, "adamw", Precision::f32, 8},
-                                         Mix{"adamw_bf16", Family::gpt2, "adamw", Precision::bf16},
-                                         Mix{"adamw_fp16", Family::llama, "adamw", Precision::fp16, 1},
-                                         Mix{"bert_adamw_bf16", Family::bert, "adamw", Precision::bf16, 4},
-                                         Mix{"adamw_clipped", Family::gpt2, "adamw", Precision::f32, 2, 0.1},
-                                         Mix{"momentum_clipped", Family::llama, "momentum", Precision::f32, 2, 0.1},
-                                         Mix{"adamw_clipped_bf16", Family::gpt2, "adamw", Precision::bf16, 2, 0.1}),
+                         testing::Values(Mix{"sgd", families::gpt2(), "sgd"}, Mix{"momentum", families::gpt2(), "momentum"},
+                                         Mix{"adam", families::llama(), "adam"}, Mix{"adamw", families::gpt2(), "adamw"},
+                                         Mix{"adamw_one_micro_batch", families::gpt2(), "adamw", Precision::f32, 8},
+                                         Mix{"adamw_bf16", families::gpt2(), "adamw", Precision::bf16},
+                                         Mix{"adamw_fp16", families::llama(), "adamw", Precision::fp16, 1},
+                                         Mix{"bert_adamw_bf16", families::bert(), "adamw", Precision::bf16, 4},
+                                         Mix{"adamw_clipped", families::gpt2(), "adamw", Precision::f32, 2, 0.1},
+                                         Mix{"momentum_clipped", families::llama(), "momentum", Precision::f32, 2, 0.1},
+                                         Mix{"adamw_clipped_bf16", families::gpt2(), "adamw", Precision::bf16, 2, 0.1}),
                          [](const auto& each) { return each.param.name; });
 
 // The whole table in memory is another training with Adam: its moments fade and its weights go on.
 TEST_F(RowsOnDisk, IsAnotherTrainingThanTheWholeTable) {
-  const Task task = task_of({"", Family::gpt2, "adamw"});
+  const Task task = task_of({"", families::gpt2(), "adamw"});
   const Outcome whole = train(task, layout_of(2, EmbeddingRows::whole));
   const Outcome rows = train(task, layout_of(2));
   EXPECT_NE(rows.parameters.at(kTable), whole.parameters.at(kTable));
@@ -176,7 +176,7 @@ TEST_F(RowsOnDisk, IsAnotherTrainingThanTheWholeTable) {
 
 struct Place {
   const char* name;
-  Family family = Family::gpt2;
+  Family family = families::gpt2();
   Precision precision = Precision::f32;
   std::int64_t micro = 2;
   std::int64_t data = 1;
@@ -218,7 +218,7 @@ class RowsInLayout : public RowsOnDisk, public testing::WithParamInterface<Place
 TEST_P(RowsInLayout, GradientDescentIsThatOfTheWholeTable) {
   Task task = task_of({"", GetParam().family, "sgd", GetParam().precision});
   task.learning_rate = 0.2f;
-  if (GetParam().family == Family::gpt2) task.model.dropout = 0.1;
+  if (GetParam().family == families::gpt2()) task.model.dropout = 0.1;
   Layout given = layout();
   const Outcome whole = train(task, given);
   given.strategy.embedding_rows = EmbeddingRows::disk;
@@ -252,24 +252,24 @@ constexpr strategy::Offload kAllOnDisk{.optimizer = kDisk, .gradients = kDisk, .
 
 INSTANTIATE_TEST_SUITE_P(
     Layouts, RowsInLayout,
-    testing::Values(Place{.name = "one"}, Place{.name = "bert", .family = Family::bert},
-                    Place{.name = "llama_bf16", .family = Family::llama, .precision = Precision::bf16},
+    testing::Values(Place{.name = "one"}, Place{.name = "bert", .family = families::bert()},
+                    Place{.name = "llama_bf16", .family = families::llama(), .precision = Precision::bf16},
                     Place{.name = "full_recompute", .recompute = Recompute::full},
                     Place{.name = "selective_recompute", .recompute = Recompute::selective}, Place{.name = "data2", .data = 2},
-                    Place{.name = "data4_bf16", .family = Family::llama, .precision = Precision::bf16, .micro = 1, .data = 4},
+                    Place{.name = "data4_bf16", .family = families::llama(), .precision = Precision::bf16, .micro = 1, .data = 4},
                     Place{.name = "data2_zero1", .data = 2, .zero = 1},
                     Place{.name = "data2_zero2_each", .micro = 1, .data = 2, .zero = 2, .keep_grads = false},
                     Place{.name = "data2_zero3_bf16", .precision = Precision::bf16, .data = 2, .zero = 3, .recompute = Recompute::full},
                     Place{.name = "tensor2", .tensor = 2},
-                    Place{.name = "bert_tensor2_data2", .family = Family::bert, .data = 2, .tensor = 2},
+                    Place{.name = "bert_tensor2_data2", .family = families::bert(), .data = 2, .tensor = 2},
                     Place{.name = "pipe2", .micro = 1, .pipe = 2},
-                    Place{.name = "pipe2_zero_bubble", .family = Family::llama, .micro = 1, .pipe = 2, .schedule = "zb-h1"},
+                    Place{.name = "pipe2_zero_bubble", .family = families::llama(), .micro = 1, .pipe = 2, .schedule = "zb-h1"},
                     Place{.name = "data2_pipe2", .micro = 1, .data = 2, .pipe = 2, .recompute = Recompute::full},
                     Place{.name = "stages_of_two_and_one", .micro = 1, .pipe = 2, .stages = {{.blocks = 1, .data = 2}, {.blocks = 1}}},
                     Place{.name = "optimizer_on_host", .offload = {.optimizer = kHost, .gradients = {}, .params = {}, .activations = {}}},
                     Place{.name = "all_on_host", .micro = 8, .offload = kAllOnHost},
                     Place{.name = "all_on_disk_bf16",
-                          .family = Family::llama,
+                          .family = families::llama(),
                           .precision = Precision::bf16,
                           .micro = 8,
                           .recompute = Recompute::full,
@@ -282,7 +282,7 @@ TEST_F(RowsOnDisk, IsTheSameBesideADevice) {
   const DeviceBeside beside;
   for (const strategy::TierShare& optimizer : {strategy::TierShare{}, kHost}) {
     for (const Precision precision : {Precision::f32, Precision::bf16}) {
-      Task task = task_of({"", Family::llama, "adamw", precision, 2, 0.1});
+      Task task = task_of({"", families::llama(), "adamw", precision, 2, 0.1});
       Layout layout = layout_of(2);
       layout.strategy.offload.optimizer = optimizer;
       const Outcome here = train(task, layout);
@@ -295,7 +295,7 @@ TEST_F(RowsOnDisk, IsTheSameBesideADevice) {
 // A record of whole pages for each row on disk; in memory room for as many rows as a step has tokens: on the device the weight and its
 // state, in the host's memory which rows they are, and a copy on the way.
 TEST_F(RowsOnDisk, TakesWhatItsRowsTake) {
-  Task task = task_of({"", Family::gpt2, "adamw"});
+  Task task = task_of({"", families::gpt2(), "adamw"});
   task.steps = 1;
   const Outcome rows = train(task, layout_of(2));
   const Outcome whole = train(task, layout_of(2, EmbeddingRows::whole));
@@ -310,7 +310,7 @@ TEST_F(RowsOnDisk, TakesWhatItsRowsTake) {
 TEST_F(RowsOnDisk, PlansAreVerifiedStoredAndReadBack) {
   Layout layout = layout_of(2);
   layout.strategy.pipe = 2;
-  const plan::Plan plan = train::plan_session(options_for(task_of({"", Family::gpt2, "adamw", Precision::bf16}), layout));
+  const plan::Plan plan = train::plan_session(options_for(task_of({"", families::gpt2(), "adamw", Precision::bf16}), layout));
   const std::vector<std::string> found = plan::problems(plan);
   ASSERT_TRUE(found.empty()) << found.front();
   EXPECT_EQ(plan::plan_from_json(base::parse_json(base::write_json(plan::to_json(plan)), "plan.json")), plan);

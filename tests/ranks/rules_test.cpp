@@ -54,7 +54,7 @@ class Rules : public testing::TestWithParam<const ops::UpdateRule*> {
   void SetUp() override {
     folder_ = std::filesystem::temp_directory_path() / ("plimsoll_rules_" + std::to_string(getpid()) + "_" + std::string(GetParam()->name));
     std::filesystem::create_directories(folder_);
-    task_.model = small_model(model::Family::gpt2);
+    task_.model = small_model(families::gpt2());
     task_.model.tied = false;
     task_.rule = GetParam();
     task_.samples = 4;

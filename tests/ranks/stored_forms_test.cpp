@@ -121,14 +121,14 @@ std::vector<Case> layouts() {
 }
 
 TEST(StoredForms, EveryLayoutGivesTheBitsOfRoundedWeights) {
-  for (const Family family : {Family::gpt2, Family::llama}) {
+  for (const Family family : {families::gpt2(), families::llama()}) {
     const auto drawn = drawn_weights(wide_model(family));
     for (const Case& at : layouts()) {
       for (const ops::FormInfo* form : all_forms()) {
         const bool cut = at.layout.strategy.tensor > 1;
-        if (form->name != "int8" && (at.layout.strategy.ranks() > 1 || family == Family::llama) && !cut) continue;
-        if (family == Family::llama && at.layout.strategy.data > 1) continue;
-        SCOPED_TRACE(fmt::format("{}, {}, {}", model::name_of(family), at.name, form->name));
+        if (form->name != "int8" && (at.layout.strategy.ranks() > 1 || family == families::llama()) && !cut) continue;
+        if (family == families::llama() && at.layout.strategy.data > 1) continue;
+        SCOPED_TRACE(fmt::format("{}, {}, {}", family->name, at.name, form->name));
         Task rounded = task_of(family, Precision::bf16);
         rounded.begin = [&](train::Session& session) { round_weights(session, *form, drawn); };
         Task stored = task_of(family, Precision::bf16);
@@ -156,7 +156,7 @@ TEST(StoredForms, EveryLayoutGivesTheBitsOfRoundedWeights) {
 // 66 bytes for 64 elements where bf16 takes 128: the plan holds that much less for ever.
 TEST(StoredForms, APlanHoldsRecordsInsteadOfWeights) {
   const auto held = [](const ops::FormInfo* form) {
-    Task task = task_of(Family::gpt2, Precision::bf16);
+    Task task = task_of(families::gpt2(), Precision::bf16);
     task.freeze_as = form;
     const plan::Plan plan = train::plan_session(options_for(task, {}));
     std::int64_t bytes = 0;
@@ -175,15 +175,15 @@ TEST(StoredForms, WhatCannotBeIsRefusedWithTheReason) {
   const auto refusal = [](const Task& task, const Layout& layout, base::ErrorKind kind) {
     return tests::refusal([&] { train::plan_session(options_for(task, layout)); }, kind);
   };
-  Task task = task_of(Family::gpt2, Precision::bf16);
+  Task task = task_of(families::gpt2(), Precision::bf16);
   task.freeze_as = &ops::form_named("int8");
   Layout tensor;
   tensor.strategy.tensor = 2;
-  task.model = tests::small_model(Family::gpt2, {.width = 96, .heads = 2, .ffn = 192});
+  task.model = tests::small_model(families::gpt2(), {.width = 96, .heads = 2, .ffn = 192});
   EXPECT_NE(refusal(task, tensor, base::ErrorKind::not_legal).find("1 unit that must stay together"), std::string::npos);
   Layout tiled;
   tiled.strategy.tile = base::Bytes{10'000};
-  task.model = wide_model(Family::gpt2);
+  task.model = wide_model(families::gpt2());
   EXPECT_NE(refusal(task, tiled, base::ErrorKind::not_legal).find("is stored as int8, which is decoded whole"), std::string::npos);
   task.freeze = {};
   EXPECT_NE(refusal(task, {}, base::ErrorKind::bad_input).find("\"freeze\" names none"), std::string::npos);

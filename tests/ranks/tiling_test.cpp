@@ -97,32 +97,34 @@ TEST_P(TiledInLayout, IsTheSameToRoundingAndTheSameBitsInEveryTier) {
 
 INSTANTIATE_TEST_SUITE_P(
     Layouts, TiledInLayout,
-    testing::Values(Mix{"gpt2_f32", Family::gpt2, Precision::f32, 1, 1, 1, 0, 4},
-                    Mix{"gpt2_bf16_micro", Family::gpt2, Precision::bf16, 1, 1, 1, 0, 2},
-                    Mix{"gpt2_fp16", Family::gpt2, Precision::fp16, 1, 1, 1, 0, 8}, Mix{"llama_bf16", Family::llama, Precision::bf16},
-                    Mix{"bert_f32", Family::bert, Precision::f32, 1, 1, 1, 0, 4},
-                    Mix{"bert_one_micro_batch", Family::bert, Precision::f32, 1, 1, 1, 0, 8},
-                    Mix{"gpt2_rows_alone", Family::gpt2, Precision::f32, 1, 1, 1, 0, 8, 2'000},
-                    Mix{"gpt2_full_recompute", Family::gpt2, Precision::f32, 1, 1, 1, 0, 2, 5'000, Recompute::full},
-                    Mix{"llama_selective_recompute", Family::llama, Precision::f32, 1, 1, 1, 0, 2, 5'000, Recompute::selective},
-                    Mix{"gpt2_optimal_recompute", Family::gpt2, Precision::f32, 1, 1, 1, 0, 2, 5'000, Recompute::optimal},
-                    Mix{"gpt2_data2", Family::gpt2, Precision::f32, 2, 1, 1, 0, 4},
-                    Mix{"gpt2_data2_zero1", Family::gpt2, Precision::bf16, 2, 1, 1, 1},
-                    Mix{"llama_data4_zero2", Family::llama, Precision::bf16, 4, 1, 1, 2, 2},
-                    Mix{"gpt2_data2_zero3", Family::gpt2, Precision::f32, 2, 1, 1, 3, 4, 10'000},
-                    Mix{"gpt2_data4_zero3_recompute", Family::gpt2, Precision::f32, 4, 1, 1, 3, 2, 20'000, Recompute::full},
-                    Mix{"gpt2_tensor2", Family::gpt2, Precision::f32, 1, 2, 1, 0, 8, 4'000},
-                    Mix{"llama_tensor2", Family::llama, Precision::bf16, 1, 2, 1, 0, 8, 2'500},
-                    Mix{"gpt2_pipe2", Family::gpt2, Precision::bf16, 1, 1, 2}, Mix{"llama_pipe2", Family::llama, Precision::f32, 1, 1, 2},
-                    Mix{"gpt2_pipe2_interleaved", Family::gpt2, Precision::f32, 1, 1, 2, 0, 1, 8'192, Recompute::none, "interleaved", 2},
-                    Mix{"gpt2_pipe2_zero_bubble", Family::gpt2, Precision::f32, 1, 1, 2, 0, 1, 8'192, Recompute::none, "zb-h1"},
-                    Mix{"llama_pipe2_data2_zero1", Family::llama, Precision::f32, 2, 1, 2, 1},
-                    Mix{"bert_data2_tensor2_zero3", Family::bert, Precision::f32, 2, 2, 1, 3, 4, 4'000}),
+    testing::Values(Mix{"gpt2_f32", families::gpt2(), Precision::f32, 1, 1, 1, 0, 4},
+                    Mix{"gpt2_bf16_micro", families::gpt2(), Precision::bf16, 1, 1, 1, 0, 2},
+                    Mix{"gpt2_fp16", families::gpt2(), Precision::fp16, 1, 1, 1, 0, 8},
+                    Mix{"llama_bf16", families::llama(), Precision::bf16}, Mix{"bert_f32", families::bert(), Precision::f32, 1, 1, 1, 0, 4},
+                    Mix{"bert_one_micro_batch", families::bert(), Precision::f32, 1, 1, 1, 0, 8},
+                    Mix{"gpt2_rows_alone", families::gpt2(), Precision::f32, 1, 1, 1, 0, 8, 2'000},
+                    Mix{"gpt2_full_recompute", families::gpt2(), Precision::f32, 1, 1, 1, 0, 2, 5'000, Recompute::full},
+                    Mix{"llama_selective_recompute", families::llama(), Precision::f32, 1, 1, 1, 0, 2, 5'000, Recompute::selective},
+                    Mix{"gpt2_optimal_recompute", families::gpt2(), Precision::f32, 1, 1, 1, 0, 2, 5'000, Recompute::optimal},
+                    Mix{"gpt2_data2", families::gpt2(), Precision::f32, 2, 1, 1, 0, 4},
+                    Mix{"gpt2_data2_zero1", families::gpt2(), Precision::bf16, 2, 1, 1, 1},
+                    Mix{"llama_data4_zero2", families::llama(), Precision::bf16, 4, 1, 1, 2, 2},
+                    Mix{"gpt2_data2_zero3", families::gpt2(), Precision::f32, 2, 1, 1, 3, 4, 10'000},
+                    Mix{"gpt2_data4_zero3_recompute", families::gpt2(), Precision::f32, 4, 1, 1, 3, 2, 20'000, Recompute::full},
+                    Mix{"gpt2_tensor2", families::gpt2(), Precision::f32, 1, 2, 1, 0, 8, 4'000},
+                    Mix{"llama_tensor2", families::llama(), Precision::bf16, 1, 2, 1, 0, 8, 2'500},
+                    Mix{"gpt2_pipe2", families::gpt2(), Precision::bf16, 1, 1, 2},
+                    Mix{"llama_pipe2", families::llama(), Precision::f32, 1, 1, 2},
+                    Mix{"gpt2_pipe2_interleaved", families::gpt2(), Precision::f32, 1, 1, 2, 0, 1, 8'192, Recompute::none, "interleaved",
+                        2},
+                    Mix{"gpt2_pipe2_zero_bubble", families::gpt2(), Precision::f32, 1, 1, 2, 0, 1, 8'192, Recompute::none, "zb-h1"},
+                    Mix{"llama_pipe2_data2_zero1", families::llama(), Precision::f32, 2, 1, 2, 1},
+                    Mix{"bert_data2_tensor2_zero3", families::bert(), Precision::f32, 2, 2, 1, 3, 4, 4'000}),
     [](const auto& each) { return each.param.name; });
 
 // Columns are computed one by one, so a tile's are those of the whole product: with the head whole, the first loss has the same bits.
 TEST_F(Tiled, ForwardPassIsTheSameBits) {
-  for (const Family family : {Family::gpt2, Family::llama}) {
+  for (const Family family : {families::gpt2(), families::llama()}) {
     Task task{.model = small_model(family), .samples = 4, .steps = 1};
     task.model.vocab = 31;
     Layout layout = layout_of({"", family, Precision::f32, 1, 1, 1, 0, 4});
@@ -141,8 +143,8 @@ TEST_F(Tiled, GoesWithOtherChoices) {
     expect_close(tiled, whole, 5e-5);
     expect_close_parameters(tiled, whole, 5e-3);
   };
-  const Layout one = layout_of({"", Family::gpt2, Precision::f32, 1, 1, 1, 0, 2});
-  const Task task = task_of({"", Family::gpt2});
+  const Layout one = layout_of({"", families::gpt2(), Precision::f32, 1, 1, 1, 0, 2});
+  const Task task = task_of({"", families::gpt2()});
   for (const char* kind : {"sgd", "momentum", "adam"}) {
     Task other = task;
     other.optimizer = kind;
@@ -152,23 +154,23 @@ TEST_F(Tiled, GoesWithOtherChoices) {
   late.strategy.offload.optimizer = {.host = 1.0};
   late.strategy.delayed_update = true;
   check(task, late);
-  Layout without_flush = layout_of({"", Family::gpt2, Precision::f32, 1, 1, 2});
+  Layout without_flush = layout_of({"", families::gpt2(), Precision::f32, 1, 1, 2});
   without_flush.strategy.schedule = "2bw";
   check(task, without_flush);
   Layout stored = one;
   stored.strategy.offload.activations = {.host = 1.0};
   stored.strategy.prefetch = 0;
   check(task, stored);
-  Layout groups = layout_of({"", Family::gpt2, Precision::f32, 4, 1, 1, 2});
+  Layout groups = layout_of({"", families::gpt2(), Precision::f32, 4, 1, 1, 2});
   groups.strategy.zero_group = 2;
   check(task, groups);
-  Layout rows = layout_of({"", Family::gpt2, Precision::f32, 1, 2, 1, 0, 2});
+  Layout rows = layout_of({"", families::gpt2(), Precision::f32, 1, 2, 1, 0, 2});
   rows.strategy.sequence_parallel = true;
   check(task, rows);
-  Layout shared = layout_of({"", Family::llama, Precision::f32, 1, 4});
-  Task grouped = task_of({"", Family::llama});  // two key-value heads for four ranks
+  Layout shared = layout_of({"", families::llama(), Precision::f32, 1, 4});
+  Task grouped = task_of({"", families::llama()});  // two key-value heads for four ranks
   check(grouped, shared);
-  Layout split = layout_of({"", Family::gpt2, Precision::f32, 1, 2, 1, 0, 2});
+  Layout split = layout_of({"", families::gpt2(), Precision::f32, 1, 2, 1, 0, 2});
   split.strategy.split_activations = true;
   check(task, split);
 }
@@ -176,9 +178,9 @@ TEST_F(Tiled, GoesWithOtherChoices) {
 // Without a clip the host updates each tile behind the call that completes its gradient.
 TEST_F(Tiled, IsUpdatedUnderTheBackwardPass) {
   for (const std::int64_t zero : {0, 3}) {
-    Task task = task_of({"", Family::llama, Precision::bf16});
+    Task task = task_of({"", families::llama(), Precision::bf16});
     task.clip = 0.0;
-    Layout layout = layout_of({"", Family::llama, Precision::bf16, zero == 0 ? 1 : 2, 1, 1, zero, 4});
+    Layout layout = layout_of({"", families::llama(), Precision::bf16, zero == 0 ? 1 : 2, 1, 1, zero, 4});
     layout.strategy.tile = base::Bytes{4'000};
     const Outcome here = train(task, layout);
     const strategy::TierShare host{.host = 1.0};
@@ -189,8 +191,8 @@ TEST_F(Tiled, IsUpdatedUnderTheBackwardPass) {
 
 // Any size of a tile, from one row to almost everything.
 TEST_F(Tiled, AnySizeWillDo) {
-  const Task task = task_of({"", Family::gpt2});
-  Layout layout = layout_of({"", Family::gpt2, Precision::f32, 1, 1, 1, 0, 8});
+  const Task task = task_of({"", families::gpt2()});
+  Layout layout = layout_of({"", families::gpt2(), Precision::f32, 1, 1, 1, 0, 8});
   const Outcome whole = train(task, layout);
   const base::RandomKey key = base::random_key(11, 4);
   for (std::uint32_t number = 0; number < 12; ++number) {
@@ -205,12 +207,12 @@ TEST_F(Tiled, AnySizeWillDo) {
 // One layer's weight is more than all that the device holds.
 TEST_F(Tiled, DeviceMayBeSmallerThanOneWeight) {
   for (const bool on_disk : {false, true}) {
-    Task task{.model = small_model(Family::llama), .samples = 1, .steps = 2};
+    Task task{.model = small_model(families::llama()), .samples = 1, .steps = 2};
     task.model.ffn = 4'096;
     task.model.vocab = 8'192;
     task.model.tied = false;
     const strategy::TierShare share = on_disk ? strategy::TierShare{.disk = 1.0} : strategy::TierShare{.host = 1.0};
-    Layout layout = layout_of({"", Family::llama});
+    Layout layout = layout_of({"", families::llama()});
     layout.disk_folder = folder_.path().string();
     layout.strategy.offload = {.optimizer = share, .gradients = share, .params = share, .activations = {}};
     layout.strategy.prefetch = 1;
@@ -228,10 +230,10 @@ TEST_F(Tiled, DeviceMayBeSmallerThanOneWeight) {
 TEST_F(Tiled, ATiedTableMayBeLargerThanTheDevice) {
   for (const std::int64_t data : {1, 2}) {
     for (const std::int64_t micro : {1, 4}) {
-      Task task{.model = small_model(Family::llama), .samples = 8, .steps = 2};
+      Task task{.model = small_model(families::llama()), .samples = 8, .steps = 2};
       task.model.vocab = 16'384;
       task.model.tied = true;
-      Layout layout = layout_of({.name = "", .family = Family::llama, .data = data, .zero = data > 1 ? 3 : 0, .micro = micro});
+      Layout layout = layout_of({.name = "", .family = families::llama(), .data = data, .zero = data > 1 ? 3 : 0, .micro = micro});
       layout.disk_folder = folder_.path().string();
       layout.strategy.prefetch = 1;
       layout.strategy.keep_grads = false;
@@ -251,7 +253,7 @@ TEST_F(Tiled, ATiedTableMayBeLargerThanTheDevice) {
 
 TEST_F(Tiled, IsRefusedWhereItCannotBe) {
   const auto refusal = [](const Task& task, std::int64_t tile) -> std::string {
-    Layout layout = layout_of({"", Family::gpt2, Precision::f32, 1, 1, 1, 0, 4});
+    Layout layout = layout_of({"", families::gpt2(), Precision::f32, 1, 1, 1, 0, 4});
     layout.strategy.tile = base::Bytes{tile};
     try {
       train(task, layout);
@@ -261,7 +263,7 @@ TEST_F(Tiled, IsRefusedWhereItCannotBe) {
     }
     return "";
   };
-  Task task = task_of({"", Family::gpt2});
+  Task task = task_of({"", families::gpt2()});
   EXPECT_NE(refusal(task, 200).find("a row of"), std::string::npos) << refusal(task, 200);
   task.model.vocab = 5'000;
   EXPECT_NE(refusal(task, 1'024).find("1250 tiles"), std::string::npos) << refusal(task, 1'024);

@@ -3,7 +3,7 @@
 
 #include <cstdint>
 
-#include "model/model.h"
+#include "families/families.h"
 
 namespace plimsoll::tests {
 
@@ -18,11 +18,11 @@ struct SmallModel {
 };
 
 inline model::Model small_model(model::Family family, const SmallModel& sizes) {
-  model::Model model = model::family_defaults(family);
+  model::Model model = families::defaults(family);
   model.layers = sizes.layers;
   model.width = sizes.width;
   model.heads = sizes.heads;
-  model.kv_heads = sizes.kv_heads > 0 ? sizes.kv_heads : family == model::Family::llama ? sizes.heads / 2 : sizes.heads;
+  model.kv_heads = sizes.kv_heads > 0 ? sizes.kv_heads : family == families::llama() ? sizes.heads / 2 : sizes.heads;
   model.head_dim = sizes.width / sizes.heads;
   model.ffn = sizes.ffn;
   model.context = sizes.context;

@@ -114,10 +114,10 @@ TEST_P(EveryModel, NothingOfAnEarlierTextIsSeen) {
 }
 
 INSTANTIATE_TEST_SUITE_P(Models, EveryModel,
-                         testing::Values(Variant{.name = "gpt2", .family = model::Family::gpt2},
-                                         Variant{.name = "llama", .family = model::Family::llama},
-                                         Variant{.name = "llama_window", .family = model::Family::llama, .window = 5},
-                                         Variant{.name = "llama_qk_norm", .family = model::Family::llama, .qk_norm = true}),
+                         testing::Values(Variant{.name = "gpt2", .family = families::gpt2()},
+                                         Variant{.name = "llama", .family = families::llama()},
+                                         Variant{.name = "llama_window", .family = families::llama(), .window = 5},
+                                         Variant{.name = "llama_qk_norm", .family = families::llama(), .qk_norm = true}),
                          [](const auto& each) { return each.param.name; });
 
 // In 16 bits two likely tokens may change places by rounding: only the logits are compared.
@@ -135,9 +135,8 @@ TEST_P(Rounded, LogitsOfTheCacheAreNear) {
 }
 
 INSTANTIATE_TEST_SUITE_P(Models, Rounded,
-                         testing::Values(Variant{.name = "gpt2_bf16", .family = model::Family::gpt2, .precision = model::Precision::bf16},
-                                         Variant{
-                                             .name = "llama_fp16", .family = model::Family::llama, .precision = model::Precision::fp16}),
+                         testing::Values(Variant{.name = "gpt2_bf16", .family = families::gpt2(), .precision = model::Precision::bf16},
+                                         Variant{.name = "llama_fp16", .family = families::llama(), .precision = model::Precision::fp16}),
                          [](const auto& each) { return each.param.name; });
 
 TEST(Forgetting, KeepsHalfAContextAndMore) {

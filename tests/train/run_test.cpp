@@ -27,7 +27,7 @@ struct Heard final : RunObserver {
   void begins(const Beginning& beginning) override {
     order += "begins ";
     resumed = beginning.resumed.from.has_value();
-    EXPECT_GT(beginning.data.tokens(), 0);
+    EXPECT_GT(beginning.data.size(), 0);
   }
   void ended(const End& end) override {
     order += "ended";

@@ -14,7 +14,7 @@
 namespace plimsoll::train {
 namespace {
 
-model::Model small_model(model::Family family = model::Family::gpt2) { return tests::small_model(family, {}); }
+model::Model small_model(model::Family family = families::gpt2()) { return tests::small_model(family, {}); }
 
 SessionOptions options_for(const model::Model& model, model::Precision precision = model::Precision::f32) {
   SessionOptions options{.forward = forward_of(model), .name = "small", .training = {}};
@@ -72,7 +72,7 @@ struct Variant {
 
 // 16 samples, so that 16 divides the rows.
 TEST(Session, EightBitLayersLearnAsSixteenBitOnesDo) {
-  for (const model::Family family : {model::Family::gpt2, model::Family::llama}) {
+  for (const model::Family family : {families::gpt2(), families::llama()}) {
     const auto train = [&](model::Precision precision, std::int64_t history, std::int32_t micro_batches) {
       SessionOptions options = options_for(small_model(family), precision);
       options.training.micro_batch.samples = 16;
@@ -106,7 +106,7 @@ class EveryVariant : public testing::TestWithParam<Variant> {
     SessionOptions options = options_for(model, GetParam().precision);
     options.micro_batches = GetParam().micro_batches;
     options.training.accumulates = GetParam().micro_batches > 1;
-    options.training.segmented = GetParam().family == model::Family::bert;
+    options.training.segmented = GetParam().family == families::bert();
     options.threads = threads;
     return options;
   }
@@ -150,13 +150,13 @@ TEST_P(EveryVariant, ReadsNothingBeforeItIsWritten) {
 }
 
 INSTANTIATE_TEST_SUITE_P(Variants, EveryVariant,
-                         testing::Values(Variant{"gpt2_f32", model::Family::gpt2, model::Precision::f32, 0.0, 1},
-                                         Variant{"gpt2_f32_dropout_accumulated", model::Family::gpt2, model::Precision::f32, 0.2, 3},
-                                         Variant{"gpt2_bf16_dropout", model::Family::gpt2, model::Precision::bf16, 0.1, 1},
-                                         Variant{"llama_bf16_accumulated", model::Family::llama, model::Precision::bf16, 0.0, 2},
-                                         Variant{"llama_fp16", model::Family::llama, model::Precision::fp16, 0.0, 1},
-                                         Variant{"bert_f32", model::Family::bert, model::Precision::f32, 0.1, 2},
-                                         Variant{"bert_fp16_accumulated", model::Family::bert, model::Precision::fp16, 0.0, 2}),
+                         testing::Values(Variant{"gpt2_f32", families::gpt2(), model::Precision::f32, 0.0, 1},
+                                         Variant{"gpt2_f32_dropout_accumulated", families::gpt2(), model::Precision::f32, 0.2, 3},
+                                         Variant{"gpt2_bf16_dropout", families::gpt2(), model::Precision::bf16, 0.1, 1},
+                                         Variant{"llama_bf16_accumulated", families::llama(), model::Precision::bf16, 0.0, 2},
+                                         Variant{"llama_fp16", families::llama(), model::Precision::fp16, 0.0, 1},
+                                         Variant{"bert_f32", families::bert(), model::Precision::f32, 0.1, 2},
+                                         Variant{"bert_fp16_accumulated", families::bert(), model::Precision::fp16, 0.0, 2}),
                          [](const auto& each) { return each.param.name; });
 
 TEST(Session, DropoutChangesWithTheStepAndNotWithMicroBatches) {
@@ -216,7 +216,7 @@ TEST(Session, OverflowSkipsTheStepWithoutChangingABit) {
 }
 
 TEST(Session, FrozenParametersStayAsTheyAre) {
-  SessionOptions options = options_for(small_model(model::Family::llama));
+  SessionOptions options = options_for(small_model(families::llama()));
   options.training.freeze = {"blocks.0.*"};
   Session session(options);
   const auto weights = [&](const std::string& name) {
@@ -263,14 +263,14 @@ TEST(Session, WhatIsTrainedBesideFrozenParametersIsTrainedAsEver) {
 
 // Its row is left as it is, and all others are trained as if it had been.
 TEST(Session, LookingUpThePaddingTrainsNothing) {
-  for (const model::Family family : {model::Family::llama, model::Family::bert}) {
+  for (const model::Family family : {families::llama(), families::bert()}) {
     model::Model model = small_model(family);
     model.tied = false;
     SessionOptions options = options_for(model);
     options.training.optimizer.rule = &ops::update_rule("sgd");
     options.training.optimizer.weight_decay = 0.0;
     options.training.optimizer.clip = 0.0;
-    options.training.segmented = family == model::Family::bert;
+    options.training.segmented = family == families::bert();
     Session whole(options);
     model.pad_token = 8;
     options.forward = forward_of(model);

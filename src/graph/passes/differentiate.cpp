@@ -187,6 +187,21 @@ std::vector<ValueId> differentiate(Graph& graph, std::span<const Objective> of, 
   return gradients;
 }
 
+namespace {
+
+// Losses that were written with ordinary operators do not know by themselves what each counts.
+Objective losses_of(Graph& graph) {
+  Objective losses{.root = graph.results.at(0)};
+  const Value root = graph.values[losses.root];
+  const Node& node = graph.nodes[root.producer];
+  if (ops::definition_of(node.op).counts_itself && node.outputs[0] == losses.root) return losses;
+  losses.weight = graph.add_node(ops::LossWeights{.rows = root.type.shape.elements()}, {graph.scalars}, root.block, Phase::backward,
+                                 root.name + ".weights")[0];
+  return losses;
+}
+
+}  // namespace
+
 void append_backward(Graph& graph, bool accumulates) {
   std::vector<Parameter*> trained;
   std::vector<ValueId> weights;
@@ -195,7 +210,7 @@ void append_backward(Graph& graph, bool accumulates) {
     trained.push_back(&parameter);
     weights.push_back(parameter.weight);
   }
-  const Objective losses{.root = graph.results.at(0)};
+  const Objective losses = losses_of(graph);
   const std::vector<ValueId> gradients = differentiate(graph, {&losses, 1}, weights, accumulates);
   for (std::size_t index = 0; index < trained.size(); ++index) {
     Parameter& parameter = *trained[index];

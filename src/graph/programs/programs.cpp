@@ -2,7 +2,7 @@
 
 #include <utility>
 
-#include "graph/models/models.h"
+#include "families/families.h"
 #include "graph/programs/pass_table.h"
 
 namespace plimsoll::graph {
@@ -23,7 +23,7 @@ Graph program_graph(const BuildOptions& options, const WriteForward& forward, co
 }
 
 WriteForward writer_of(const model::Model& model) {
-  return [model](Builder& build) { build_forward(model, build); };
+  return [model](Builder& build) { families::build_forward(model, build); };
 }
 
 }  // namespace

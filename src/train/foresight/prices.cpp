@@ -10,6 +10,7 @@
 #include "config/run.h"
 #include "cost/operator.h"
 #include "cost/transfer.h"
+#include "families/families.h"
 #include "graph/programs/programs.h"
 #include "lowering/passes/block_chain.h"
 #include "lowering/passes/encode_activations.h"
@@ -47,6 +48,10 @@ class Pricing {
 
   planner::Prices run() {
     model::Model model = inputs_.model;
+    if (!model.family->alike) {
+      base::not_legal("the blocks of a {} model are not alike, and a strategy is searched for models whose layers are; write it out",
+                      model.family->name);
+    }
     model.layers = kLayersPriced;
     model::Training training = inputs_.training;
     training.micro_batch.samples = key_.micro;

@@ -13,6 +13,7 @@
 #include "collectives/local/threads.h"
 #include "cost/operator.h"
 #include "executor/cpu/cpu_backend.h"
+#include "families/families.h"
 #include "io/files.h"
 #include "observe/clock.h"
 #include "plan/instructions.h"
@@ -57,7 +58,7 @@ double undisturbed_mean(const std::vector<double>& values) {
 // ---- operators: steps of small models, instruction by instruction
 
 struct SmallModel {
-  model::Family family = model::Family::gpt2;
+  model::Family family = families::gpt2();
   std::int64_t width = 64;
   std::int64_t heads = 4;
   std::int64_t vocab = 256;
@@ -66,7 +67,6 @@ struct SmallModel {
 };
 
 std::vector<SmallModel> models_to_run(bool brief) {
-  using model::Family;
   std::vector<SmallModel> models{{.width = 64, .samples = 2}, {.width = 128, .vocab = 512, .samples = 4}};
   if (brief) return models;
   const std::vector<SmallModel> more{{.width = 256, .heads = 8, .vocab = 1024, .samples = 4, .sequence = 128},
@@ -77,21 +77,22 @@ std::vector<SmallModel> models_to_run(bool brief) {
                                      {.width = 512, .heads = 8, .vocab = 8192, .samples = 4, .sequence = 128},
                                      {.width = 768, .heads = 12, .vocab = 4096, .samples = 1, .sequence = 256},
                                      {.width = 768, .heads = 12, .vocab = 16384, .samples = 2, .sequence = 256},
-                                     {.family = Family::llama, .width = 128, .vocab = 512, .samples = 4},
-                                     {.family = Family::llama, .width = 256, .heads = 8, .vocab = 1024, .samples = 4, .sequence = 256},
-                                     {.family = Family::llama, .width = 512, .heads = 8, .vocab = 2048, .samples = 2, .sequence = 256}};
+                                     {.family = families::llama(), .width = 128, .vocab = 512, .samples = 4},
+                                     {.family = families::llama(), .width = 256, .heads = 8, .vocab = 1024, .samples = 4, .sequence = 256},
+                                     {.family = families::llama(), .width = 512, .heads = 8, .vocab = 2048, .samples = 2, .sequence = 256}};
   models.insert(models.end(), more.begin(), more.end());
   return models;
 }
 
 model::Model model_of(const SmallModel& small) {
-  model::Model model = model::family_defaults(small.family);
+  model::Model model = families::defaults(small.family);
+  const bool grouped = model.family->has("rope.theta");  // of those shapes: fewer heads of keys, and a gate
   model.layers = small.width <= kSmallWidth ? 3 : 1;
   model.width = small.width;
   model.heads = small.heads;
-  model.kv_heads = small.family == model::Family::llama ? small.heads / 2 : small.heads;
+  model.kv_heads = grouped ? small.heads / 2 : small.heads;
   model.head_dim = small.width / small.heads;
-  model.ffn = small.family == model::Family::llama ? small.width * 8 / 3 / 32 * 32 : small.width * 4;
+  model.ffn = grouped ? small.width * 8 / 3 / 32 * 32 : small.width * 4;
   model.context = small.sequence;
   model.vocab = small.vocab;
   return model;
@@ -243,7 +244,7 @@ class Passes {
       for (std::size_t index = 0; index < units_.size() && !late(); ++index) {
         if (together(runs_[index]) >= kPasses) continue;
         const SmallModel& small = units_[index].small;
-        say(fmt::format("a {} of width {}, {} x {} tokens", model::name_of(small.family), small.width, small.samples, small.sequence));
+        say(fmt::format("a {} of width {}, {} x {} tokens", small.family->name, small.width, small.samples, small.sequence));
         measure_into(runs_[index], [&] { return run_unit(units_[index]); });
       }
       if (late() || together(moves_) >= kPasses) continue;

@@ -7,7 +7,7 @@
 
 #include "base/random.h"
 #include "cost/operator.h"
-#include "model/model.h"
+#include "families/families.h"
 #include "ops/op.h"
 #include "plan/instructions.h"
 #include "train/session/session.h"
@@ -27,36 +27,36 @@ constexpr std::int64_t kLargeCopy = std::int64_t{8} << 20;  // bytes: what a lin
 constexpr std::int64_t kSequence = 1024;
 
 struct Shape {
-  model::Family family = model::Family::gpt2;
+  model::Family family = families::gpt2();
   std::int64_t width = 768;
   std::int64_t heads = 12;
   std::int64_t samples = 8;
 };
 
 std::vector<Shape> shapes_to_run(bool brief) {
-  using model::Family;
   std::vector<Shape> shapes{{.width = 768, .heads = 12, .samples = 8}};
   if (brief) return shapes;
   const std::vector<Shape> more{{.width = 768, .heads = 12, .samples = 32},
                                 {.width = 1024, .heads = 16, .samples = 8},
                                 {.width = 1600, .heads = 25, .samples = 4},
                                 {.width = 1600, .heads = 25, .samples = 16},
-                                {.family = Family::llama, .width = 2048, .heads = 16, .samples = 8},
+                                {.family = families::llama(), .width = 2048, .heads = 16, .samples = 8},
                                 {.width = 2560, .heads = 20, .samples = 16},
-                                {.family = Family::llama, .width = 4096, .heads = 32, .samples = 4},
+                                {.family = families::llama(), .width = 4096, .heads = 32, .samples = 4},
                                 {.width = 5120, .heads = 40, .samples = 8}};
   shapes.insert(shapes.end(), more.begin(), more.end());
   return shapes;
 }
 
 model::Model model_of(const Shape& shape) {
-  model::Model model = model::family_defaults(shape.family);
-  model.layers = shape.width <= 2048 ? 6 : 2;  // so many that products are most of a step, as in training, or what is soon drawn
+  model::Model model = families::defaults(shape.family);
+  const bool grouped = model.family->has("rope.theta");  // of those shapes: fewer heads of keys, and a gate
+  model.layers = shape.width <= 2048 ? 6 : 2;            // so many that products are most of a step, as in training, or what is soon drawn
   model.width = shape.width;
   model.heads = shape.heads;
-  model.kv_heads = shape.family == model::Family::llama ? shape.heads / 4 : shape.heads;
+  model.kv_heads = grouped ? shape.heads / 4 : shape.heads;
   model.head_dim = shape.width / shape.heads;
-  model.ffn = shape.family == model::Family::llama ? shape.width * 8 / 3 / 256 * 256 : shape.width * 4;
+  model.ffn = grouped ? shape.width * 8 / 3 / 256 * 256 : shape.width * 4;
   model.context = kSequence;
   model.vocab = 50304;
   return model;
@@ -190,14 +190,14 @@ void set_rates(const GpuTimes& measured, cluster::Device& device) {
   device.bandwidth_share = 1.0;
 }
 
-constexpr Shape kMoved{.width = 2560, .heads = 20, .samples = 4};
+Shape moved_shape() { return {.width = 2560, .heads = 20, .samples = 4}; }
 constexpr strategy::TierShare kHost{.host = 1.0};
 
 // Bytes a second of the host's update beside the copies that belong to it; zero where none was large enough.
 double host_update_rate(const executor::Backend& gpu, const CalibrationOptions& options) {
   if (options.progress) options.progress("the host's update");
   GpuTimes measured;
-  run_model(gpu, kMoved, model::Precision::bf16, {.optimizer = kHost, .gradients = {}, .params = {}, .activations = {}}, measured);
+  run_model(gpu, moved_shape(), model::Precision::bf16, {.optimizer = kHost, .gradients = {}, .params = {}, .activations = {}}, measured);
   return measured.host_updates.empty() ? 0.0 : quantile(measured.host_updates, 0.5);
 }
 
@@ -241,8 +241,7 @@ cluster::Cluster calibrate_gpu(const executor::Backend& gpu, cluster::Cluster ar
   GpuTimes measured;
   for (const Shape& shape : shapes_to_run(options.brief)) {
     if (options.progress)
-      options.progress(
-          fmt::format("a {} of width {}, {} x {} tokens", model::name_of(shape.family), shape.width, shape.samples, kSequence));
+      options.progress(fmt::format("a {} of width {}, {} x {} tokens", shape.family->name, shape.width, shape.samples, kSequence));
     run_model(gpu, shape, model::Precision::bf16, {}, measured);
     if (shape.samples * shape.width <= 16 * 1600) run_model(gpu, shape, model::Precision::f32, {}, measured);
     if (shape.samples * shape.width >= 8 * 2048 && shape.width <= 2048) run_model(gpu, shape, model::Precision::fp8, {}, measured);
@@ -250,7 +249,7 @@ cluster::Cluster calibrate_gpu(const executor::Backend& gpu, cluster::Cluster ar
   if (options.progress) options.progress("copies");
   // They have the host's memory to themselves where activations alone are moved.
   GpuTimes beside;
-  run_model(gpu, kMoved, model::Precision::bf16, {.optimizer = {}, .gradients = {}, .params = {}, .activations = kHost}, beside);
+  run_model(gpu, moved_shape(), model::Precision::bf16, {.optimizer = {}, .gradients = {}, .params = {}, .activations = kHost}, beside);
 
   cluster::Cluster cluster = std::move(around);
   cluster.device = {.name = memory.name, .memory = memory.total, .reserve = memory.total - memory.free};

@@ -48,6 +48,12 @@ void write_rope_table(float* table, const base::Shape& shape, const std::vector<
   }
 }
 
+void write_minus_identity(float* square, std::int64_t width) {
+  for (std::int64_t row = 0; row < width; ++row) {
+    for (std::int64_t column = 0; column < width; ++column) square[row * width + column] = row == column ? -1.0f : 0.0f;
+  }
+}
+
 void fill(std::span<float> to, std::int64_t first, const Init& init, const std::string& name, std::uint64_t seed) {
   switch (init.kind) {
     case Init::Kind::none:
@@ -55,6 +61,7 @@ void fill(std::span<float> to, std::int64_t first, const Init& init, const std::
     case Init::Kind::ones: std::fill(to.begin(), to.end(), 1.0f); return;
     case Init::Kind::normal: draw_normal(to, first, init.std, base::random_key(seed, base::hash_name(name))); return;
     case Init::Kind::rope: PLIMSOLL_CHECK(false, "a rotary table in parts");
+    case Init::Kind::minus_identity: PLIMSOLL_CHECK(false, "a square in parts");
   }
 }
 
@@ -66,6 +73,8 @@ void fill_held(const Buffers& buffers, const graph::Value& value, const std::vec
   if (value.init.kind == Init::Kind::zeros || value.init.kind == Init::Kind::none) return;
   if (value.init.kind == Init::Kind::rope)
     return write_rope_table(reinterpret_cast<float*>(buffers.bytes(value.name)), value.type.shape, value.init.frequencies);
+  if (value.init.kind == Init::Kind::minus_identity)
+    return write_minus_identity(reinterpret_cast<float*>(buffers.bytes(value.name)), value.type.shape[0]);
   const bool straight = names.size() == 1 && buffers.in_host_memory(names[0]) && buffers.buffer(names[0]).type.dtype == DType::f32;
   std::vector<float> values;
   ops::for_each_run(buffers.part(names[0]), buffers.data_place(), [&](std::int64_t whole, std::int64_t held, std::int64_t count) {

@@ -7,7 +7,7 @@
 
 #include "base/cores.h"
 #include "executor/cpu/cpu_backend.h"
-#include "graph/models/models.h"
+#include "families/families.h"
 #include "io/posix_file_system.h"
 #include "lowering/lower.h"
 #include "lowering/outline.h"
@@ -267,7 +267,7 @@ struct Session::State {
 };
 
 graph::WriteForward forward_of(const model::Model& model) {
-  return [model](graph::Builder& build) { graph::build_forward(model, build); };
+  return [model](graph::Builder& build) { families::build_forward(model, build); };
 }
 
 plan::Plan plan_session(const SessionOptions& options) {
@@ -302,6 +302,19 @@ std::span<std::int32_t> Session::input(std::string_view program, std::string_vie
   const std::string name = program_buffer(program, value, micro_batch);
   if (!state_->buffers.has(name)) return {};
   return state_->buffers.view<std::int32_t>(name, plan::Access::write);
+}
+
+std::vector<InputView> Session::inputs(std::string_view program, std::int32_t micro_batch) {
+  const auto source = std::ranges::find(state_->sources, program, &ProgramSource::name);
+  PLIMSOLL_CHECK(source != state_->sources.end(), "the session has no program {}", program);
+  std::vector<InputView> inputs;
+  for (const graph::Value& value : source->graph.values) {
+    const std::string name = program_buffer(program, value.name, micro_batch);
+    if (value.role != graph::Role::input || !state_->buffers.has(name)) continue;
+    const auto bytes = static_cast<std::size_t>(value.type.bytes());
+    inputs.push_back({value.name, value.type, {state_->buffers.bytes(name, plan::Access::write), bytes}});
+  }
+  return inputs;
 }
 
 namespace {

@@ -1,5 +1,5 @@
 // A model ready to train on this machine: graphs, plan and executor put together, and one call per step.
-//   Session session({.forward = forward_of(*model::preset("gpt2")), .name = "gpt2", .training = training, .threads = 2});
+//   Session session({.forward = forward_of(*families::preset("gpt2")), .name = "gpt2", .training = training, .threads = 2});
 //   fill(session.input("train", "tokens", 0), session.input("train", "targets", 0), session.input("train", "positions", 0));
 //   const StepResult result = session.step({.learning_rate = 3e-4f, .step = 1, .valid_targets = 4096});
 #pragma once
@@ -102,6 +102,13 @@ plan::Plan plan_session(const SessionOptions& options);
 // Its outline, for a cluster on which the plan would be too large (lowering/outline.h).
 plan::Plan outline_session(const SessionOptions& options);
 
+// An input of a program's micro-batch, as the model's graph declares it.
+struct InputView {
+  std::string name;
+  base::TensorType type;
+  std::span<std::byte> bytes;
+};
+
 struct StepInputs {
   float learning_rate = 0.0f;
   std::uint32_t step = 0;
@@ -135,6 +142,8 @@ class Session {
   // Integer input `value` of a micro-batch: tokens, targets, positions, segments, token_types, samples. Empty when the
   // model does not read it.
   std::span<std::int32_t> input(std::string_view program, std::string_view value, std::int32_t micro_batch);
+  // Those that this rank reads, whatever they are.
+  std::vector<InputView> inputs(std::string_view program, std::int32_t micro_batch);
   // Those of a step of the program, to change them, and as the last program left them. What outlives a step is in the first.
   ops::StepScalars& scalars(std::size_t step = 0);
   const ops::StepScalars& scalars_now(std::size_t step = 0) const;

@@ -10,6 +10,7 @@
 #include "data/text_tokens.h"
 #include "executor/cpu/cpu_backend.h"
 #include "executor/cuda/load/cuda_backend.h"
+#include "families/families.h"
 #include "formats/token_file.h"
 #include "io/files.h"
 #include "io/posix_file_system.h"
@@ -22,6 +23,7 @@
 #include "strategy/schedules/verify.h"
 #include "train/machine/process_memory.h"
 #include "train/setup/nearest_fit.h"
+#include "train/setup/numbers.h"
 #include "train/setup/text.h"
 #include "train/setup/this_machine.h"
 
@@ -31,8 +33,8 @@ namespace {
 
 using OpenTokenizer = std::shared_ptr<const formats::tokenizer::Tokenizer>;
 
-// BERT's batches may be padded, and padding is a segment of its own.
-bool has_segments(const config::Run& run) { return run.data.mask_documents || run.model.family == model::Family::bert; }
+// Batches with masked tokens may be padded, and padding is a segment of its own.
+bool has_segments(const config::Run& run) { return run.data.mask_documents || run.model.family->masks(); }
 
 // A corpus of up to this size is checked whole before any work starts; of a larger one the beginning, and the rest as it is read.
 constexpr std::int64_t kIdsCheckedAtStart = std::int64_t{1} << 24;
@@ -225,15 +227,16 @@ SessionOptions session_options(const config::Run& run, const Programs& programs)
 }
 
 std::string describe(const config::Run& run) {
-  const std::string name = run.preset.empty() ? std::string(model::name_of(run.model.family)) : run.preset;
+  const std::string name = run.preset.empty() ? std::string(run.model.family->name) : run.preset;
   const std::int64_t micro_batches = run.micro_batches();
   return fmt::format("{}, {} parameters, {}, {} x {} tokens a step in {} micro-batch{}", name,
-                     count_text(model::parameter_count(run.model)), config::name_of(run.precision), run.batch.global, run.batch.sequence,
+                     count_text(families::parameter_count(run.model)), config::name_of(run.precision), run.batch.global, run.batch.sequence,
                      micro_batches, micro_batches == 1 ? "" : "es");
 }
 
-std::shared_ptr<const data::BatchReader> open_reader(io::FileSystem& file_system, const config::Run& run,
-                                                     const std::vector<std::string>& files, bool evaluation) {
+std::shared_ptr<const data::SampleSource> open_reader(io::FileSystem& file_system, const config::Run& run,
+                                                      const std::vector<std::string>& files, bool evaluation) {
+  if (run.model.family->samples == families::Samples::numbers) return open_numbers(file_system, run, files, evaluation);
   std::shared_ptr<const formats::TokenSource> source =
       open_source(file_system, run, files, evaluation ? "data.valid" : "data.train",
                   [&](const io::Path& path, const OpenTokenizer& tokenizer) { return data::open_text(file_system, path, tokenizer); });
@@ -247,11 +250,10 @@ std::shared_ptr<const data::BatchReader> open_reader(io::FileSystem& file_system
     options.documents = data::DocumentOptions{};
     if (run.data.document_end >= 0) options.documents->end_token = static_cast<std::int32_t>(run.data.document_end);
   }
-  if (run.model.family == model::Family::bert) {
+  if (run.model.family->masks()) {
     if (run.mlm.mask_token == config::Mlm::kNone) {
-      base::bad_input(
-          "{}: the tokenizer {} has no mask token, without which bert cannot be trained; set \"mlm.mask_token\" to the id of one",
-          run.where("data.tokenizer"), run.data.tokenizer);
+      base::bad_input("{}: the tokenizer {} has no mask token, without which {} cannot be trained; set \"mlm.mask_token\" to the id of one",
+                      run.where("data.tokenizer"), run.data.tokenizer, run.model.family->name);
     }
     if (run.mlm.mask_token >= run.model.vocab) {
       base::bad_input("{}: found mask token {}, expected an id of the vocabulary of {}; set \"mlm.mask_token\"",
@@ -265,18 +267,13 @@ std::shared_ptr<const data::BatchReader> open_reader(io::FileSystem& file_system
   return std::make_shared<data::BatchReader>(std::move(source), options);
 }
 
-std::string data_digest(const data::BatchReader& reader, const config::Run& run) {
+std::string data_digest(const data::SampleSource& source) {
   constexpr std::int64_t kLookedAt = 64;
-  const std::int64_t samples = reader.sampler().samples_per_epoch();
-  std::vector<std::int32_t> tokens(static_cast<std::size_t>(run.batch.sequence));
-  std::vector<std::int32_t> targets(tokens.size());
-  std::uint64_t hash = 0xCBF29CE484222325u;
-  for (std::int64_t i = 0; i < std::min(samples, kLookedAt); ++i) {
-    const std::int64_t sample = samples <= kLookedAt ? i : i * (samples / kLookedAt);
-    reader.read({sample, 1}, {.rows = 1, .sequence = run.batch.sequence, .tokens = tokens, .targets = targets});
-    for (std::int32_t token : tokens) hash = (hash ^ static_cast<std::uint32_t>(token)) * 0x100000001B3u;
-  }
-  return fmt::format("{} samples of digest {:016x}", samples, hash);
+  const std::int64_t samples = source.samples_per_epoch();
+  std::uint64_t sum = 0xCBF29CE484222325u;
+  for (std::int64_t i = 0; i < std::min(samples, kLookedAt); ++i)
+    sum = source.digest(samples <= kLookedAt ? i : i * (samples / kLookedAt), sum);
+  return fmt::format("{} samples of digest {:016x}", samples, sum);
 }
 
 base::Bytes data_to_come(io::FileSystem& file_system, const config::Run& run) {
@@ -295,14 +292,9 @@ base::Bytes data_to_come(io::FileSystem& file_system, const config::Run& run) {
 }
 
 data::BatchView batch_view(Session& session, std::string_view program, std::int32_t micro_batch, const config::Run& run) {
-  return {.rows = run.batch.micro,
-          .sequence = run.batch.sequence,
-          .tokens = session.input(program, "tokens", micro_batch),
-          .targets = session.input(program, "targets", micro_batch),
-          .positions = session.input(program, "positions", micro_batch),
-          .segments = session.input(program, "segments", micro_batch),
-          .token_types = session.input(program, "token_types", micro_batch),
-          .samples = session.input(program, "samples", micro_batch)};
+  data::BatchView view{.rows = run.batch.micro};
+  for (InputView& input : session.inputs(program, micro_batch)) view.fields.push_back({std::move(input.name), input.type, input.bytes});
+  return view;
 }
 
 bool uses_disk(const strategy::Strategy& strategy) {

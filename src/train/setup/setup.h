@@ -42,11 +42,11 @@ SessionOptions session_options(const config::Run& run, const Programs& programs)
 std::string describe(const config::Run& run);
 
 // `files` is data.train or data.valid of the run. Evaluation reads in file order, the short tail included.
-std::shared_ptr<const data::BatchReader> open_reader(io::FileSystem& file_system, const config::Run& run,
-                                                     const std::vector<std::string>& files, bool evaluation);
+std::shared_ptr<const data::SampleSource> open_reader(io::FileSystem& file_system, const config::Run& run,
+                                                      const std::vector<std::string>& files, bool evaluation);
 
 // How many samples there are, and a sum over some that lie all over them: which data these are, without reading all of it.
-std::string data_digest(const data::BatchReader& reader, const config::Run& run);
+std::string data_digest(const data::SampleSource& source);
 
 // A micro-batch's inputs in the session's memory, for a reader to fill.
 data::BatchView batch_view(Session& session, std::string_view program, std::int32_t micro_batch, const config::Run& run);

@@ -10,6 +10,7 @@
 #include "formats/byte_tokenizer.h"
 #include "formats/file_dtype.h"
 #include "formats/hf_config.h"
+#include "formats/hf_config_kind.h"
 #include "formats/safetensors_set.h"
 #include "formats/safetensors_writer.h"
 #include "formats/token_file.h"
@@ -26,9 +27,9 @@ using formats::tokenizer::Tokenizer;
 constexpr std::string_view kBytes = "bytes";
 constexpr std::int32_t kMaskBehindBytes = formats::ByteTokenizer::kVocab;
 
-// Bytes know no mask: for BERT it is the id behind them.
+// Bytes know no mask: where one is needed, it is the id behind them.
 bool needs_mask_behind_bytes(const config::Run& run) {
-  return run.model.family == model::Family::bert && (!run.given("mlm.mask_token") || run.mlm.mask_token == kMaskBehindBytes);
+  return run.model.family->masks() && (!run.given("mlm.mask_token") || run.mlm.mask_token == kMaskBehindBytes);
 }
 
 config::TokenizerFacts facts_of_bytes(const config::Run& run) {
@@ -137,7 +138,7 @@ formats::HfCompanions own_tokenizer(io::FileSystem& file_system, const io::Path&
 }
 
 formats::HfCompanions bytes_files(const config::Run& run) {
-  const bool mask = run.model.family == model::Family::bert && run.mlm.mask_token == kMaskBehindBytes;
+  const bool mask = run.model.family->masks() && run.mlm.mask_token == kMaskBehindBytes;
   std::string json = formats::tokenizer::bytes_json(mask);
   const auto tokenizer = formats::tokenizer::parse_tokenizer(json, "tokenizer.json");
   return {{"tokenizer_config.json", tokenizer_config(*tokenizer, run, false)}, {"tokenizer.json", std::move(json)}};
@@ -178,7 +179,7 @@ ModelFiles named_files(io::FileSystem& file_system, const config::Run& run) {
   if (!folder.empty()) {
     result.config = formats::read_hf_config_json(file_system, folder);
     result.companions = formats::read_companions(file_system, folder);
-    if (run.model.family == model::Family::bert) result.passengers = formats::HfDirectory::open(file_system, folder).passengers();
+    if (formats::hf_files_of(run.model).passengers) result.passengers = formats::HfDirectory::open(file_system, folder).passengers();
   }
   const bool text = run.given("data.tokenizer") || reads_text(file_system, run.data.train);
   if (run.data.document_end >= 0) result.ends.end = static_cast<std::int32_t>(run.data.document_end);

@@ -4,6 +4,7 @@
 #include <functional>
 
 #include "base/error.h"
+#include "families/families.h"
 #include "formats/hf_config.h"
 #include "graph/programs/programs.h"
 #include "train/session/initialise.h"
@@ -56,7 +57,7 @@ class Provider {
 
 Exported export_model(io::FileSystem& file_system, const StoredModel& stored, const config::Run& run, const ExportRequest& request) {
   Exported exported{.dtype = request.dtype.value_or(stored_dtype(stored)),
-                    .parameters = model::parameter_count(run.model),
+                    .parameters = families::parameter_count(run.model),
                     .tokenizer = false,
                     .drawn = {}};
   ModelFiles files = model_files(file_system, run, request.kept);

@@ -1,9 +1,15 @@
 // GPT-2: learned positions, pre-norm blocks, biases everywhere, the token table as head unless untied.
 #include <cmath>
 
-#include "graph/models/models.h"
+#include "families/gpt2/gpt2.h"
+#include "families/transformer.h"
 
-namespace plimsoll::graph {
+namespace plimsoll::families {
+
+using graph::Builder;
+using graph::normal;
+using graph::NormOptions;
+using graph::ValueId;
 
 namespace {
 
@@ -35,7 +41,7 @@ ValueId gpt2_block(const model::Model& model, Builder& build, std::int64_t layer
 }  // namespace
 
 void build_gpt2(const model::Model& model, Builder& build) {
-  build.block("embed");
+  build.block("embed", graph::BlockKind::opening);
   const ValueId tokens = build.parameter("embed.tokens", {model.vocab, model.width}, normal(model.init_std), ops::split(0, model.vocab));
   const ValueId positions = build.parameter("embed.positions", {model.context, model.width}, normal(model.init_std));
   ValueId x = build.embed({{build.tokens(), tokens}, {build.positions(), positions}}, "embed");
@@ -44,11 +50,11 @@ void build_gpt2(const model::Model& model, Builder& build) {
     build.block(block_name(layer));
     x = gpt2_block(model, build, layer, x);
   }
-  build.block("head");
+  build.block("head", graph::BlockKind::closing);
   x = build.norm(x, "head.norm", {.kind = ops::NormKind::layer, .eps = model.norm_eps, .bias = true});
   const ValueId weight =
       model.tied ? tokens : build.parameter("head.weight", {model.vocab, model.width}, normal(model.init_std), ops::split(0, model.vocab));
   build.head(x, weight);
 }
 
-}  // namespace plimsoll::graph
+}  // namespace plimsoll::families

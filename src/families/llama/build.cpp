@@ -1,7 +1,15 @@
 // Llama and its relatives (Qwen, Mistral): RMS norms, rotary positions, grouped-query attention, gated feed-forward.
-#include "graph/models/models.h"
+#include "families/llama/llama.h"
+#include "families/transformer.h"
 
-namespace plimsoll::graph {
+namespace plimsoll::families {
+
+using graph::Builder;
+using graph::Init;
+using graph::LinearOptions;
+using graph::normal;
+using graph::NormOptions;
+using graph::ValueId;
 
 namespace {
 
@@ -33,7 +41,7 @@ ValueId llama_block(const model::Model& model, Builder& build, std::int64_t laye
 }  // namespace
 
 void build_llama(const model::Model& model, Builder& build) {
-  build.block("embed");
+  build.block("embed", graph::BlockKind::opening);
   const ValueId tokens = build.parameter("embed.tokens", {model.vocab, model.width}, normal(model.init_std), ops::split(0, model.vocab));
   const ValueId table = build.constant("rope", {base::DType::f32, {model.context, model.head_dim}},
                                        {.kind = Init::Kind::rope, .frequencies = rope_frequencies(model)});
@@ -43,11 +51,11 @@ void build_llama(const model::Model& model, Builder& build) {
     build.block(block_name(layer));
     x = llama_block(model, build, layer, x, table);
   }
-  build.block("head");
+  build.block("head", graph::BlockKind::closing);
   x = build.norm(x, "head.norm", {.kind = ops::NormKind::rms, .eps = model.norm_eps, .bias = false});
   const ValueId weight =
       model.tied ? tokens : build.parameter("head.weight", {model.vocab, model.width}, normal(model.init_std), ops::split(0, model.vocab));
   build.head(x, weight);
 }
 
-}  // namespace plimsoll::graph
+}  // namespace plimsoll::families

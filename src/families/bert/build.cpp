@@ -1,8 +1,16 @@
 // BERT with its masked-language head: three embedding tables, post-norm blocks, attention in both directions, a dense
 // layer and a bias before the tied decoder.
-#include "graph/models/models.h"
+#include "families/bert/bert.h"
+#include "families/transformer.h"
 
-namespace plimsoll::graph {
+namespace plimsoll::families {
+
+using graph::Builder;
+using graph::LinearOptions;
+using graph::normal;
+using graph::NormOptions;
+using graph::ValueId;
+using graph::zeros;
 
 namespace {
 
@@ -30,7 +38,7 @@ ValueId bert_block(const model::Model& model, Builder& build, std::int64_t layer
 
 void build_bert(const model::Model& model, Builder& build) {
   const NormOptions norm{.kind = ops::NormKind::layer, .eps = model.norm_eps, .bias = true};
-  build.block("embed");
+  build.block("embed", graph::BlockKind::opening);
   const ValueId tokens = build.parameter("embed.tokens", {model.vocab, model.width}, normal(model.init_std), ops::split(0, model.vocab));
   const ValueId positions = build.parameter("embed.positions", {model.context, model.width}, normal(model.init_std));
   const ValueId types = build.parameter("embed.types", {model.token_types, model.width}, normal(model.init_std));
@@ -42,7 +50,7 @@ void build_bert(const model::Model& model, Builder& build) {
     build.block(block_name(layer));
     x = bert_block(model, build, layer, x);
   }
-  build.block("head");
+  build.block("head", graph::BlockKind::closing);
   x = build.linear(x, "head.dense", model.width, {.bias = true, .init_std = model.init_std});
   x = build.activation(x, activation_of(model), "head.activation");
   x = build.norm(x, "head.norm", norm);
@@ -52,4 +60,4 @@ void build_bert(const model::Model& model, Builder& build) {
   build.head(x, weight, bias);
 }
 
-}  // namespace plimsoll::graph
+}  // namespace plimsoll::families
