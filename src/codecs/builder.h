@@ -56,7 +56,8 @@ class Builder {
 };
 
 // Feedback of an error: what was lost of an operand is added to the next one.
-//   const ValueId z = feedback.added(x);  ..  feedback.keep(z, y);   // y: what others were sent of z
+//   const ValueId z = feedback.added(x);
+//   feedback.keep(z, y);  // y: what others were sent of z
 class Feedback {
  public:
   Feedback(Builder& build, const Task& task, ValueId error, std::string name)

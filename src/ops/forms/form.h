@@ -5,8 +5,8 @@
 // moves tensors moves stored ones too. `encode` and `decode` (ops/encode.h) name a row of a table of forms: ours (all.h), or one that
 // other code fills in. bf16 (an element type too) and split (two tensors) are not made of records, and have functions of their own.
 //
-//   constexpr ops::FormInfo kMine = ops::form_row<MyCodes>();            // from how one element is coded (block_codes.h), or
-//   constexpr ops::FormInfo kOther{.name = "signs", .block = 64, .record = 10, .encode = {{signs_of}}, .decode = {{elements_of}}};
+//  - ops::form_row<MyCodes>(), from how one element is coded (block_codes.h), or
+//  - a FormInfo of one's own, with two functions that encode and decode blocks (tests/ranks/stored_forms_test.cpp has both)
 #pragma once
 
 #include <cstdint>
