@@ -32,7 +32,7 @@ using Op =
                  ShiftIds, CrossEntropyPart, CrossEntropyMerge, Collective, Message, Move, MoveRows, View, Slice, OwnShard, Pad, Accumulate,
                  Quantize, NoteAmax, ScaledLinear, TakeColumns, PutColumns, Encode, Decode, CheckRows, RunningMean, RoundWithError,
                  RepeatRows, LossWeights, ActivationGradGrad, GateGradGrad, NormGradGrad, QkNormGradGrad, AttentionGradGrad,
-                 CrossEntropyGradGrad, UpdatePrelude, MergeSums, Orthogonalize, PutPart, TakePart>;
+                 CrossEntropyGradGrad, UpdatePrelude, MergeSums, Orthogonalize, PutPart, TakePart, MergeAttention, MergeAttentionGrad>;
 
 std::string_view name_of(Tier tier);
 std::string_view name_of(CollectiveKind kind);

@@ -23,6 +23,7 @@ const ops::KernelTable<Kernel>& table() {
                                               embedding_kernels,
                                               encode_kernels,
                                               loss_kernels,
+                                              merge_attention_kernels,
                                               norm_kernels,
                                               norm_grad_kernels,
                                               optimizer_kernels,
