@@ -31,7 +31,6 @@ class TableError(Exception):
 class Table:
     allowed: dict[str, set[str]] = field(default_factory=dict)  # folder -> folders it may include
     foreign: list[tuple[list[str], list[str]]] = field(default_factory=list)  # header patterns, folder patterns
-    mutual: set[tuple[str, str]] = field(default_factory=set)  # folders that may still include each other
 
     def row_of(self, path: str) -> str | None:
         return longest_prefix(path, self.allowed)
@@ -80,13 +79,9 @@ def parse_table(text: str) -> Table:
             headers, _, folders = line.partition("@")
             table.foreign.append((headers.split(), folders.split()))
             continue
-        if "<>" in line:
-            one, _, other = (part.strip() for part in line.partition("<>"))
-            table.mutual.add((min(one, other), max(one, other)))
-            continue
         folder, colon, used = (part.strip() for part in line.partition(":"))
         if not colon:
-            raise TableError(f"line {number}: expected 'folder : folders', 'folder <> folder' or 'headers @ folders', found '{line}'")
+            raise TableError(f"line {number}: expected 'folder : folders' or 'headers @ folders', found '{line}'")
         if folder in table.allowed:
             raise TableError(f"line {number}: '{folder}' has a row already")
         names = list(table.allowed) if used == "*" else used.split()
@@ -187,14 +182,11 @@ def includes_between(files: list[Path], src: Path) -> dict[tuple[str, str], str]
     return found
 
 
-def check_pairs(table: Table, files: list[Path], src: Path) -> list[str]:
+def check_pairs(files: list[Path], src: Path) -> list[str]:
     places = includes_between(files, src)
-    pairs = {(one, other) for one, other in places if one < other and (other, one) in places}
-    problems = [f"{places[pair]}: {pair[0]} includes {pair[1]}, which includes it ({places[pair[1], pair[0]]}); move what one of them needs"
-                for pair in sorted(pairs - table.mutual)]
-    problems += [f"{one} and {other} do not include each other any more: take '{one} <> {other}' out of the table"
-                 for one, other in sorted(table.mutual - pairs) if (src / one).is_dir()]
-    return problems
+    pairs = sorted((one, other) for one, other in places if one < other and (other, one) in places)
+    return [f"{places[one, other]}: {one} includes {other}, which includes it ({places[other, one]}); move what one of them needs"
+            for one, other in pairs]
 
 
 def check_tree(root: Path, table: Table) -> tuple[list[str], int]:
@@ -204,7 +196,7 @@ def check_tree(root: Path, table: Table) -> tuple[list[str], int]:
     files = sorted(path for path in src.rglob("*") if path.suffix in SOURCE_SUFFIXES)
     for path in files:
         problems += check_file(path, src, table, units)
-    return problems + check_pairs(table, files, src), len(files)
+    return problems + check_pairs(files, src), len(files)
 
 
 def main(arguments=None) -> int:

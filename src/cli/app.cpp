@@ -63,6 +63,10 @@ void add_ranks(CLI::App& command, RunOptions& options) {
       ->check(CLI::Range(1, 4096));
 }
 
+void add_processes(CLI::App& command, bool& processes) {
+  command.add_flag("--processes", processes, "ranks are supervised processes over shared memory, not threads");
+}
+
 void add_json(CLI::App& command, bool& json) { command.add_flag("--json", json, "machine-readable output"); }
 
 void add_train(CLI::App& app) {
@@ -70,7 +74,7 @@ void add_train(CLI::App& app) {
   CLI::App* command = app.add_subcommand("train", "train a model; resumes from the newest valid checkpoint in the run's folder");
   add_run_options(*command, options->run);
   add_ranks(*command, options->run);
-  command->add_flag("--processes", options->processes, "ranks are supervised processes over shared memory, not threads");
+  add_processes(*command, options->processes);
   command->add_option("--trace", options->trace, "write a Chrome trace of one step to this file")->type_name("FILE");
   command
       ->add_option("--html", options->html,
@@ -178,7 +182,8 @@ void add_calibrate(CLI::App& app) {
     devices.emplace(config::name_of(device), device);
   command->add_option("--device", options->device, "cpu, cuda, or auto: the GPU where there is one")
       ->transform(CLI::CheckedTransformer(devices));
-  command->add_flag("--cores", options->cores, "only print the round trip between two cores, and store nothing");
+  command->add_flag("--cores", options->cores,
+                    "only print the round trip between two cores and the instructions that are used, and store nothing");
   add_json(*command, options->json);
   command->callback([options] { calibrate_command(*options); });
 }
@@ -197,6 +202,8 @@ void add_eval(CLI::App& app) {
   command->add_option("model", options->run.file, "run file, run folder, checkpoint or Hugging Face folder")->required();
   add_set(*command, options->run);
   add_deepspeed(*command, options->run);
+  add_ranks(*command, options->run);
+  add_processes(*command, options->processes);
   command->add_option("--data", options->data, "text or tokens to evaluate on, instead of data.valid")->type_name("FILE");
   command->add_option("--batches", options->batches, "evaluate on this many batches of data.valid only; else on all of it")
       ->check(CLI::Range(std::int64_t{1}, std::int64_t{1} << 40));
@@ -209,6 +216,10 @@ void add_generate(CLI::App& app) {
   CLI::App* command = app.add_subcommand("generate", "text from a run's newest checkpoint or a model folder, as it is made");
   command->add_option("model", options->run.file, "run file, run folder, checkpoint or Hugging Face folder")->required();
   add_set(*command, options->run);
+  command->add_option("--ranks", options->run.ranks, "ranks on this machine, as threads of one process; as many as the strategy has")
+      ->type_name("N")
+      ->check(CLI::Range(1, 4096));
+  add_processes(*command, options->processes);
   CLI::Option* prompt = command->add_option("--prompt", options->prompt, "text to continue");
   command->add_option("--prompt-ids", options->prompt_ids, "token ids to continue, instead of a text; ids are printed")
       ->excludes(prompt)

@@ -31,6 +31,8 @@ void require_folders(io::FileSystem& file_system, const CalibrateOptions& option
   if (!options.out.empty()) require("--out", out.has_parent_path() ? out.parent_path() : io::Path("."));
 }
 
+void print_processor() { fmt::print("  {:<12} {}\n", "instructions", base::to_string(base::processor())); }
+
 void show_cores(bool json) {
   const double seconds = train::core_round_trip();
   if (json) {
@@ -39,6 +41,7 @@ void show_cores(bool json) {
     fmt::print("{}\n", base::write_json(result));
   } else {
     fmt::print("{:.0f} ns from one core to another and back\n", seconds * 1e9);
+    print_processor();
   }
 }
 
@@ -85,7 +88,7 @@ void calibrate_command(const CalibrateOptions& options) {
   fmt::print("{}, {} of memory\n", cluster.device.name, base::to_string(cluster.device.memory));
   for (const auto& [dtype, rate] : cluster.device.rates)
     fmt::print("  {:<12} {:.4g} GFLOP/s at best in matrix products\n", base::name_of(dtype), rate / 1e9);
-  if (!gpu) fmt::print("  {:<12} {}\n", "instructions", base::to_string(base::processor()));
+  print_processor();
   print_cores(calibration);
   fmt::print("  {:<12} {:.3g} GB/s\n", "memory", cluster.device.bandwidth / 1e9);
   for (const cluster::Link& link : cluster.links)

@@ -1,7 +1,11 @@
-#include <chrono>
+// `plimsoll generate`: text, token by token, by the run's strategy.
+#include <algorithm>
 #include <cstdio>
+#include <string>
+#include <vector>
 
 #include <fmt/format.h>
+#include <fmt/ranges.h>
 
 #include "base/error.h"
 #include "base/json.h"
@@ -16,6 +20,8 @@
 #include "io/posix_file_system.h"
 #include "observe/clock.h"
 #include "train/generation/generate.h"
+#include "train/ranks.h"
+#include "train/setup/forward_run.h"
 #include "train/setup/setup.h"
 #include "train/setup/text.h"
 
@@ -113,60 +119,110 @@ void print_json(const Made& made, std::int64_t prompt_tokens, std::int64_t conte
                                                     {"tokens_per_second", decoding > 0.0 ? later / decoding : 0.0}})));
 }
 
+// What all ranks write from.
+struct Task {
+  const GenerateOptions& options;
+  const config::Run& run;
+  const train::StoredModel& stored;
+  train::Programs programs;
+  std::vector<std::int32_t> prompt;
+  std::vector<std::int64_t> ends;
+};
+
+// What must be the same on all of them beside the run's settings.
+std::vector<collectives::Field> fields_of(const Task& task) {
+  const GenerateOptions& options = task.options;
+  return {{"prompt", fmt::format("{}", fmt::join(task.prompt, " "))},
+          {"--tokens", std::to_string(options.tokens)},
+          {"--temperature", fmt::format("{}", options.temperature)},
+          {"--top-k", std::to_string(options.top_k)},
+          {"--top-p", fmt::format("{}", options.top_p)},
+          {"--seed", std::to_string(options.seed.value_or(task.run.seed))},
+          {"--ignore-end", options.ignore_end ? "given" : "not given"}};
+}
+
+bool show_now(const GenerateOptions& options, const std::string& text) {
+  if (options.run.json) return true;
+  std::fwrite(text.data(), 1, text.size(), stdout);
+  return std::fflush(stdout) == 0;
+}
+
+// What each rank does: all of them make the text, and the one that was given words for it prints it.
+Made write_text(const Task& task, Words* words, collectives::Transport* transport) {
+  const GenerateOptions& options = task.options;
+  io::PosixFileSystem file_system;
+  train::Programs programs = task.programs;
+  programs.transport = transport;
+  train::Session session = train::make_session(file_system, task.run, programs, train::capacity_of(task.run));
+  const std::vector<std::string> absent = train::load_weights(task.stored, session);
+  if (words != nullptr) {
+    say_absent(task.stored.origin(), absent);
+    show_now(options, words->text());
+  }
+  const train::Sampling sampling{.temperature = options.temperature,
+                                 .top_k = options.top_k,
+                                 .top_p = options.top_p,
+                                 .seed = static_cast<std::uint64_t>(options.seed.value_or(task.run.seed))};
+  Made made;
+  train::CachedNextToken next(session);
+  const double start = observe::seconds_now();
+  const auto on_token = [&](std::int32_t token) {
+    if (made.tokens.empty()) made.first_seconds = observe::seconds_now() - start;
+    made.ended = std::find(task.ends.begin(), task.ends.end(), token) != task.ends.end();
+    if (made.ended) return false;
+    made.tokens.push_back(token);
+    if (words == nullptr) return true;
+    const std::string text = words->next(token);
+    made.text += text;
+    return show_now(options, text);
+  };
+  train::generate(next, task.prompt, options.tokens, sampling, on_token, session.world());
+  made.seconds = observe::seconds_now() - start;
+  return made;
+}
+
+void finish(const GenerateOptions& options, Words& words, Made& made, std::int64_t context) {
+  const auto prompt_tokens = static_cast<std::int64_t>(words.prompt().size());
+  const std::string rest = words.finish();
+  made.text += rest;
+  show_now(options, rest + "\n");
+  if (options.run.json) print_json(made, prompt_tokens, context);
+  if (std::fflush(stdout) != 0 || std::ferror(stdout) != 0) base::fail(base::ErrorKind::other, "the text could not be written");
+  if (prompt_tokens + std::ssize(made.tokens) > context)
+    say("the text is longer than the context of {} tokens: the model wrote its end without seeing its beginning\n", context);
+}
+
 }  // namespace
 
 void generate_command(const GenerateOptions& options) {
   io::PosixFileSystem file_system;
   const Source source = read_source(file_system, options.run);
-  const config::Run& run = source.run;
-  if (run.model.family == model::Family::bert)
-    base::bad_input("{}: a bert model fills in masked tokens; it cannot continue a text", run.where("model"));
-  Words words(options.prompt_ids.empty() ? tokenizer_of(file_system, run) : nullptr, options);
+  if (source.run.model.family == model::Family::bert)
+    base::bad_input("{}: a bert model fills in masked tokens; it cannot continue a text", source.run.where("model"));
+  Words words(options.prompt_ids.empty() ? tokenizer_of(file_system, source.run) : nullptr, options);
   const std::vector<std::int32_t>& prompt = words.prompt();
   const auto prompt_tokens = static_cast<std::int64_t>(prompt.size());
-  formats::check_ids(*formats::tokens_in_memory("--prompt", prompt), 0, prompt, run.model.vocab);
+  formats::check_ids(*formats::tokens_in_memory("--prompt", prompt), 0, prompt, source.run.model.vocab);
 
-  const train::StoredModel stored = train::StoredModel::open(file_system, source.place, run);
-  say_passed_over(stored.passed_over());
-  const std::int64_t context = context_of(run);
+  const train::StoredModel stored = train::StoredModel::open(file_system, source.place, source.run);
+  if (train::is_first_process()) say_passed_over(stored.passed_over());
+  const std::int64_t context = context_of(source.run);
   const train::Decoding decoding{.slots = std::min(context, prompt_tokens + options.tokens),
                                  .prompt_rows = std::clamp<std::int64_t>(prompt_tokens - 1, 1, std::min(context, kMostPromptRows))};
-  train::Session session(train::session_options(run, {.train = false, .evaluate = false, .decode = decoding, .draw_parameters = false}));
-  say_absent(stored.origin(), train::load_weights(stored, session));
-
-  Made made;
-  const auto show = [&](const std::string& text) {
-    if (options.run.json) return true;
-    std::fwrite(text.data(), 1, text.size(), stdout);
-    return std::fflush(stdout) == 0;
-  };
-  show(words.text());
-  const std::vector<std::int64_t> ends = options.ignore_end ? std::vector<std::int64_t>{} : end_tokens(run, stored, words);
-  const train::Sampling sampling{.temperature = options.temperature,
-                                 .top_k = options.top_k,
-                                 .top_p = options.top_p,
-                                 .seed = static_cast<std::uint64_t>(options.seed.value_or(run.seed))};
-  train::CachedNextToken next(session);
-  const double start = observe::seconds_now();
-  train::generate(next, prompt, options.tokens, sampling, [&](std::int32_t token) {
-    if (made.tokens.empty()) made.first_seconds = observe::seconds_now() - start;
-    made.ended = std::find(ends.begin(), ends.end(), token) != ends.end();
-    if (made.ended) return false;
-    made.tokens.push_back(token);
-    const std::string text = words.next(token);
-    made.text += text;
-    return show(text);
-  });
-  made.seconds = observe::seconds_now() - start;
-  const std::string rest = words.finish();
-  made.text += rest;
-  show(rest + "\n");
-  if (options.run.json) print_json(made, prompt_tokens, context);
-  if (std::fflush(stdout) != 0 || std::ferror(stdout) != 0) base::fail(base::ErrorKind::other, "the text could not be written");
-  const std::int64_t length = prompt_tokens + std::ssize(made.tokens);
-  if (length > context) {
-    say("the text is longer than the context of {} tokens: the model wrote its end without seeing its beginning\n", context);
-  }
+  const train::Programs programs{.train = false, .decode = decoding, .draw_parameters = false};
+  const std::int64_t ranks = options.run.ranks > 0 ? options.run.ranks : train::ranks_started();
+  const config::Run run = train::without_training(source.run, programs, ranks);
+  const Task task{options,  run,    stored,
+                  programs, prompt, options.ignore_end ? std::vector<std::int64_t>{} : end_tokens(run, stored, words)};
+  train::run_ranks({.run = run,
+                    .trains = false,
+                    .processes = command_of_ranks(options.processes),
+                    .also = fields_of(task),
+                    .complain = complain_of_ranks},
+                   [&](collectives::Transport* transport) {
+                     Made made = write_text(task, speaks(transport) ? &words : nullptr, transport);
+                     if (speaks(transport)) finish(options, words, made, context);
+                   });
 }
 
 }  // namespace plimsoll::cli

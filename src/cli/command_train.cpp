@@ -2,7 +2,6 @@
 #include <atomic>
 #include <csignal>
 #include <cstdio>
-#include <fstream>
 #include <string>
 #include <vector>
 
@@ -22,7 +21,6 @@
 #include "io/posix_file_system.h"
 #include "observe/chrome_trace.h"
 #include "observe/progress_line.h"
-#include "report/waterline_text.h"
 #include "train/ranks.h"
 #include "train/run.h"
 #include "train/traced_step.h"
@@ -43,17 +41,6 @@ extern "C" void on_stop_signal(int number) {
 void stop_on_signals() {
   std::signal(SIGTERM, on_stop_signal);
   std::signal(SIGINT, on_stop_signal);
-}
-
-// This process's own command line, to be run once more by every rank.
-std::vector<std::string> own_command() {
-  std::ifstream file("/proc/self/cmdline", std::ios::binary);
-  std::vector<std::string> arguments;
-  for (std::string argument; std::getline(file, argument, '\0');) arguments.push_back(argument);
-  if (arguments.empty())
-    base::fail(base::ErrorKind::other, "/proc/self/cmdline could not be read; run the ranks as threads, without --processes");
-  arguments[0] = "/proc/self/exe";
-  return arguments;
 }
 
 // `program`: whose streams the lanes are; null: nothing ran.
@@ -119,12 +106,7 @@ class Speaker final : public train::RunObserver {
   void planned(const plan::Plan& plan, const train::Capacity& capacity) override {
     if (!equation_.empty()) show("{}\n\n", equation_);
     if (!words_.empty()) show("{}\n", words_);
-    show("{}\n", report::waterline_text(plan, train::kTrain,
-                                        {.color = terminal_.color,
-                                         .width = 72,
-                                         .capacity = capacity.device,
-                                         .reserve = capacity.reserve,
-                                         .host_reserve = capacity.host_reserve}));
+    show_waterline(plan, train::kTrain, capacity);
     show("processor: {}\n", base::to_string(base::processor()));
   }
 
@@ -188,11 +170,11 @@ void train_command(const TrainOptions& options) {
              {.fresh = options.fresh,
               .until = options.until,
               .trace = !options.trace.empty(),
-              .processes = options.processes ? own_command() : std::vector<std::string>{},
+              .processes = command_of_ranks(options.processes),
               .decision = decided.json,
               .stop_wanted = &stop_wanted,
               .ready = stop_on_signals,
-              .complain = [](const std::string& text) { say("plimsoll: {}\n", text); }});
+              .complain = complain_of_ranks});
 }
 
 }  // namespace plimsoll::cli

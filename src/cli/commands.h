@@ -75,6 +75,7 @@ struct EvalOptions {
   RunOptions run;                       // its file may be a folder
   std::optional<std::int64_t> batches;  // of data.valid; nothing: all of it
   std::vector<std::string> data;        // instead of data.valid
+  bool processes = false;               // ranks as supervised processes instead of threads
 };
 
 struct GenerateOptions {
@@ -87,6 +88,7 @@ struct GenerateOptions {
   double top_p = 1.0;
   std::optional<std::int64_t> seed;  // the run's, unless given
   bool ignore_end = false;
+  bool processes = false;  // as above
 };
 
 struct ModelFileOptions {

@@ -20,7 +20,8 @@ namespace {
 constexpr int kBadInput = static_cast<int>(plimsoll::base::ErrorKind::bad_input);
 constexpr int kOther = static_cast<int>(plimsoll::base::ErrorKind::other);
 
-int complain(std::string_view message, int exit_code) {
+int complain(const std::string& message, int exit_code) {
+  plimsoll::train::tell_ranks_that_wait(message);
   if (plimsoll::train::speaks_for_all(static_cast<plimsoll::base::ErrorKind>(exit_code)))
     plimsoll::cli::say("plimsoll: {}{}\n", plimsoll::train::own_name(), message);
   return exit_code;
@@ -47,6 +48,7 @@ int main(int count, char** arguments) {
       app->parse(count, arguments);
     } catch (const CLI::ParseError& error) {
       const bool is_wrong = error.get_exit_code() != 0;  // or a wish for help
+      if (is_wrong) plimsoll::train::tell_ranks_that_wait(error.what());
       if (is_wrong && !plimsoll::train::speaks_for_all(plimsoll::base::ErrorKind::bad_input)) return kBadInput;
       app->exit(error);
       return is_wrong ? kBadInput : 0;

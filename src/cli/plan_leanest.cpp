@@ -12,6 +12,7 @@
 #include "cli/plan_word.h"
 #include "planner/finer.h"
 #include "planner/leanest.h"
+#include "planner/neighbours.h"
 
 namespace plimsoll::cli {
 

@@ -3,6 +3,7 @@
 #include <algorithm>
 
 #include "cli/plan_word.h"
+#include "planner/neighbours.h"
 
 namespace plimsoll::cli {
 

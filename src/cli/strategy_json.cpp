@@ -1,65 +1,45 @@
 #include "cli/strategy_json.h"
 
-#include <array>
-#include <string_view>
+#include <string>
+
+#include <fmt/format.h>
+
+#include "config/fields.h"
+#include "strategy/dimensions.h"
 
 namespace plimsoll::cli {
 
 namespace {
 
-base::Json stages_json(const strategy::Strategy& strategy) {
-  if (strategy.partition == strategy::StagePartition::equal) return base::Json("equal");
-  if (strategy.partition == strategy::StagePartition::by_cost) return base::Json("cost");
-  base::Json stages = base::Json::array();
-  for (const strategy::Stage& stage : strategy.stages) {
-    if (stage.data == 0 && stage.tensor == 0) {
-      stages.push(stage.blocks);
-    } else {
-      stages.push(base::Json::object({{"blocks", stage.blocks}, {"data", stage.data}, {"tensor", stage.tensor}}));
-    }
+// Puts the value where "offload.params" says.
+void put(base::Json& json, std::string_view key, base::Json value) {
+  const std::size_t dot = key.find('.');
+  if (dot == std::string_view::npos) {
+    json.set(key, std::move(value));
+    return;
   }
-  return stages;
+  const base::Json* group = json.find(key.substr(0, dot));
+  base::Json members = group == nullptr ? base::Json::object() : *group;
+  put(members, key.substr(dot + 1), std::move(value));
+  json.set(key.substr(0, dot), std::move(members));
 }
 
 }  // namespace
 
 base::Json strategy_json(const planner::Choice& choice) {
-  const strategy::Strategy& strategy = choice.strategy;
-  constexpr std::array<std::string_view, 4> kRecompute{"none", "full", "selective", "optimal"};
-  base::Json json = base::Json::object({{"data", strategy.data},
-                                        {"tensor", strategy.tensor},
-                                        {"pipe", strategy.pipe},
-                                        {"chunks", strategy.chunks},
-                                        {"zero", strategy.zero},
-                                        {"zero_group", strategy.zero_group},
-                                        {"keep_params", strategy.keep_params},
-                                        {"keep_grads", strategy.keep_grads},
-                                        {"sequence_parallel", strategy.sequence_parallel},
-                                        {"schedule", strategy.schedule},
-                                        {"stages", stages_json(strategy)},
-                                        {"recompute", kRecompute.at(static_cast<std::size_t>(strategy.recompute))}});
-  if (!strategy.more.empty()) {
-    base::Json more = base::Json::object();
-    for (const auto& [row, degree] : strategy.more) more.set(row.axis.name(), base::Json(degree));
-    json.set("axes", std::move(more));
+  static const config::Run usual;
+  config::Run run;
+  run.strategy = choice.strategy;
+  base::Json json = base::Json::object();
+  for (const strategy::Dimension& dimension : strategy::dimensions()) {
+    const config::Field& field = *config::find_field(fmt::format("strategy.{}", dimension.key));
+    base::Json value = field.write(run);
+    if (dimension.listed || value != field.write(usual)) put(json, dimension.key, std::move(value));
   }
-  const strategy::Strategy usual;
-  if (strategy.bucket != usual.bucket) json.set("bucket", base::Json(strategy.bucket.count));
-  if (strategy.prefetch != usual.prefetch) json.set("prefetch", base::Json(strategy.prefetch));
-  if (strategy.recompute_every != usual.recompute_every) json.set("recompute_every", base::Json(strategy.recompute_every));
-  if (strategy.split_activations) json.set("split_activations", base::Json(true));
-  if (strategy.tile.count > 0) json.set("tile", base::Json(strategy.tile.count));
-  if (strategy.embedding_rows == strategy::EmbeddingRows::disk) json.set("embedding_rows", base::Json("disk"));
-  const strategy::Offload& offload = strategy.offload;
-  if (offload == strategy::Offload{}) return json;
-  base::Json tiers = base::Json::object();
-  for (const auto& [name, share] : {std::pair{"optimizer", offload.optimizer},
-                                    {"gradients", offload.gradients},
-                                    {"params", offload.params},
-                                    {"activations", offload.activations}}) {
-    if (share.anything()) tiers.set(name, base::Json(share.disk > 0.0 ? "disk" : "host"));
-  }
-  json.set("offload", std::move(tiers));
+  if (choice.strategy.more.empty()) return json;
+  base::Json more = base::Json::object();
+  for (const auto& [row, degree] : choice.strategy.more) more.set(row.axis.name(), base::Json(degree));
+  json.set("axes", std::move(more));
   return json;
 }
 

@@ -24,6 +24,18 @@ int number_in(const Variable& variable, const char* name, int lowest, int highes
   return number;
 }
 
+std::string token_in(const Variable& variable) {
+  for (const char* name : {"PLIMSOLL_TOKEN", "TORCHELASTIC_RUN_ID", "SLURM_JOB_ID", "PMIX_NAMESPACE"}) {
+    const char* text = variable(name);
+    if (text == nullptr) continue;
+    // It goes into a frame of somebody who has yet to be believed.
+    constexpr std::size_t kLongest = 1024;
+    if (std::string_view(text).size() > kLongest) base::bad_input("{} has more than {} characters", name, kLongest);
+    return text;
+  }
+  return "";
+}
+
 }  // namespace
 
 std::optional<Launch> launch_from(const Variable& variable) {
@@ -33,7 +45,7 @@ std::optional<Launch> launch_from(const Variable& variable) {
   launch.rank = number_in(variable, "RANK", 0, launch.ranks - 1);
   if (variable("LOCAL_RANK") != nullptr) launch.local_rank = number_in(variable, "LOCAL_RANK", 0, launch.ranks - 1);
   if (const char* address = variable("MASTER_ADDR"); address != nullptr) launch.address = address;
-  if (const char* token = variable("PLIMSOLL_TOKEN"); token != nullptr) launch.token = token;
+  launch.token = token_in(variable);
   // One rank alone needs to meet nobody.
   if (launch.ranks > 1 || variable("MASTER_PORT") != nullptr) launch.port = number_in(variable, "MASTER_PORT", 1, 65535);
   return launch;

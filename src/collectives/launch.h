@@ -1,5 +1,6 @@
 // Which rank this process is, by the variables that torchrun and its like set: RANK, WORLD_SIZE, LOCAL_RANK, MASTER_ADDR, MASTER_PORT;
-// and PLIMSOLL_TOKEN, a secret of the job, where others can reach the port.
+// and PLIMSOLL_TOKEN, a secret of the job, where others can reach the port. Without one, the launcher's own name for the job (torchrun's,
+// Slurm's, that of MPI's launcher) keeps jobs apart.
 #pragma once
 
 #include <functional>
@@ -15,6 +16,7 @@ struct Launch {
   std::string address = "127.0.0.1";
   int port = 29500;
   std::string token{};  // the same on all ranks of a job, so that strangers are turned away
+  std::string build{};  // of this program: the same on all ranks
 };
 
 // Nothing when neither RANK nor WORLD_SIZE is set. Throws bad_input, naming the variable, when one is missing or out of range.

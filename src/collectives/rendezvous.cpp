@@ -1,6 +1,7 @@
 #include "collectives/rendezvous.h"
 
 #include <chrono>
+#include <utility>
 
 #include <fmt/format.h>
 
@@ -15,11 +16,12 @@ using Clock = std::chrono::steady_clock;
 
 constexpr std::chrono::milliseconds kBeat{200};
 constexpr std::chrono::milliseconds kNap{5};
+constexpr std::size_t kLongestReason = 1500;  // it goes into the frame of somebody who has yet to be believed
 
 }  // namespace
 
-Rendezvous::Rendezvous(const Launch& launch, const Options& options) : launch_(launch), limits_(options.limits) {
-  if (launch_.rank == 0) server_ = std::make_unique<RendezvousServer>(launch, options);
+Rendezvous::Rendezvous(const Launch& launch, const Options& options, Socket listener) : launch_(launch), limits_(options.limits) {
+  if (launch_.rank == 0) server_ = std::make_unique<RendezvousServer>(launch, options, std::move(listener));
   auto socket = Socket::connect(launch_.address, launch_.port, options.join);
   if (!socket) {
     base::fail(base::ErrorKind::peer_lost, "rank {}: rank 0 did not answer at {} port {} within {:g} s (MASTER_ADDR, MASTER_PORT)",
@@ -40,10 +42,7 @@ Rendezvous::~Rendezvous() {
 }
 
 Rendezvous::Reply Rendezvous::ask(char verb, const std::string& key, const std::string& value) {
-  std::string frame;
-  append_text(frame, std::string(1, verb));
-  append_text(frame, key);
-  append_text(frame, value);
+  const std::string frame = frame_of(verb, key, value);
   const std::lock_guard lock(mutex_);
   std::string reply;
   if (!socket_.send_frame(frame) || !socket_.receive_frame(reply) || reply.empty()) {
@@ -51,22 +50,26 @@ Rendezvous::Reply Rendezvous::ask(char verb, const std::string& key, const std::
                           launch_.address, launch_.port));
     return {};
   }
-  return {reply.front() == '+', reply.substr(1)};
+  return {reply.front(), reply.substr(1)};
 }
 
 void Rendezvous::join() {
-  const Reply hello = ask('h', std::to_string(launch_.rank), fmt::format("{} {}", launch_.ranks, launch_.token));
-  if (!hello.good && !loss()) base::bad_input("rank {} was turned away by rank 0: {}", launch_.rank, hello.text);
+  const Reply hello = ask('h', std::to_string(launch_.rank), greeting(launch_));
+  if (hello.sign == '!') base::fail(base::ErrorKind::peer_lost, "{}", hello.text);
+  if (hello.sign == '-' && !loss()) base::bad_input("rank {} was turned away by rank 0: {}", launch_.rank, hello.text);
   while (!get(kAllJoined)) {
-    if (const Reply news = ask('b', "", ""); news.good && !news.text.empty()) note_loss(news.text);
-    if (const auto lost = loss()) base::fail(base::ErrorKind::peer_lost, "rank {} waited for the others: {}", launch_.rank, *lost);
+    if (const Reply news = ask('b', "", ""); news.sign == '+' && !news.text.empty()) note_loss(news.text);
+    if (const auto lost = loss()) {
+      ask('x', "", "");
+      base::fail(base::ErrorKind::peer_lost, "rank {} waited for the others: {}", launch_.rank, *lost);
+    }
     std::this_thread::sleep_for(kNap);
   }
 }
 
 void Rendezvous::beat(const std::stop_token& stop) {
   while (!stop.stop_requested() && !loss()) {
-    if (const Reply news = ask('b', "", ""); news.good && !news.text.empty()) note_loss(news.text);
+    if (const Reply news = ask('b', "", ""); news.sign == '+' && !news.text.empty()) note_loss(news.text);
     for (auto slept = std::chrono::milliseconds(0); slept < kBeat && !stop.stop_requested(); slept += kNap)
       std::this_thread::sleep_for(kNap);
   }
@@ -76,7 +79,7 @@ void Rendezvous::set(const std::string& key, const std::string& value) { ask('s'
 
 std::optional<std::string> Rendezvous::get(const std::string& key) {
   const Reply reply = ask('g', key, "");
-  return reply.good ? std::optional(reply.text) : std::nullopt;
+  return reply.sign == '+' ? std::optional(reply.text) : std::nullopt;
 }
 
 std::string Rendezvous::wait(const std::string& key) {
@@ -102,6 +105,23 @@ void Rendezvous::note_loss(const std::string& text) {
 std::optional<std::string> Rendezvous::loss() {
   const std::lock_guard lock(loss_mutex_);
   return loss_;
+}
+
+void tell_of_early_loss(const Launch& launch, const std::string& reason, double seconds) {
+  if (launch.rank == 0) {
+    const RendezvousServer server(launch, {}, {}, reason);
+    const auto start = Clock::now();
+    while (server.left() + 1 < launch.ranks && std::chrono::duration<double>(Clock::now() - start).count() < seconds)
+      std::this_thread::sleep_for(kNap);
+    return;
+  }
+  const auto socket = Socket::connect(launch.address, launch.port, seconds);
+  if (!socket) return;
+  socket->set_read_limit(seconds);
+  std::string told = greeting(launch);
+  append_text(told, reason.substr(0, kLongestReason));
+  std::string reply;
+  if (socket->send_frame(frame_of('f', std::to_string(launch.rank), told))) socket->receive_frame(reply);
 }
 
 }  // namespace plimsoll::collectives

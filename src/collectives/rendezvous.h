@@ -2,10 +2,12 @@
 // MASTER_ADDR:MASTER_PORT, all ranks connect to it. It carries no tensors.
 //
 // Every rank gives a sign of life five times a second. A connection that closes without a farewell is a dead rank, one that is silent
-// for Limits::heartbeat a hung one; whichever comes first is told to all with the next sign of life.
+// for Limits::heartbeat a hung one; whichever comes first is told to all with the next sign of life. A rank of another build is a loss of
+// the job too. Who does not show the job's token learns nothing, and the others are not disturbed.
 #pragma once
 
 #include <atomic>
+#include <functional>
 #include <memory>
 #include <mutex>
 #include <optional>
@@ -24,11 +26,13 @@ class Rendezvous {
  public:
   struct Options {
     Limits limits{};
-    double join = 60.0;  // seconds within which all ranks must have come
+    double join = 60.0;                                     // seconds within which all ranks must have come
+    std::function<void(const std::string& text)> say = {};  // hears on rank 0 which connections were refused, on a thread of its own
   };
   // Returns when all ranks have come. Throws bad_input (a port in use, a rank taken twice, another number of ranks, another token, an
-  // unknown machine) or peer_lost (ranks that did not come, by number).
-  Rendezvous(const Launch& launch, const Options& options);
+  // unknown machine) or peer_lost (ranks that did not come, by number; a rank of another build).
+  // `listener`, on rank 0: what it listens with already; else it begins to.
+  Rendezvous(const Launch& launch, const Options& options, Socket listener = {});
   ~Rendezvous();
   Rendezvous(const Rendezvous&) = delete;
   Rendezvous& operator=(const Rendezvous&) = delete;
@@ -44,7 +48,7 @@ class Rendezvous {
 
  private:
   struct Reply {
-    bool good = false;
+    char sign = '-';
     std::string text;
   };
   Reply ask(char verb, const std::string& key, const std::string& value);
@@ -61,5 +65,8 @@ class Rendezvous {
   std::optional<std::string> loss_;
   std::jthread heart_;
 };
+
+// For a rank that failed before it could meet the others: they hear of it at once, where they have come or come within `seconds`.
+void tell_of_early_loss(const Launch& launch, const std::string& reason, double seconds);
 
 }  // namespace plimsoll::collectives

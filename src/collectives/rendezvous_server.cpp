@@ -13,31 +13,38 @@ namespace {
 
 using Clock = std::chrono::steady_clock;
 
+constexpr double kToSayHello = 5.0;     // seconds that a connection may take
+constexpr std::size_t kStrangers = 64;  // connections beside the ranks' own
+constexpr int kToldRefusals = 16;
+
 double seconds_since(Clock::time_point time) { return std::chrono::duration<double>(Clock::now() - time).count(); }
 
 }  // namespace
 
-RendezvousServer::RendezvousServer(const Launch& launch, const Rendezvous::Options& options)
+RendezvousServer::RendezvousServer(const Launch& launch, const Rendezvous::Options& options, Socket listener, const std::string& lost)
     : launch_(launch),
       options_(options),
-      listener_(Socket::listen(launch.address, launch.port)),
-      joined_(static_cast<std::size_t>(launch.ranks)),
+      listener_(listener.file() >= 0 ? std::move(listener) : Socket::listen(launch.address, launch.port)),
+      book_(launch),
       start_(Clock::now()),
-      looked_(start_),
-      thread_([this](const std::stop_token& stop) { serve(stop); }) {}
+      looked_(start_) {
+  if (!lost.empty()) book_.lose(launch.rank, lost);
+  thread_ = std::jthread([this](const std::stop_token& stop) { serve(stop); });
+}
 
-// Others may still ask for what they need to end: rank 0 leaves last, or after a moment.
+// Others may still ask for what they need to end: rank 0 leaves last, or after a moment. A lost rank never says farewell, and its loss is
+// heard with the next sign of life.
 RendezvousServer::~RendezvousServer() {
   thread_.request_stop();
   thread_.join();
 }
 
 void RendezvousServer::serve(const std::stop_token& stop) {
-  constexpr double kLinger = 2.0;
   while (!stop.stop_requested()) poll_once();
+  const double linger = book_.loss().empty() ? 2.0 : 1.0;
   const auto asked = Clock::now();
-  const auto gone = [](const Peer& peer) { return peer.left; };
-  while (!std::all_of(peers_.begin(), peers_.end(), gone) && seconds_since(asked) < kLinger) poll_once();
+  const auto is_gone = [](const Peer& peer) { return peer.guest.left; };
+  while (!std::all_of(peers_.begin(), peers_.end(), is_gone) && seconds_since(asked) < linger) poll_once();
 }
 
 void RendezvousServer::poll_once() {
@@ -47,91 +54,87 @@ void RendezvousServer::poll_once() {
     for (std::size_t i = files.size() - 1; i > 0; --i) {
       if (files[i].revents != 0 && !hear(peers_[i - 1])) peers_.erase(peers_.begin() + static_cast<std::ptrdiff_t>(i) - 1);
     }
-    if (files[0].revents != 0) {
-      if (auto socket = listener_.accept()) {
-        socket->set_read_limit(1.0);  // a stranger that sends half a frame must not hold up the others
-        peers_.push_back({.socket = std::move(*socket), .rank = -1, .heard = Clock::now()});
-      }
-    }
+    if (files[0].revents != 0) accept_all();
   }
+  turn_away_the_silent();
   look_for_losses();
 }
 
+void RendezvousServer::accept_all() {
+  while (auto socket = listener_.accept()) {
+    Peer peer{.socket = std::move(*socket), .heard = Clock::now(), .came = Clock::now()};
+    const auto strangers = std::count_if(peers_.begin(), peers_.end(), [](const Peer& one) { return one.guest.rank < 0; });
+    if (static_cast<std::size_t>(strangers) < kStrangers + static_cast<std::size_t>(launch_.ranks)) {
+      peers_.push_back(std::move(peer));
+    } else {
+      refuse(peer, "too many connections have not shown the job's token");
+    }
+  }
+}
+
 bool RendezvousServer::hear(Peer& peer) {
-  std::string frame;
-  const bool whole = peer.socket.receive_frame(frame);
-  const std::optional<std::string> verb = whole ? take_text(frame) : std::nullopt;
-  const std::optional<std::string> key = verb ? take_text(frame) : std::nullopt;
-  const std::optional<std::string> value = key ? take_text(frame) : std::nullopt;
-  if (!value || verb->size() != 1) {
-    if (peer.rank >= 0 && !peer.left) lose(peer.rank, "is gone: its connection was closed");
+  const auto bytes = peer.socket.receive_some();
+  if (bytes && bytes->empty()) return true;  // woken for nothing
+  if (bytes) peer.frames.add(*bytes);
+  while (const auto frame = peer.frames.next()) {
+    if (!answer(peer, *frame)) return gone(peer), false;
+  }
+  if (peer.frames.broken()) {
+    refuse(peer, "it sent a frame longer than is allowed");
+    return gone(peer), false;
+  }
+  if (!bytes && peer.guest.rank < 0) refuse(peer, "it was closed before it had shown the job's token");
+  if (!bytes) return gone(peer), false;
+  return true;
+}
+
+bool RendezvousServer::answer(Peer& peer, const std::string& frame) {
+  const bool known = peer.guest.rank >= 0;
+  const bool had_left = peer.guest.left;
+  const auto reply = book_.answer(peer.guest, frame);
+  if (!reply) {
+    refuse(peer, "it sent what no rank sends");
     return false;
   }
   peer.heard = Clock::now();
-  const Answer reply = answer(peer, verb->front(), *key, *value);
-  std::string text(reply.good ? "+" : "-");
-  text += reply.text;
-  return peer.socket.send_frame(text);
+  if (!known && peer.guest.rank < 0) refuse(peer, reply->text);
+  if (peer.guest.rank >= 0) peer.frames.allow(kLongestFrame);
+  const bool sent = peer.socket.send_frame(std::string(1, reply->sign) + reply->text);
+  if (peer.guest.left && !had_left) ++left_;
+  return sent && peer.guest.rank >= 0;  // whoever was turned away has heard why
 }
 
-RendezvousServer::Answer RendezvousServer::answer(Peer& peer, char verb, const std::string& key, const std::string& value) {
-  if (verb == 'h') return hello(peer, key, value);
-  if (peer.rank < 0) return {false, "say hello first"};
-  switch (verb) {
-    case 's': texts_[key] = value; return {};
-    case 'g': {
-      const auto found = texts_.find(key);
-      return found == texts_.end() ? Answer{false, ""} : Answer{true, found->second};
-    }
-    case 'b': return {true, loss_};
-    case 'l': lose(peer.rank, key); return {};
-    case 'x': peer.left = true; return {};
-    default: return {false, "unknown verb"};
-  }
+void RendezvousServer::gone(const Peer& peer) {
+  if (peer.guest.rank >= 0 && !peer.guest.left) book_.lose(peer.guest.rank, "is gone: its connection was closed");
 }
 
-RendezvousServer::Answer RendezvousServer::hello(Peer& peer, const std::string& key, const std::string& value) {
-  const std::string expected = fmt::format("{} {}", launch_.ranks, launch_.token);
-  if (value.substr(0, value.find(' ')) != expected.substr(0, expected.find(' '))) {
-    return {false, fmt::format("WORLD_SIZE is {} here and {} on rank 0", value.substr(0, value.find(' ')), launch_.ranks)};
-  }
-  if (value != expected) return {false, "this rank belongs to another job: its token is not that of rank 0"};
-  for (int rank = 0; rank < launch_.ranks; ++rank) {
-    if (key != std::to_string(rank)) continue;
-    if (joined_[static_cast<std::size_t>(rank)]) return {false, fmt::format("RANK {} is taken: two processes were started as it", rank)};
-    joined_[static_cast<std::size_t>(rank)] = true;
-    peer.rank = rank;
-    if (std::find(joined_.begin(), joined_.end(), false) == joined_.end()) texts_[kAllJoined] = "";
-    return {};
-  }
-  return {false, fmt::format("rank {} of {}", key, launch_.ranks)};
+void RendezvousServer::refuse(const Peer& peer, const std::string& why) {
+  if (!options_.say || ++refused_ > kToldRefusals) return;
+  options_.say(fmt::format("a connection from {} to port {} was refused: {}{}", peer.socket.other_side(), launch_.port, why,
+                           refused_ == kToldRefusals ? "; further ones are not told of" : ""));
+}
+
+void RendezvousServer::turn_away_the_silent() {
+  const auto dawdles = [&](const Peer& peer) {
+    if (peer.guest.rank >= 0 || seconds_since(peer.came) < kToSayHello) return false;
+    refuse(peer, fmt::format("it did not show the job's token within {:g} s", kToSayHello));
+    return true;
+  };
+  peers_.erase(std::remove_if(peers_.begin(), peers_.end(), dawdles), peers_.end());
 }
 
 void RendezvousServer::look_for_losses() {
   const bool stood_still = seconds_since(looked_) > 1.0;  // then others' silence proves nothing
   looked_ = Clock::now();
-  if (texts_.find(kAllJoined) == texts_.end()) {
-    if (loss_.empty() && seconds_since(start_) > options_.join) loss_ = missing();
-    return;
-  }
   for (Peer& peer : peers_) {
     if (stood_still) peer.heard = looked_;
-    if (peer.rank < 0 || peer.left || seconds_since(peer.heard) <= options_.limits.heartbeat) continue;
-    lose(peer.rank, fmt::format("gave no sign of life for {:g} s", options_.limits.heartbeat));
+    if (peer.guest.rank < 0 || peer.guest.left || seconds_since(peer.heard) <= options_.limits.heartbeat) continue;
+    book_.lose(peer.guest.rank, fmt::format("gave no sign of life for {:g} s", options_.limits.heartbeat));
   }
-}
-
-void RendezvousServer::lose(int rank, const std::string& reason) {
-  if (loss_.empty()) loss_ = fmt::format("rank {} {}", rank, reason);
-}
-
-std::string RendezvousServer::missing() const {
-  std::vector<int> ranks;
-  for (int rank = 0; rank < launch_.ranks; ++rank) {
-    if (!joined_[static_cast<std::size_t>(rank)]) ranks.push_back(rank);
-  }
-  return fmt::format("rank{} {} of {} did not come to {} port {} within {:g} s", ranks.size() == 1 ? "" : "s", fmt::join(ranks, ", "),
-                     launch_.ranks, launch_.address, launch_.port, options_.join);
+  if (book_.complete() || seconds_since(start_) <= options_.join) return;
+  const std::vector<int> ranks = book_.missing();
+  book_.lose(fmt::format("rank{} {} of {} did not come to {} port {} within {:g} s", ranks.size() == 1 ? "" : "s", fmt::join(ranks, ", "),
+                         launch_.ranks, launch_.address, launch_.port, options_.join));
 }
 
 }  // namespace plimsoll::collectives

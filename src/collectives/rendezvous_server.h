@@ -1,66 +1,61 @@
-// Rank 0's side of the rendezvous: one thread that answers every frame at once. See rendezvous.h.
-//
-// A frame from a rank is a verb, a key and a value; each is answered by a good or bad word and a text:
-//   h rank, "ranks token"   hello; bad: why this rank is turned away
-//   s key, value            set
-//   g key                   get; bad: not set
-//   b                       a sign of life; the answer is the loss, if there is one
-//   l reason                this rank is lost
-//   x                       farewell
+// Rank 0's side of the rendezvous: one thread that answers every frame at once, and never waits for a connection that does not go on. See
+// rendezvous.h; what is answered is in rendezvous_book.h.
 #pragma once
 
+#include <atomic>
 #include <chrono>
-#include <map>
 #include <string>
 #include <thread>
 #include <vector>
 
+#include "collectives/frames.h"
 #include "collectives/launch.h"
 #include "collectives/rendezvous.h"
+#include "collectives/rendezvous_book.h"
 #include "collectives/socket.h"
 
 namespace plimsoll::collectives {
 
 class RendezvousServer {
  public:
-  RendezvousServer(const Launch& launch, const Rendezvous::Options& options);
+  // `lost`: not empty when rank 0 has failed already, and is here to tell so.
+  RendezvousServer(const Launch& launch, const Rendezvous::Options& options, Socket listener = {}, const std::string& lost = "");
   ~RendezvousServer();
+
+  // Ranks that came and said farewell.
+  int left() const { return left_; }
 
  private:
   using Time = std::chrono::steady_clock::time_point;
   struct Peer {
     Socket socket;
-    int rank = -1;  // before its hello
+    FrameReader frames{kLongestHello};
+    RendezvousBook::Guest guest{};
     Time heard;
-    bool left = false;
-  };
-  struct Answer {
-    bool good = true;
-    std::string text;
+    Time came;
   };
 
   void serve(const std::stop_token& stop);
   void poll_once();
+  void accept_all();
   // False when the connection is of no more use.
   bool hear(Peer& peer);
-  Answer answer(Peer& peer, char verb, const std::string& key, const std::string& value);
-  Answer hello(Peer& peer, const std::string& key, const std::string& value);
+  bool answer(Peer& peer, const std::string& frame);
+  void gone(const Peer& peer);
+  void refuse(const Peer& peer, const std::string& why);
   void look_for_losses();
-  void lose(int rank, const std::string& reason);
-  std::string missing() const;
+  void turn_away_the_silent();
 
   Launch launch_;
   Rendezvous::Options options_;
   Socket listener_;
   std::vector<Peer> peers_;
-  std::map<std::string, std::string> texts_;
-  std::vector<bool> joined_;
-  std::string loss_;
+  RendezvousBook book_;
+  int refused_ = 0;
   Time start_;
   Time looked_;
+  std::atomic<int> left_{0};
   std::jthread thread_;
 };
-
-inline constexpr const char* kAllJoined = "all ranks have joined";
 
 }  // namespace plimsoll::collectives

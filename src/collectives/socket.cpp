@@ -8,11 +8,14 @@
 #include <sys/time.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <cerrno>
 #include <chrono>
 #include <cstring>
 #include <memory>
 #include <thread>
+
+#include <fmt/format.h>
 
 #include "base/error.h"
 
@@ -61,6 +64,21 @@ void send_at_once(int file) {
   setsockopt(file, IPPROTO_TCP, TCP_NODELAY, &on, sizeof on);
 }
 
+timeval time_of(double seconds) {
+  const auto whole = static_cast<time_t>(seconds);
+  return {.tv_sec = whole, .tv_usec = static_cast<suseconds_t>((seconds - static_cast<double>(whole)) * 1e6)};
+}
+
+// An address that nobody answers at takes the system minutes to give up.
+bool connects_within(int file, const addrinfo& to, double seconds) {
+  const timeval limit = time_of(std::max(0.02, seconds));
+  setsockopt(file, SOL_SOCKET, SO_SNDTIMEO, &limit, sizeof limit);
+  if (::connect(file, to.ai_addr, to.ai_addrlen) != 0) return false;
+  const timeval none{};
+  setsockopt(file, SOL_SOCKET, SO_SNDTIMEO, &none, sizeof none);
+  return true;
+}
+
 }  // namespace
 
 Socket& Socket::operator=(Socket&& other) noexcept {
@@ -74,7 +92,7 @@ Socket::~Socket() {
 
 Socket Socket::listen(const std::string& address, int port) {
   const Addresses found = resolve(address, port, true);
-  Socket listener(socket(found->ai_family, SOCK_STREAM | SOCK_CLOEXEC, 0));
+  Socket listener(socket(found->ai_family, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0));
   const int on = 1;
   setsockopt(listener.file(), SOL_SOCKET, SO_REUSEADDR, &on, sizeof on);
   if (bind(listener.file(), found->ai_addr, found->ai_addrlen) == 0 && ::listen(listener.file(), SOMAXCONN) == 0) return listener;
@@ -86,15 +104,16 @@ Socket Socket::listen(const std::string& address, int port) {
 std::optional<Socket> Socket::connect(const std::string& address, int port, double seconds) {
   const Addresses found = resolve(address, port, false);
   const auto end = std::chrono::steady_clock::now() + std::chrono::duration<double>(seconds);
+  const auto left = [&] { return std::chrono::duration<double>(end - std::chrono::steady_clock::now()).count(); };
   do {
     for (const addrinfo* each = found.get(); each != nullptr; each = each->ai_next) {
       Socket one(socket(each->ai_family, SOCK_STREAM | SOCK_CLOEXEC, 0));
-      if (::connect(one.file(), each->ai_addr, each->ai_addrlen) != 0) continue;
+      if (!connects_within(one.file(), *each, left())) continue;
       send_at_once(one.file());
       return one;
     }
     std::this_thread::sleep_for(std::chrono::milliseconds(20));
-  } while (std::chrono::steady_clock::now() < end);
+  } while (left() > 0.0);
   return std::nullopt;
 }
 
@@ -102,21 +121,39 @@ std::optional<Socket> Socket::accept() const {
   Socket one(accept4(file_, nullptr, nullptr, SOCK_CLOEXEC));
   if (one.file() < 0) return std::nullopt;
   send_at_once(one.file());
+  const timeval a_moment = time_of(1.0);  // whoever does not read its answers must not hold up the others
+  setsockopt(one.file(), SOL_SOCKET, SO_SNDTIMEO, &a_moment, sizeof a_moment);
   return one;
 }
 
+int Socket::port() const {
+  sockaddr_storage address{};
+  socklen_t length = sizeof address;
+  if (getsockname(file_, reinterpret_cast<sockaddr*>(&address), &length) != 0) return 0;
+  return ntohs(address.ss_family == AF_INET6 ? reinterpret_cast<const sockaddr_in6*>(&address)->sin6_port
+                                             : reinterpret_cast<const sockaddr_in*>(&address)->sin_port);
+}
+
+std::string Socket::other_side() const {
+  sockaddr_storage address{};
+  socklen_t length = sizeof address;
+  char host[NI_MAXHOST] = "";
+  char port[NI_MAXSERV] = "";
+  auto* any = reinterpret_cast<sockaddr*>(&address);
+  if (getpeername(file_, any, &length) != 0 ||
+      getnameinfo(any, length, host, sizeof host, port, sizeof port, NI_NUMERICHOST | NI_NUMERICSERV) != 0)
+    return "somebody who is gone";
+  return fmt::format("{} port {}", host, port);
+}
+
 void Socket::set_read_limit(double seconds) const {
-  const auto whole = static_cast<time_t>(seconds);
-  const timeval limit{.tv_sec = whole, .tv_usec = static_cast<suseconds_t>((seconds - static_cast<double>(whole)) * 1e6)};
+  const timeval limit = time_of(seconds);
   setsockopt(file_, SOL_SOCKET, SO_RCVTIMEO, &limit, sizeof limit);
 }
 
 bool Socket::send_frame(const std::string& payload) const {
-  const auto length = static_cast<std::uint32_t>(payload.size());
-  PLIMSOLL_CHECK(length <= kLongestFrame, "a frame of {} bytes", length);
-  std::string frame(reinterpret_cast<const char*>(&length), sizeof length);
-  frame += payload;
-  return write_all(file_, frame.data(), frame.size());
+  const std::string wire = on_the_wire(payload);
+  return write_all(file_, wire.data(), wire.size());
 }
 
 bool Socket::receive_frame(std::string& payload) const {
@@ -126,20 +163,13 @@ bool Socket::receive_frame(std::string& payload) const {
   return read_all(file_, payload.data(), length);
 }
 
-void append_text(std::string& frame, const std::string& text) {
-  const auto length = static_cast<std::uint32_t>(text.size());
-  frame.append(reinterpret_cast<const char*>(&length), sizeof length);
-  frame += text;
-}
-
-std::optional<std::string> take_text(std::string& frame) {
-  std::uint32_t length = 0;
-  if (frame.size() < sizeof length) return std::nullopt;
-  std::memcpy(&length, frame.data(), sizeof length);
-  if (length > frame.size() - sizeof length) return std::nullopt;
-  std::string text = frame.substr(sizeof length, length);
-  frame.erase(0, sizeof length + length);
-  return text;
+std::optional<std::string> Socket::receive_some() const {
+  std::string bytes(std::size_t{64} << 10, '\0');
+  const ssize_t done = recv(file_, bytes.data(), bytes.size(), MSG_DONTWAIT);
+  if (done < 0 && (errno == EINTR || errno == EAGAIN || errno == EWOULDBLOCK)) return "";
+  if (done <= 0) return std::nullopt;
+  bytes.resize(static_cast<std::size_t>(done));
+  return bytes;
 }
 
 }  // namespace plimsoll::collectives

@@ -1,11 +1,11 @@
-// TCP as the rendezvous needs it: listening, connecting with a deadline, and whole frames. Lengths that a stranger sends are bounded
-// before anything is allocated.
+// TCP as the rendezvous needs it: listening, connecting with a deadline, and whole frames.
 #pragma once
 
-#include <cstdint>
 #include <optional>
 #include <string>
 #include <utility>
+
+#include "collectives/frames.h"
 
 namespace plimsoll::collectives {
 
@@ -23,22 +23,21 @@ class Socket {
   static Socket listen(const std::string& address, int port);
   // Tries until somebody answers; nothing after `seconds`.
   static std::optional<Socket> connect(const std::string& address, int port, double seconds);
+  // Nothing when nobody waits to be accepted.
   std::optional<Socket> accept() const;
+
+  int port() const;                // of a listener: its own
+  std::string other_side() const;  // "10.0.0.7 port 51234"
 
   void set_read_limit(double seconds) const;
   // False when the other side is gone or, reading, silent for longer than the limit.
   bool send_frame(const std::string& payload) const;
   bool receive_frame(std::string& payload) const;
+  // What has come, without waiting; nothing when the other side is gone.
+  std::optional<std::string> receive_some() const;
 
  private:
   int file_ = -1;
 };
-
-inline constexpr std::uint32_t kLongestFrame = 1 << 20;
-
-// Texts one after another in a frame, each with its length.
-void append_text(std::string& frame, const std::string& text);
-// The next text, which is cut off; nothing when the frame is too short.
-std::optional<std::string> take_text(std::string& frame);
 
 }  // namespace plimsoll::collectives

@@ -35,18 +35,16 @@ struct Choices<Transport> {
 };
 
 template <>
+struct Choices<Sums> {
+  static constexpr std::array<Choice<Sums>, 2> kTable{{{"canonical", Sums::canonical}, {"fast", Sums::fast}}};
+};
+
+template <>
 struct Choices<model::Master> {
   static constexpr std::array<Choice<model::Master>, 3> kTable{
       {{"f32", model::Master::f32}, {"split", model::Master::split}, {"none", model::Master::none}}};
 };
 
-template <>
-struct Choices<model::FrozenForm> {
-  static constexpr std::array<Choice<model::FrozenForm>, 4> kTable{{{"none", model::FrozenForm::none},
-                                                                    {"int8", model::FrozenForm::int8},
-                                                                    {"fp8", model::FrozenForm::fp8},
-                                                                    {"int4", model::FrozenForm::int4}}};
-};
 template <>
 struct Choices<model::Moments> {
   static constexpr std::array<Choice<model::Moments>, 2> kTable{{{"f32", model::Moments::f32}, {"bf16", model::Moments::bf16}}};
@@ -59,12 +57,6 @@ struct Choices<LrScheduleType> {
                                                                  {"cosine", LrScheduleType::cosine},
                                                                  {"wsd", LrScheduleType::wsd},
                                                                  {"points", LrScheduleType::points}}};
-};
-
-template <>
-struct Choices<strategy::EmbeddingRows> {
-  static constexpr std::array<Choice<strategy::EmbeddingRows>, 2> kTable{
-      {{"whole", strategy::EmbeddingRows::whole}, {"disk", strategy::EmbeddingRows::disk}}};
 };
 
 template <>
@@ -95,25 +87,6 @@ template <>
 struct Choices<model::RopeScaling> {
   static constexpr std::array<Choice<model::RopeScaling>, 3> kTable{
       {{"none", model::RopeScaling::none}, {"linear", model::RopeScaling::linear}, {"llama3", model::RopeScaling::llama3}}};
-};
-
-template <>
-struct Choices<strategy::Recompute> {
-  static constexpr std::array<Choice<strategy::Recompute>, 4> kTable{{{"none", strategy::Recompute::none},
-                                                                      {"full", strategy::Recompute::full},
-                                                                      {"selective", strategy::Recompute::selective},
-                                                                      {"optimal", strategy::Recompute::optimal}}};
-};
-
-template <>
-struct Choices<strategy::Reduce> {
-  static constexpr std::array<Choice<strategy::Reduce>, 2> kTable{{{"ring", strategy::Reduce::ring}, {"main", strategy::Reduce::main}}};
-};
-
-template <>
-struct Choices<strategy::CarryUpdate> {
-  static constexpr std::array<Choice<strategy::CarryUpdate>, 3> kTable{
-      {{"auto", strategy::CarryUpdate::automatic}, {"always", strategy::CarryUpdate::always}, {"never", strategy::CarryUpdate::never}}};
 };
 
 template <typename E>

@@ -56,6 +56,7 @@ class DeepSpeedTranslation {
   void offload_weights(std::int64_t stage);
   void keep_state_with_weights(std::string_view path);
   void shard_groups(std::int64_t stage);
+  void communication(std::int64_t stage);
   void one_disk();
   void activations();
   void split_activations(std::string_view path);

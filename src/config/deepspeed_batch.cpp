@@ -7,6 +7,7 @@
 #include "base/error.h"
 #include "config/deepspeed.h"
 #include "config/field.h"
+#include "strategy/dimension.h"
 
 namespace plimsoll::config {
 
@@ -65,9 +66,9 @@ void DeepSpeedTranslation::batch() {
     solve(data, total.value, micro.value * steps.value, fmt::format("{} x {}", shown(micro), shown(steps)));
   }
   if (data.value == 0) data.value = 1;
-  if (data.value > kMostRanks)
+  if (data.value > strategy::kMostRanks)
     base::bad_input("{}: found {} / ({} x {}) = {} data ranks, expected at most {}", total.where, total.value, shown(micro), shown(steps),
-                    data.value, kMostRanks);
+                    data.value, strategy::kMostRanks);
   // Nobody says how large the batch is: about the default, but whole.
   if (total.value == 0 && micro.value == 0)
     micro = {.value = std::max<std::int64_t>(1, run_.batch.global / data.value / steps.value), .name = "batch.micro", .where = steps.where};

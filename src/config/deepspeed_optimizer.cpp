@@ -41,6 +41,15 @@ std::vector<std::string_view> known_types() {
   return names;
 }
 
+// A rule of the run file's that DeepSpeed has too, with other settings.
+std::string own_rule(const Json& type) {
+  for (const ops::UpdateRule& rule : ops::update_rules()) {
+    if (rule.name == lower(type.as_string()))
+      return fmt::format("; leave the block out for \"optimizer.type\": \"{}\" of the run file, whose settings differ", rule.name);
+  }
+  return "";
+}
+
 bool is_scheduler(const std::string& name) {
   return name == "warmuplr" || name == "warmupdecaylr" || name == "warmupcosinelr" || name == "onecycle" || name == "lrrangetest";
 }
@@ -64,7 +73,7 @@ void DeepSpeedTranslation::refuse_foreign_types(const Json& document) {
   };
   const Json* rule = type_in(document, "optimizer");
   if (rule != nullptr && rule_of(lower(rule->as_string())) == nullptr)
-    refuse("optimizer", *rule, fmt::format("an update rule that does: {}", fmt::join(known_types(), ", ")));
+    refuse("optimizer", *rule, fmt::format("an update rule that does: {}{}", fmt::join(known_types(), ", "), own_rule(*rule)));
   const Json* schedule = type_in(document, "scheduler");
   if (schedule != nullptr && !is_scheduler(lower(schedule->as_string())))
     refuse("scheduler", *schedule, "WarmupLR, WarmupDecayLR, WarmupCosineLR, OneCycle or LRRangeTest");

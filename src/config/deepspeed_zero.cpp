@@ -83,6 +83,26 @@ void DeepSpeedTranslation::zero() {
   offload("offload_optimizer", "strategy.offload.optimizer", "zero_optimization.cpu_offload");
   offload_weights(stage);
   shard_groups(stage);
+  communication(stage);
+}
+
+// DeepSpeed's blocks are larger, and its scale is the largest magnitude over 128: both round to 8 bits.
+void DeepSpeedTranslation::communication(std::int64_t stage) {
+  constexpr std::string_view kType = "communication_data_type", kWeights = "zero_optimization.zero_quantized_weights";
+  if (const Json* type = given(kType); type != nullptr && type->is_string()) {
+    const std::string& name = type->as_string();
+    if (name == "bf16" || name == "bfp16" || name == "bfloat16") {
+      assign("communication.gradients", "bf16", kType);
+    } else if (name == "fp32" || name == "float32" || name == "fp16" || name == "float16" || name == "half") {
+      const bool half = name != "fp32" && name != "float32";
+      note(kType, "not used: gradients are sent in the type that the plan keeps them in; with `communication.gradients` in bf16", half);
+    } else {
+      fail_value(*type, kType, "one of fp32, bf16, fp16");
+    }
+  }
+  if (!flag(kWeights)) return note(kWeights, "weights are gathered as they are", false);
+  if (stage != 3) return note(kWeights, fmt::format("not used: weights are gathered with stage 3 alone, and the stage is {}", stage), true);
+  assign("communication.weights", "int8", kWeights);
 }
 
 // MiCS. DeepSpeed's groups are neighbours as well.

@@ -25,7 +25,6 @@ namespace plimsoll::config {
 
 // The largest figures that are taken for meant.
 inline constexpr std::int64_t kMostTokens = 100'000'000;
-inline constexpr std::int64_t kMostRanks = 1'000'000;
 
 // Which model families a setting means something to. Others accept it only with the value it has anyway.
 enum class Families : std::uint8_t { gpt2 = 1, llama = 2, bert = 4, gpt2_bert = 5, llama_bert = 6, all = 7 };

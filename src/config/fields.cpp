@@ -9,6 +9,7 @@ namespace {
 
 constexpr double kMostSequences = 1e9;
 constexpr double kMostSteps = 1e12;
+constexpr std::string_view kNoForm = "none";
 
 // One path, or several that are read one after the other.
 template <typename Get>
@@ -174,6 +175,25 @@ Field freeze_field() {
   return field;
 }
 
+Field freeze_as_field() {
+  Field field{
+      .key = "freeze_as",
+      .about =
+          "How the matrices named by `freeze` are stored, but those of the embedding and the head: as they are computed with, or in "
+          "blocks of 64 with a scale each (8.25 bits an element for int8 and fp8, 4.25 for int4), decoded for each pass of a block.",
+      .choices = {std::string(kNoForm)},
+      .takes_text = true};
+  for (const ops::FormInfo& form : ops::forms()) field.choices.emplace_back(form.name);
+  field.expects = expects_choice(field.choices);
+  field.read = [](const base::Json& value, Run& run) {
+    if (!value.is_string()) return false;
+    run.freeze_as = ops::find_form(value.as_string());
+    return run.freeze_as != nullptr || value.as_string() == kNoForm;
+  };
+  field.write = [](const Run& run) { return base::Json(std::string(run.freeze_as == nullptr ? kNoForm : run.freeze_as->name)); };
+  return field;
+}
+
 // A type, or the planner's choice.
 Field precision_field() {
   Field field = choice_field("precision", PLIMSOLL_AT(precision),
@@ -201,10 +221,7 @@ std::vector<Field> run_fields() {
                  "Same run, same bits; false allows faster kernels: sums in any order, bf16 logits on a GPU."),
       choice_field("transport", PLIMSOLL_AT(transport), "How ranks talk; `auto` chooses by how they were started."),
       freeze_field(),
-      choice_field(
-          "freeze_as", PLIMSOLL_AT(freeze_as),
-          "How the matrices named by `freeze` are stored, but those of the embedding and the head: as they are computed with, or in "
-          "blocks of 64 with a scale each (8.25 bits an element for int8 and fp8, 4.25 for int4), decoded for each pass of a block."),
+      freeze_as_field(),
       text_field("out", PLIMSOLL_AT(out), "a path", "Folder of metrics and checkpoints.").derived_from("runs/ and the run file's name"),
       number_field("eval.every", PLIMSOLL_AT(eval.every), count_from(0, kMostSteps),
                    "Steps between evaluations on `data.valid`; 0 = never.")
@@ -235,6 +252,8 @@ std::vector<Field> make_table() {
   append(optimizer_fields());
   append(schedule_fields());
   append(strategy_fields());
+  append(limit_fields());
+  append(communication_fields());
   append(run_fields());
   return table;
 }

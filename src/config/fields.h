@@ -25,5 +25,7 @@ std::string numbers_key(std::string_view number);
 std::vector<Field> model_fields();
 std::vector<Field> optimizer_fields();
 std::vector<Field> strategy_fields();
+std::vector<Field> limit_fields();
+std::vector<Field> communication_fields();
 
 }  // namespace plimsoll::config

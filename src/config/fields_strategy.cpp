@@ -1,15 +1,17 @@
-// The fields of "strategy" and "limits". Shares of tiers and lists of stages have forms of their own.
+// The fields of "strategy", made from its dimensions (strategy/dimension.h), and those of "limits".
 #include <algorithm>
 
 #include "base/error.h"
 #include "config/fields.h"
+#include "strategy/dimensions.h"
 #include "strategy/schedules/table.h"
 
 namespace plimsoll::config {
 
 namespace {
 
-constexpr double kMostBlocks = 1e5;
+constexpr auto kMostBlocks = static_cast<double>(strategy::kMostBlocks);
+constexpr auto kMostRanks = static_cast<double>(strategy::kMostRanks);
 constexpr std::size_t kMostStages = 1'000'000;
 
 // Refuses keys other than these.
@@ -82,9 +84,9 @@ strategy::Stage read_stage(const base::Json& value, const std::string& key) {
           .tensor = number("tensor", 0, count_from(1, kMostRanks))};
 }
 
-Field stages_field() {
-  Field field{.key = "strategy.stages",
-              .about = "How blocks are dealt to the pipeline's (virtual) stages: evenly, by predicted cost, or as listed.",
+Field stages_field(const std::string& key, const std::string& about) {
+  Field field{.key = key,
+              .about = about,
               .expects = "equal, cost, a list of block counts, or a list of stages such as {\"blocks\": 4, \"data\": 2, \"tensor\": 1}",
               .choices = {"equal", "cost"}};
   field.read = [](const base::Json& value, Run& run) {
@@ -106,7 +108,7 @@ Field stages_field() {
       return strategy.partition == strategy::StagePartition::by_cost ? "cost" : "equal";
     }
     const bool uniform = std::all_of(strategy.stages.begin(), strategy.stages.end(), [&](const strategy::Stage& stage) {
-      return stage.data == strategy.data && stage.tensor == strategy.tensor;
+      return (stage.data == 0 || stage.data == strategy.data) && (stage.tensor == 0 || stage.tensor == strategy.tensor);
     });
     base::Json list = base::Json::array();
     for (const strategy::Stage& stage : strategy.stages) {
@@ -115,6 +117,19 @@ Field stages_field() {
     }
     return list;
   };
+  return field;
+}
+
+Field word_field(const std::string& key, const strategy::Word& word, const std::string& about) {
+  Field field{.key = key, .about = about, .choices = {word.words.begin(), word.words.end()}, .takes_text = true};
+  field.expects = expects_choice(field.choices);
+  field.read = [word](const base::Json& value, Run& run) {
+    const auto found = value.is_string() ? std::ranges::find(word.words, value.as_string()) : word.words.end();
+    if (found == word.words.end()) return false;
+    word.set(run.strategy, static_cast<std::size_t>(found - word.words.begin()));
+    return true;
+  };
+  field.write = [word](const Run& run) { return base::Json(word.words[word.get(run.strategy)]); };
   return field;
 }
 
@@ -127,8 +142,8 @@ std::vector<std::string> schedule_names() {
   return names;
 }
 
-Field schedule_field() {
-  Field field{.key = "strategy.schedule", .about = "Order of the pipeline's forward and backward pieces.", .choices = schedule_names()};
+Field schedule_field(const std::string& key, const std::string& about) {
+  Field field{.key = key, .about = about, .choices = schedule_names()};
   field.expects = fmt::format("{}, or the path of a .csv file", expects_choice(field.choices));
   field.takes_text = true;
   field.read = [](const base::Json& value, Run& run) {
@@ -144,60 +159,46 @@ Field schedule_field() {
   return field;
 }
 
+template <typename T>
+auto answer(T strategy::Strategy::* at) {
+  return [at](auto& run) -> auto& { return run.strategy.*at; };
+}
+
+// By the form in which a dimension's answers are written.
+struct FieldOf {
+  std::string key;
+  std::string about;
+
+  Field operator()(const strategy::Count& count) const {
+    const auto least = static_cast<double>(count.least);
+    const Range range =
+        count.most > 0 ? between(least, static_cast<double>(count.most)) : count_from(least, static_cast<double>(count.ceiling));
+    return number_field(key, answer(count.at), range, about);
+  }
+  Field operator()(const strategy::Flag& flag) const { return flag_field(key, answer(flag.at), about); }
+  Field operator()(const strategy::Part& part) const { return number_field(key, answer(part.at), between(0.0, 1.0), about); }
+  Field operator()(const strategy::Size& size) const { return bytes_field(key, answer(size.at), about); }
+  Field operator()(const strategy::Tiers& tiers) const {
+    return share_field(key, [at = tiers.at](auto& run) -> auto& { return run.strategy.offload.*at; }, about);
+  }
+  Field operator()(const strategy::Word& word) const { return word_field(key, word, about); }
+  Field operator()(const strategy::ScheduleName&) const { return schedule_field(key, about); }
+  Field operator()(const strategy::StageList&) const { return stages_field(key, about); }
+};
+
 }  // namespace
 
 std::vector<Field> strategy_fields() {
+  std::vector<Field> fields;
+  for (const strategy::Dimension& dimension : strategy::dimensions()) {
+    fields.push_back(std::visit(FieldOf{fmt::format("strategy.{}", dimension.key), std::string(dimension.about)}, dimension.form));
+    fields.back().derived = dimension.derived;
+  }
+  return fields;
+}
+
+std::vector<Field> limit_fields() {
   return {
-      number_field("strategy.data", PLIMSOLL_AT(strategy.data), count_from(1, kMostRanks), "Copies of the model that share out the batch."),
-      number_field("strategy.tensor", PLIMSOLL_AT(strategy.tensor), count_from(1, kMostRanks),
-                   "Ranks that each weight matrix is split over."),
-      number_field("strategy.pipe", PLIMSOLL_AT(strategy.pipe), count_from(1, kMostRanks), "Pipeline ranks that the blocks are dealt to.")
-          .derived_from("1, or listed stages / chunks"),
-      number_field("strategy.chunks", PLIMSOLL_AT(strategy.chunks), count_from(1, kMostBlocks), "Pipeline stages of a rank (interleaved)."),
-      number_field("strategy.zero", PLIMSOLL_AT(strategy.zero), between(0, 3),
-                   "What `data` ranks share out: 1 optimizer state, 2 also gradients, 3 also weights."),
-      number_field("strategy.zero_group", PLIMSOLL_AT(strategy.zero_group), count_from(0, kMostRanks),
-                   "ZeRO: neighbouring `data` ranks (of one machine) that share tensors out; such groups hold the same. 0 = all."),
-      schedule_field(),
-      number_field(
-          "strategy.flush_every", PLIMSOLL_AT(strategy.flush_every), count_from(1, kMostBlocks),
-          "Schedules without a flush (pipedream, pipedream-vsync, 2bw) or barrier (zb-h2): steps until all ranks wait for one another."),
-      flag_field("strategy.sequence_parallel", PLIMSOLL_AT(strategy.sequence_parallel),
-                 "Split activations along the sequence between tensor-parallel parts."),
-      flag_field("strategy.scatter_boundaries", PLIMSOLL_AT(strategy.scatter_boundaries),
-                 "Between stages every tensor rank sends its rows alone, and they are gathered there."),
-      choice_field("strategy.recompute", PLIMSOLL_AT(strategy.recompute), "Which activations are computed again in the backward pass."),
-      number_field("strategy.recompute_every", PLIMSOLL_AT(strategy.recompute_every), count_from(1, kMostBlocks),
-                   "Full recompute: of how many blocks one keeps its input."),
-      number_field("strategy.recompute_memory", PLIMSOLL_AT(strategy.recompute_memory), between(0.0, 1.0),
-                   "Optimal recompute: share of the activation memory it may use; 0 = what `limits.device` leaves."),
-      flag_field("strategy.split_activations", PLIMSOLL_AT(strategy.split_activations),
-                 "Of activations that all `tensor` ranks have, each keeps a part (ZeRO-R); they are gathered for the backward pass."),
-      share_field("strategy.offload.optimizer", PLIMSOLL_AT(strategy.offload.optimizer), "Tier of optimizer state and master weights."),
-      share_field("strategy.offload.gradients", PLIMSOLL_AT(strategy.offload.gradients), "Tier of gradients."),
-      share_field("strategy.offload.params", PLIMSOLL_AT(strategy.offload.params), "Tier of weights."),
-      share_field("strategy.offload.activations", PLIMSOLL_AT(strategy.offload.activations), "Tier of saved activations."),
-      bytes_field(
-          "strategy.tile", PLIMSOLL_AT(strategy.tile),
-          "Largest weight matrix that is computed with whole; larger ones are fetched, used and updated by tiles of rows. 0 = all."),
-      bytes_field("strategy.bucket", PLIMSOLL_AT(strategy.bucket), "Gradients moved in one collective."),
-      number_field("strategy.prefetch", PLIMSOLL_AT(strategy.prefetch), count_from(0, kMostBlocks),
-                   "Blocks that gathers and copies run ahead."),
-      flag_field("strategy.keep_params", PLIMSOLL_AT(strategy.keep_params),
-                 "ZeRO-3: keep gathered weights across micro-batches instead of gathering them again."),
-      flag_field("strategy.keep_grads", PLIMSOLL_AT(strategy.keep_grads),
-                 "ZeRO-2/3: keep whole gradients across micro-batches and reduce once, instead of reducing each."),
-      choice_field(
-          "strategy.embedding_rows", PLIMSOLL_AT(strategy.embedding_rows),
-          "Where the token table is: whole with the other weights, or on disk, whence a step brings the rows that it reads and the "
-          "optimizer updates those alone (untied models)."),
-      flag_field("strategy.delayed_update", PLIMSOLL_AT(strategy.delayed_update),
-                 "Update with the previous step's gradients, while the device computes the next ones (`offload.optimizer`)."),
-      choice_field(
-          "strategy.carry_update", PLIMSOLL_AT(strategy.carry_update),
-          "Updates of the host that clipping holds back run under the next forward pass (auto: beside a GPU, where memory allows)."),
-      choice_field("strategy.reduce", PLIMSOLL_AT(strategy.reduce), "Gradients are added around a ring, or by one rank for all."),
-      stages_field(),
       bytes_field("limits.device", PLIMSOLL_AT(limits.device), "Most device memory of a rank; 0 = what is there."),
       bytes_field("limits.host", PLIMSOLL_AT(limits.host), "Most host memory of a machine; 0 = what is there."),
       bytes_field("limits.disk", PLIMSOLL_AT(limits.disk), "Most disk space; 0 = what is free."),

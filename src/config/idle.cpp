@@ -10,6 +10,7 @@
 #include "config/config.h"
 #include "config/fields.h"
 #include "ops/optim/rules.h"
+#include "strategy/dimensions.h"
 
 namespace plimsoll::config {
 
@@ -22,10 +23,6 @@ struct Use {
 };
 
 bool falls(const Run& run) { return run.lr_schedule.type != LrScheduleType::constant && run.lr_schedule.type != LrScheduleType::points; }
-// A strategy that is still open may become anything.
-bool is_open(const Run& run) { return run.strategy_auto; }
-bool has_copies(const Run& run) { return is_open(run) || run.strategy.pipelines() * run.strategy.turn() > 1; }
-
 const std::vector<Use>& uses() {
   static const std::vector<Use> table{
       {"lr_schedule.points", "\"lr_schedule.type\": \"points\"",
@@ -46,15 +43,24 @@ const std::vector<Use>& uses() {
       {"eval", "\"data.valid\"", [](const Run& run) { return !run.data.valid.empty() || run.eval.every == 0; }},  // never asks for nothing
       {"checkpoint.retry_seconds", "\"checkpoint.on_full_disk\": \"retry\"",
        [](const Run& run) { return run.checkpoint.on_full_disk == OnFullDisk::retry; }},
-      {"strategy.zero", "several data ranks", has_copies},
-      {"strategy.reduce", "several data ranks", has_copies},
-      {"strategy.keep_params", "\"strategy.zero\": 3", [](const Run& run) { return is_open(run) || run.strategy.zero == 3; }},
-      {"strategy.keep_grads", "\"strategy.zero\": 2 or 3", [](const Run& run) { return is_open(run) || run.strategy.zero >= 2; }},
-      {"strategy.schedule", "several pipe ranks", [](const Run& run) { return is_open(run) || run.strategy.pipe > 1; }},
-      {"strategy.scatter_boundaries", "pipe and tensor ranks",
-       [](const Run& run) { return is_open(run) || (run.strategy.pipe > 1 && run.strategy.widest_tensor() > 1); }},
+      {"communication.sums", "\"transport\": \"nccl\" (all others add by rank)",
+       [](const Run& run) { return run.transport == Transport::nccl; }},
+      {"communication.gradients", "several data ranks",
+       [](const Run& run) { return run.strategy_auto || run.strategy.pipelines() * run.strategy.turn() > 1; }},
+      {"communication.weights", "\"strategy.zero\": 3", [](const Run& run) { return run.strategy_auto || run.strategy.zero == 3; }},
+      {"communication.activations", "several tensor or pipe ranks",
+       [](const Run& run) { return run.strategy_auto || run.strategy.pipe > 1 || run.strategy.widest_tensor() > 1; }},
   };
   return table;
+}
+
+// What an answer of the strategy needs to mean anything, where it is not there; a strategy that is still open may become anything.
+std::optional<std::string> lacking_answer(const Run& run, std::string_view key) {
+  constexpr std::string_view kStrategy = "strategy.";
+  if (run.strategy_auto || !key.starts_with(kStrategy)) return std::nullopt;
+  const strategy::Dimension* dimension = strategy::find_dimension(key.substr(kStrategy.size()));
+  if (dimension == nullptr || dimension->used == nullptr || dimension->used(run.strategy)) return std::nullopt;
+  return std::string(dimension->needs);
 }
 
 bool concerns(const Use& use, std::string_view key) {
@@ -89,7 +95,9 @@ std::string idle_settings(const Run& run) {
     for (const Use& use : uses()) {
       if (concerns(use, field.key) && !use.met(run)) note(use.needs);
     }
-    if (const std::optional<std::string> needs = lacking_rule(run, field.key)) note(*needs);
+    for (const auto lacking : {lacking_rule, lacking_answer}) {
+      if (const std::optional<std::string> needs = lacking(run, field.key)) note(*needs);
+    }
   }
   return parts.empty() ? "" : fmt::format("note: {}\n", fmt::join(parts, "; "));
 }

@@ -20,6 +20,8 @@ namespace plimsoll::config {
 
 enum class Device { automatic, cpu, cuda };
 enum class Transport { automatic, local, mpi, nccl };
+// The order in which ranks add: a left fold by rank, the same bits on every transport, or the transport's own.
+enum class Sums { canonical, fast };
 enum class LrScheduleType { constant, linear, cosine, wsd, points };
 enum class OnFullDisk { stop, retry };
 enum class WarmupShape { linear, log };
@@ -94,6 +96,12 @@ struct Checkpoint {
   bool operator==(const Checkpoint&) const = default;
 };
 
+struct Communication {
+  Sums sums = Sums::fast;
+
+  bool operator==(const Communication&) const = default;
+};
+
 struct Settings {
   model::Model model;
   std::string model_path;      // a Hugging Face directory, instead of a description; see resolve_model
@@ -120,8 +128,9 @@ struct Settings {
   std::int64_t threads = 0;  // 0 = all cores
   bool deterministic = true;
   Transport transport = Transport::automatic;
+  Communication communication;
   std::vector<std::string> freeze;
-  model::FrozenForm freeze_as = model::FrozenForm::none;
+  const ops::FormInfo* freeze_as = nullptr;
   Eval eval;
   std::string out;  // derived
   Checkpoint checkpoint;

@@ -258,8 +258,10 @@ Model read_family(const Json& config) {
 
 Json read_hf_config_json(io::FileSystem& file_system, const io::Path& folder) {
   const io::Path path = folder / "config.json";
-  if (!file_system.status(folder))
-    base::bad_input("there is no folder '{}'; expected a Hugging Face folder, which holds config.json", folder.string());
+  const auto found = file_system.status(folder);
+  if (!found) base::bad_input("there is no folder '{}'; expected a Hugging Face folder, which holds config.json", folder.string());
+  if (found->kind != io::EntryKind::directory)
+    base::bad_input("'{}' is a file; expected a Hugging Face folder, which holds config.json", folder.string());
   if (!file_system.status(path)) base::bad_input("'{}' is no Hugging Face folder: it holds no config.json", folder.string());
   return base::parse_json(io::read_text(file_system, path, kMaxConfigBytes), path.string(), {.strict = true});
 }

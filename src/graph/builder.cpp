@@ -170,11 +170,13 @@ ValueId Builder::cached_attention(ValueId packed, const ops::Attention& attentio
   PLIMSOLL_CHECK(options_.purpose == Purpose::infer && attention.causal, "{} cannot go through a cache", name);
   const TensorType& type = graph_.values[packed].type;
   const ops::Heads& heads = attention.heads;
+  const ops::Placement by_heads{.spread = ops::Spread::split, .dim = 1, .units = heads.kv, .own = heads.per_group(), .shared = 2};
   const ValueId cache = graph_.add_value({.name = name + ".cache",
                                           .type = {type.dtype, {type.shape[0], 2 * heads.kv, options_.cache_slots, heads.dim}},
                                           .role = Role::state,
                                           .block = block_,
-                                          .init = zeros()});
+                                          .init = zeros(),
+                                          .deal = by_heads});
   return apply(ops::CachedAttention{.heads = heads, .window = attention.window, .pattern = attention.pattern}, {packed, positions(), cache},
                name);
 }

@@ -106,7 +106,7 @@ struct Block {
 
 // What a weight is that is stored in a form (ops/forms): its value holds records.
 struct Stored {
-  ops::Form form = ops::Form::int8;
+  const ops::FormInfo* form = ops::forms().data();
   TensorType decoded{};
 
   bool operator==(const Stored&) const = default;

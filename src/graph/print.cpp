@@ -154,7 +154,7 @@ class Printer {
       items.push_back(parameter.matrix->rank() == 0 ? "matrix" : fmt::format("matrix={}", ops::text_of(*parameter.matrix)));
     if (parameter.sums_over) items.push_back(fmt::format("sums_over={}", ops::text_of(*parameter.sums_over)));
     if (parameter.stored) {
-      items.push_back(fmt::format("form={}", name_of(parameter.stored->form)));
+      items.push_back(fmt::format("form={}", parameter.stored->form->name));
       items.push_back(fmt::format("decoded={}", text_of(parameter.stored->decoded)));
     }
     line("{} {}{}", parameter.frozen ? kFrozenWord : kTrainedWord, quoted(parameter.name), in_braces(items));

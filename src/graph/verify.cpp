@@ -78,15 +78,17 @@ class Verifier {
     }
   }
 
-  // What says who writes it is written by nobody else.
+  // What says who writes it is written by nobody else; what a pass wrote, a verdict may take back.
   void check_state(const Node& node) {
     for (const ops::Alias& alias : ops::aliases_of(node.op)) {
       const ValueId id = states_[node.inputs[static_cast<std::size_t>(alias.input)].index];
       if (!alias.required || alias.view || !id.valid() || !graph_.values[id].state.declared()) continue;
       const ops::State::Written written = graph_.values[id].state.written;
-      const bool as_said = (written == ops::State::Written::forward && node.phase == Phase::forward) ||
-                           (written == ops::State::Written::backward && node.phase >= Phase::backward && node.phase <= Phase::join) ||
-                           (written == ops::State::Written::update && node.phase >= Phase::norm) || written == ops::State::Written::program;
+      const bool in_pass = (written == ops::State::Written::forward && node.phase == Phase::forward) ||
+                           (written == ops::State::Written::backward && node.phase >= Phase::backward && node.phase <= Phase::join);
+      const bool taken_back = node.phase == Phase::verdict && written != ops::State::Written::update;
+      const bool as_said = in_pass || taken_back || (written == ops::State::Written::update && node.phase >= Phase::norm) ||
+                           written == ops::State::Written::program;
       if (!as_said)
         report("{} writes {} in the {} phase, which says that it is written by: {}", ops::name_of(node.op), graph_.values[id].name,
                name_of(node.phase), ops::name_of(written));

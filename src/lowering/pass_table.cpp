@@ -6,8 +6,10 @@
 #include "base/error.h"
 #include "graph/live_rows.h"
 #include "graph/programs/pass_table.h"
+#include "lowering/layout/versions.h"
 #include "lowering/passes/block_chain.h"
 #include "lowering/passes/carry_update.h"
+#include "lowering/passes/encode_activations.h"
 #include "lowering/passes/fetch_weights.h"
 #include "lowering/passes/offload.h"
 #include "lowering/passes/send_copies.h"
@@ -68,6 +70,11 @@ constexpr std::array kPasses{
     Pass{"split_tensor", "keeps one place on the tensor axis, with collectives where an operator's need and what there is differ",
          [](const Graph&, const PassInputs& inputs) { return inputs.seat.members > 1; },
          [](const Graph& graph, const PassInputs& inputs) { return split_over_tensor(graph, inputs.seat, inputs.strategy); }},
+    Pass{"encode_activations", "lets a codec say what tensor ranks and stages send each other of activations",
+         [](const Graph&, const PassInputs& inputs) {
+           return inputs.strategy.communication.activations.any() && (inputs.pipe.places > 1 || inputs.seat.members > 1);
+         },
+         [](const Graph& graph, const PassInputs& inputs) { return encode_activations(graph, inputs.strategy.communication.activations); }},
     Pass{"recompute", "makes again, before the backward pass reads it, what the forward pass did not keep",
          [](const Graph&, const PassInputs& inputs) { return inputs.backward && !inputs.again.steps.empty(); },
          [](const Graph& graph, const PassInputs& inputs) { return recompute(graph, inputs.again); }, true},
@@ -84,7 +91,10 @@ constexpr std::array kPasses{
          [](const Graph& graph, const PassInputs& inputs) { return tile_weights(graph, inputs.strategy.tile); }, true},
     Pass{"split_data", "reduces gradients over data ranks, and shares out states, gradients and weights as the ZeRO stage says",
          [](const Graph& graph, const PassInputs& inputs) { return sums_over_ranks(graph, inputs.strategy); },
-         [](const Graph& graph, const PassInputs& inputs) { return split_over_data(graph, inputs.strategy, inputs.micro_batches); }, true},
+         [](const Graph& graph, const PassInputs& inputs) {
+           return split_over_data(graph, inputs.strategy, {.micro_batches = inputs.micro_batches, .may_skip = needs_verdict(graph)});
+         },
+         true},
     Pass{"share_amaxes", "takes the largest magnitudes of 8-bit products over all ranks that compute with them",
          [](const Graph& graph, const PassInputs& inputs) { return !amax_ranks(inputs).axes.empty() && notes_amaxes(graph); },
          [](const Graph& graph, const PassInputs& inputs) { return share_amaxes(graph, amax_ranks(inputs)); }},

@@ -7,6 +7,7 @@
 #include <string>
 #include <vector>
 
+#include "ops/forms/form.h"
 #include "ops/optim/rules.h"
 
 namespace plimsoll::model {
@@ -18,7 +19,6 @@ enum class Master { f32, split, none };
 enum class Moments { f32, bf16 };
 
 // How weights that are not trained are stored: as they are computed with, or in a form of fewer bytes (ops/forms).
-enum class FrozenForm { none, int8, fp8, int4 };
 
 // Parameters that are updated otherwise than the rest: by their names, or patterns with *.
 struct ParameterGroup {
@@ -78,7 +78,8 @@ struct Training {
   bool delayed = false;             // a step updates with the gradient of the step before it
   bool masters = false;             // what is updated is a copy of the weight, whatever its type: where updates are made in another tier
   std::vector<std::string> freeze;  // parameter names or patterns with * that are not trained
-  FrozenForm freeze_as = FrozenForm::none;  // of their matrices, but those of the embedding and the head
+  // How their matrices are stored, but those of the embedding and the head; null: as they are computed with.
+  const ops::FormInfo* freeze_as = nullptr;
 };
 
 }  // namespace plimsoll::model

@@ -42,14 +42,6 @@ void ChromeTrace::write(const Span& span) {
                                  {"args", std::move(args)}}));
 }
 
-void ChromeTrace::write_counter(std::string_view name, std::int64_t process, double seconds,
-                                const std::vector<std::pair<std::string, double>>& series) {
-  base::Json args = base::Json::object();
-  for (const auto& [key, value] : series) args.set(key, value);
-  write_item(base::Json::object(
-      {{"ph", "C"}, {"name", name}, {"pid", process}, {"ts", microseconds(seconds - origin_)}, {"args", std::move(args)}}));
-}
-
 void ChromeTrace::finish() { sink_(first_ ? "[]\n" : "\n]\n"); }
 
 }  // namespace plimsoll::observe

@@ -22,9 +22,6 @@ class ChromeTrace {
   void name_process(std::int64_t process, std::string_view name);
   void name_thread(Lane lane, std::string_view name);  // threads are shown in the order of their numbers
   void write(const Span& span);
-  // A graph named `name` under the process: one band for each series, from `seconds` on.
-  void write_counter(std::string_view name, std::int64_t process, double seconds,
-                     const std::vector<std::pair<std::string, double>>& series);
   void finish();
 
  private:

@@ -226,10 +226,13 @@ Scores scores_of(const Op& op, Types inputs) {
   return scores;
 }
 
+// How many query heads the ranks before have.
+std::int64_t heads_before(const Heads& heads, const Seat& seat) {
+  return seat.members > heads.kv ? seat.place * (heads.query / seat.members) : seat.units_before(heads.kv) * heads.per_group();
+}
+
 Attention attention_here(Attention attention, const Seat& seat) {
-  const Heads& heads = attention.heads;
-  attention.first_head +=
-      seat.members > heads.kv ? seat.place * (heads.query / seat.members) : seat.units_before(heads.kv) * heads.per_group();
+  attention.first_head += heads_before(attention.heads, seat);
   attention.heads = heads_here(attention.heads, seat);
   return attention;
 }
@@ -241,6 +244,20 @@ PlacedOp place_attention(const PlacementQuery& query) {
   const Placement queries = without_shared(query.inputs[0]);
   placed.outputs = {on_dim(queries, 2), on_dim(queries, 1)};
   placed.op = attention_here(std::get<Attention>(query.op), query.seat);
+  return placed;
+}
+
+// A rank's cache has the keys and values of its own heads.
+PlacedOp place_cached_attention(const PlacementQuery& query) {
+  PlacedOp placed = place_whole(query, 2);
+  if (!last_is_split(query, 0)) return placed;
+  CachedAttention attention = std::get<CachedAttention>(query.op);
+  if (attention.pattern.rule != nullptr) attention.first_head += heads_before(attention.heads, query.seat);
+  attention.heads = heads_here(attention.heads, query.seat);
+  placed.inputs[0] = query.inputs[0];
+  placed.inputs[2] = placed.outputs[1] = on_dim(query.inputs[0], 1);
+  placed.outputs[0] = on_dim(without_shared(query.inputs[0]), 2);
+  placed.op = attention;
   return placed;
 }
 
@@ -267,7 +284,8 @@ Definition define(const CachedAttention&) {
   return {.infer = infer_cached_attention,
           .work = cached_attention_work,
           .no_adjoint = "it reads and extends a cache that outlives the step; differentiate a graph that is built without a cache",
-          .aliases = [](const Op&) { return std::vector<Alias>{{.output = 1, .input = 2, .required = true}}; }};
+          .aliases = [](const Op&) { return std::vector<Alias>{{.output = 1, .input = 2, .required = true}}; },
+          .place = place_cached_attention};
 }
 
 Definition define(const Attention&) {

@@ -108,10 +108,12 @@ struct CachedAttention {
   Heads heads;
   std::int64_t window = 0;
   MaskPattern pattern{};
+  std::int64_t first_head = 0;  // of all ranks' query heads; only a pattern asks
   PLIMSOLL_OP("cached_attention") {
     visit("heads", self.heads);
     visit("window", self.window);
     visit("pattern", self.pattern);
+    visit("first_head", self.first_head);
   }
   Mask mask() const { return {Attention::mask_band(true, window), pattern}; }
   bool operator==(const CachedAttention&) const = default;

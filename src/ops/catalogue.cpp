@@ -82,6 +82,11 @@ std::vector<Alias> aliases_of(const Op& op) {
   return aliases == nullptr ? std::vector<Alias>{} : aliases(op);
 }
 
+std::optional<Inverse> inverse_of(const Op& op, std::size_t input, Types inputs) {
+  const auto inverse = definition_of(op).inverse;
+  return inverse == nullptr ? std::nullopt : inverse(op, input, inputs);
+}
+
 double bytes_of(Types inputs, Types outputs) {
   std::int64_t bytes = 0;
   for (const TensorType& type : inputs) bytes += type.bytes();

@@ -80,6 +80,13 @@ struct Rebuild {
   std::vector<int> outputs;  // for each result of `op`, which result of the call it is
 };
 
+// How an operand of a call is made again from its results and its other operands: what reversible layers do instead of keeping it.
+struct Inverse {
+  Op op;
+  std::vector<Rebuild::Source> inputs;
+  bool exact = false;  // to the bit; else but for rounding
+};
+
 // Where an adjoint is asked for: the forward operator with its operands, and the gradients that reached its outputs
 // (invalid where none did).
 struct AdjointSite {
@@ -126,6 +133,8 @@ struct Definition {
   std::vector<int> (*accumulated_outputs)(const Op& op) = nullptr;
   // (optional) How to make some results again from others; nullopt: only by running all of it.
   std::optional<Rebuild> (*rebuild)(const Op& op) = nullptr;
+  // (optional) How to make an operand again; nullopt: it cannot be, or not from less than the operand itself.
+  std::optional<Inverse> (*inverse)(const Op& op, std::size_t input, Types inputs) = nullptr;
   // (optional) What becomes of it when operands are split over ranks (placement.h). Null: all operands must be whole.
   PlacedOp (*place)(const PlacementQuery& query) = nullptr;
 
@@ -165,6 +174,7 @@ struct Definition {
 
 const Definition& definition_of(const Op& op);
 std::vector<Alias> aliases_of(const Op& op);
+std::optional<Inverse> inverse_of(const Op& op, std::size_t input, Types inputs);
 
 inline bool is_view(const Op& op) { return definition_of(op).runs == Runs::nothing; }
 inline bool is_collective(const Op& op) { return definition_of(op).runs == Runs::collective; }

@@ -1,4 +1,4 @@
-// Dropout, and residual sums with it.
+// Dropout, residual sums with it, and what takes them back.
 #pragma once
 
 #include "ops/attributes.h"
@@ -36,6 +36,21 @@ struct Residual {
     visit("sample_rows", self.sample_rows);
   }
   bool operator==(const Residual&) const = default;
+};
+
+// (y, r) -> y - r; with rate > 0 (y, r, samples, scalars) -> y - dropout(r): what the same residual added r to.
+struct Subtract {
+  double rate = 0.0;
+  std::uint64_t site = 0;
+  std::int64_t first_row = 0;
+  std::int64_t sample_rows = 0;
+  PLIMSOLL_OP("subtract") {
+    visit("rate", self.rate);
+    visit("site", self.site);
+    visit("first_row", self.first_row);
+    visit("sample_rows", self.sample_rows);
+  }
+  bool operator==(const Subtract&) const = default;
 };
 
 }  // namespace plimsoll::ops

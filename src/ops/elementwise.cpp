@@ -12,6 +12,10 @@ std::vector<TensorType> infer_add(const Op& op, Types inputs) {
 
 std::vector<ValueId> add_adjoint(const AdjointSite& site, AdjointBuilder&) { return {site.output_grads[0], site.output_grads[0]}; }
 
+std::optional<Inverse> inverse_add(const Op&, std::size_t input, Types) {
+  return Inverse{.op = Subtract{}, .inputs = {{.output = true}, {.index = input == 0 ? 1 : 0}}};
+}
+
 std::vector<TensorType> infer_cast(const Op& op, Types inputs) {
   expect(inputs.size() == 1 && base::is_float(inputs[0].dtype), op, inputs, "one operand of a float type");
   return {{std::get<Cast>(op).dtype, inputs[0].shape}};
@@ -19,6 +23,12 @@ std::vector<TensorType> infer_cast(const Op& op, Types inputs) {
 
 std::vector<ValueId> cast_adjoint(const AdjointSite& site, AdjointBuilder& build) {
   return build.emit(Cast{.dtype = build.type(site.inputs[0]).dtype}, {site.output_grads[0]});
+}
+
+// What is widened to f32.
+std::optional<Inverse> inverse_cast(const Op& op, std::size_t, Types inputs) {
+  if (std::get<Cast>(op).dtype != DType::f32) return std::nullopt;
+  return Inverse{.op = Cast{.dtype = inputs[0].dtype}, .inputs = {{.output = true}}, .exact = true};
 }
 
 std::vector<TensorType> infer_take_columns(const Op& op, Types inputs) {
@@ -42,6 +52,12 @@ std::vector<TensorType> infer_put_columns(const Op& op, Types inputs) {
   return {result};
 }
 
+std::optional<Inverse> inverse_put_columns(const Op& op, std::size_t input, Types inputs) {
+  if (input != 0) return std::nullopt;
+  const TakeColumns take{.first = std::get<PutColumns>(op).first, .count = inputs[0].shape[-1]};
+  return Inverse{.op = take, .inputs = {{.output = true}}, .exact = true};
+}
+
 // Only the columns themselves move.
 Work put_columns_work(const Op&, Types inputs, Types) { return {0.0, 2.0 * static_cast<double>(inputs[0].bytes())}; }
 
@@ -63,6 +79,7 @@ Definition define(const PutColumns&) {
           .work = put_columns_work,
           .no_adjoint = kMadeByLowering,
           .aliases = put_columns_aliases,
+          .inverse = inverse_put_columns,
           .live_rows = by_rows<1>};
 }
 
@@ -71,6 +88,7 @@ Definition define(const Add&) {
           .work = elementwise_work<1>,
           .adjoint = add_adjoint,
           .aliases = may_overwrite_first,
+          .inverse = inverse_add,
           .place = place_alike<1>,
           .elementwise = true,
           .live_rows = by_rows<1>};
@@ -80,6 +98,7 @@ Definition define(const Cast&) {
   return {.infer = infer_cast,
           .work = elementwise_work<0>,
           .adjoint = cast_adjoint,
+          .inverse = inverse_cast,
           .place = place_alike<1>,
           .elementwise = true,
           .live_rows = by_rows<1>};

@@ -11,15 +11,15 @@ static_assert(kSumBlock % kMostBlock == 0, "a record would be in two shards");
 
 std::vector<TensorType> infer_encode(const Op& op, Types inputs) {
   expect(inputs.size() == 1 && base::is_float(inputs[0].dtype) && inputs[0].shape.rank() >= 1, op, inputs, "a float tensor");
-  return {stored_type(std::get<Encode>(op).form, inputs[0].shape)};
+  return {stored_type(*std::get<Encode>(op).form, inputs[0].shape)};
 }
 
 std::vector<TensorType> infer_decode(const Op& op, Types inputs) {
   const auto& decode = std::get<Decode>(op);
   expect(base::is_float(decode.dtype), op, inputs, "a float type to decode to");
   expect(inputs.size() == 1 && inputs[0].dtype == DType::u8 && inputs[0].shape.rank() >= 1 && decode.columns > 0 &&
-             inputs[0].shape[-1] == info_of(decode.form).bytes(decode.columns),
-         op, inputs, fmt::format("rows of {} bytes", info_of(decode.form).bytes(std::max<std::int64_t>(1, decode.columns))));
+             inputs[0].shape[-1] == decode.form->bytes(decode.columns),
+         op, inputs, fmt::format("rows of {} bytes", decode.form->bytes(std::max<std::int64_t>(1, decode.columns))));
   Shape shape = inputs[0].shape;
   shape.set(-1, decode.columns);
   return {{decode.dtype, shape}};
@@ -47,7 +47,7 @@ PlacedOp place_decode(const PlacementQuery& query) {
   if (given.spread != Spread::split && given.spread != Spread::rows) return placed;
   placed.inputs[0] = placed.outputs[0] = given;
   if (!last_is_split(query, 0)) return placed;
-  const FormInfo& info = info_of(op.form);
+  const FormInfo& info = *op.form;
   Placement columns = given;
   if (op.units > 0) {
     columns.units = op.units;

@@ -8,7 +8,7 @@ namespace plimsoll::ops {
 
 // (x (.., N)) -> its records (.., bytes) u8, rounded to nearest.
 struct Encode {
-  Form form = Form::int8;
+  const FormInfo* form = &forms()[0];
   PLIMSOLL_OP("encode") { visit("form", self.form); }
   bool operator==(const Encode&) const = default;
 };
@@ -16,7 +16,7 @@ struct Encode {
 // (records (.., bytes) u8) -> the elements (.., columns). Where records are dealt out over the tensor axis, the elements come dealt in
 // `units` of the columns (ops/placement.h), with `own` pieces that neighbours may share out; units 0: in the units of the records.
 struct Decode {
-  Form form = Form::int8;
+  const FormInfo* form = &forms()[0];
   std::int64_t columns = 1;
   base::DType dtype = base::DType::f32;
   std::int64_t units = 0;

@@ -88,7 +88,7 @@ std::string text_of(const std::vector<Axis>& value) {
 }
 std::string text_of(Tier value) { return std::string(name_of(value)); }
 std::string text_of(CollectiveKind value) { return std::string(name_of(value)); }
-std::string text_of(Form value) { return std::string(name_of(value)); }
+std::string text_of(const FormInfo* value) { return std::string(value->name); }
 std::string text_of(State::Cut value) { return std::string(name_of(value)); }
 std::string text_of(State::Merge value) { return std::string(name_of(value)); }
 std::string text_of(State::Written value) { return std::string(name_of(value)); }
@@ -142,10 +142,9 @@ void parse_into(std::string_view text, std::vector<Axis>& value) {
 }
 void parse_into(std::string_view text, Tier& value) { value = enum_from<Tier>(text, kTierNames); }
 void parse_into(std::string_view text, CollectiveKind& value) { value = enum_from<CollectiveKind>(text, kCollectiveNames); }
-void parse_into(std::string_view text, Form& value) {
-  const std::optional<Form> form = form_named(text);
-  if (!form) bad_value(text);
-  value = *form;
+void parse_into(std::string_view text, const FormInfo*& value) {
+  value = find_form(text);
+  if (value == nullptr) bad_value(text);
 }
 void parse_into(std::string_view text, State::Cut& value) { value = enum_from<State::Cut>(text, kStateCuts); }
 void parse_into(std::string_view text, State::Merge& value) { value = enum_from<State::Merge>(text, kStateMerges); }

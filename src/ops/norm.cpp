@@ -107,6 +107,18 @@ std::optional<Rebuild> rebuild_norm(const Op& op) {
   return rebuild;
 }
 
+// What the residual branch was added to.
+std::optional<Inverse> inverse_norm(const Op& op, std::size_t input, Types) {
+  const auto& norm = std::get<Norm>(op);
+  const bool drops = norm.rate > 0.0;
+  if (!norm.residual || input > 1 || (input == 1 && drops)) return std::nullopt;
+  Inverse inverse{.op = Subtract{.rate = norm.rate, .site = norm.site, .first_row = norm.first_row, .sample_rows = norm.sample_rows},
+                  .inputs = {{.output = true}, {.index = input == 0 ? 1 : 0}}};
+  const int samples = static_cast<int>(first_weight(norm)) + (norm.bias ? 2 : 1);
+  if (drops) inverse.inputs.insert(inverse.inputs.end(), {{.index = samples}, {.index = samples + 1}});
+  return inverse;
+}
+
 std::vector<TensorType> infer_norm_grad(const Op& op, Types inputs) {
   const auto& grad = std::get<NormGrad>(op);
   const std::size_t plain = plain_inputs(grad);
@@ -245,6 +257,7 @@ Definition define(const Norm&) {
           .work = elementwise_work<kNormFlops>,
           .adjoint = norm_adjoint,
           .rebuild = rebuild_norm,
+          .inverse = inverse_norm,
           .place = place_norm,
           .live_rows = live_rows_of_norm};
 }

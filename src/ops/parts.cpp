@@ -31,6 +31,13 @@ std::vector<TensorType> infer_take_part(const Op& op, Types inputs) {
   return {taken};
 }
 
+// Where the tail is put by somebody else, it is not in the whole.
+std::optional<Inverse> inverse_put_part(const Op& op, std::size_t input, Types) {
+  const auto& put = std::get<PutPart>(op);
+  if (input != 0 || (put.without_tail && put.part.tail > 0)) return std::nullopt;
+  return Inverse{.op = TakePart{.part = put.part}, .inputs = {{.output = true}}, .exact = true};
+}
+
 std::vector<Alias> whole_in_place(const Op& op) {
   if (!std::get<PutPart>(op).into) return {};
   return {{.output = 0, .input = 1, .required = true}};
@@ -46,7 +53,8 @@ Definition define(const PutPart&) {
                 return Work{0.0, static_cast<double>(inputs[0].bytes() + (into ? inputs[0] : outputs[0]).bytes())};
               },
           .no_adjoint = kMadeByLowering,
-          .aliases = whole_in_place};
+          .aliases = whole_in_place,
+          .inverse = inverse_put_part};
 }
 
 Definition define(const TakePart&) {

@@ -23,6 +23,13 @@ std::vector<ValueId> rope_adjoint(const AdjointSite& site, AdjointBuilder& build
   return grads;
 }
 
+std::optional<Inverse> inverse_rope(const Op& op, std::size_t input, Types) {
+  if (input != 0) return std::nullopt;
+  Rope back = std::get<Rope>(op);
+  back.inverse = !back.inverse;
+  return Inverse{.op = back, .inputs = {{.output = true}, {.index = 1}, {.index = 2}}};
+}
+
 PlacedOp place_rope(const PlacementQuery& query) {
   PlacedOp placed = place_whole(query, 1);
   if (!last_is_split(query, 0)) return placed;
@@ -36,7 +43,12 @@ PlacedOp place_rope(const PlacementQuery& query) {
 }  // namespace
 
 Definition define(const Rope&) {
-  return {.infer = infer_rope, .work = elementwise_work<3>, .adjoint = rope_adjoint, .aliases = may_overwrite_first, .place = place_rope};
+  return {.infer = infer_rope,
+          .work = elementwise_work<3>,
+          .adjoint = rope_adjoint,
+          .aliases = may_overwrite_first,
+          .inverse = inverse_rope,
+          .place = place_rope};
 }
 
 }  // namespace plimsoll::ops

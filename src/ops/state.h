@@ -11,7 +11,7 @@ namespace plimsoll::ops {
 struct State {
   // How ranks that share out tensors cut it.
   enum class Cut : std::uint8_t {
-    parameter,  // as the parameter that it belongs to; whole where it belongs to none
+    parameter,  // as the parameter that it belongs to; where that is none, as its deal says
     own,        // as its own deal says (placement.h), and never in shards
   };
   // What data ranks have of it; where each has its own, what becomes of those on another number of ranks.

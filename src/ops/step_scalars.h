@@ -34,7 +34,7 @@ struct StepScalars {
 
 inline base::TensorType step_scalars_type() { return {base::DType::u8, base::Shape{static_cast<std::int64_t>(sizeof(StepScalars))}}; }
 
-// Sums over a parameter that its update wants (optim/prelude.h), as its rule numbers them.
+// Sums over a parameter that its update wants (prelude.h), as its rule numbers them.
 struct ParameterSums {
   std::array<base::ExactSum, 2> sum;
 

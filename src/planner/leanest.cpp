@@ -3,6 +3,7 @@
 #include <algorithm>
 
 #include "planner/finer.h"
+#include "strategy/schedules/table.h"
 
 namespace plimsoll::planner {
 
@@ -39,7 +40,7 @@ class Leanest {
   std::vector<Lean> run() {
     Space shapes = space_;
     shapes.micro = {space_.micro.front()};
-    if (!pins_.schedule) shapes.schedule = {"1f1b"};
+    if (!pins_.schedule) shapes.schedule = {std::string(strategy::schedules::kUsual)};
     // With less of a block made again less of it is there at once, and where activations leave nothing need be. An order that is fitted to
     // the memory lies beside what is found.
     if (!pins_.recompute) shapes.recompute = {Recompute::none, Recompute::selective, Recompute::full};

@@ -7,6 +7,8 @@
 #include <functional>
 #include <string>
 
+#include "base/dtype.h"
+
 namespace plimsoll::planner {
 
 // Where something lives; farther is larger.
@@ -62,6 +64,11 @@ struct Prices {
   std::int64_t tied_gradients = 0;
   std::int64_t tied_optimizer = 0;
   std::int64_t inputs = 0;  // bytes of a micro-batch's tokens and targets
+  // Of most parameters, of their gradients, and of what blocks hand on.
+  base::DType weight_type = base::DType::f32;
+  base::DType gradient_type = base::DType::f32;
+  base::DType output_type = base::DType::f32;
+  std::int64_t output_columns = 1;
   // A token table on disk: its bytes with the optimizer's state of it, and of these, what a step brings and takes back.
   std::int64_t table = 0;
   std::int64_t table_moved = 0;

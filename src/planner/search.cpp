@@ -8,6 +8,8 @@
 
 #include <fmt/format.h>
 
+#include "planner/neighbours.h"
+#include "strategy/dimension.h"
 #include "strategy/legality.h"
 
 namespace plimsoll::planner {
@@ -247,8 +249,7 @@ std::string describe(const Choice& choice) {
     if (strategy.zero >= 2 && strategy.keep_grads) text += ", whole gradients";
     if (strategy.zero == 3 && strategy.keep_params) text += ", weights stay gathered";
   }
-  constexpr std::array<std::string_view, 4> kRecompute{"", ", recompute full", ", recompute selective", ", recompute optimal"};
-  text += kRecompute.at(static_cast<std::size_t>(strategy.recompute));
+  if (strategy.recompute != strategy::Recompute::none) text += fmt::format(", recompute {}", strategy::name_of(strategy.recompute));
   if (strategy.recompute_every > 1) text += fmt::format(" every {} blocks", strategy.recompute_every);
   const strategy::Offload& offload = strategy.offload;
   for (const auto& [name, share] : {std::pair{"optimizer", offload.optimizer},

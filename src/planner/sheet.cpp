@@ -1,6 +1,10 @@
 #include "planner/sheet.h"
 
+#include "codecs/table.h"
+
 namespace plimsoll::planner {
+
+namespace schedules = strategy::schedules;
 
 Sheet::Sheet(const Problem& problem, const Choice& choice, PriceTable& prices, bool fits)
     : problem_(problem),
@@ -19,7 +23,8 @@ Sheet::Sheet(const Problem& problem, const Choice& choice, PriceTable& prices, b
   add_ranks();
   if (fitted_stages() && fits) keep_what_fits();
   for (std::int64_t place = 0; strategy_.pipe > 1 && place < strategy_.pipe; ++place)
-    hops_.push_back(problem.wires.message(prices_.layer.output, strategy_.stride(ops::Axis::pipe), strategy_.pipe, place));
+    hops_.push_back(problem.wires.message(sent(codecs::Use::activations, codecs::Wanted::message, prices_.layer.output),
+                                          strategy_.stride(ops::Axis::pipe), strategy_.pipe, place));
 }
 
 namespace {
@@ -166,7 +171,29 @@ void Sheet::add_ranks() {
   }
 }
 
+std::int64_t Sheet::sent(codecs::Use use, codecs::Wanted wanted, std::int64_t bytes) const {
+  const codecs::Choice& choice = choice_for(strategy_.communication, use);
+  if (!choice.any()) return bytes;
+  const base::DType type = use == codecs::Use::gradients ? prices_.gradient_type
+                           : use == codecs::Use::weights ? prices_.weight_type
+                                                         : prices_.output_type;
+  const std::int64_t elements = bytes / base::size_of(type);
+  const std::int64_t columns = std::max<std::int64_t>(1, prices_.output_columns);
+  const base::Shape shape = wanted == codecs::Wanted::message ? base::Shape{elements / columns, columns} : base::Shape{elements};
+  const codecs::Ask ask{
+      .choice = choice, .wanted = wanted, .type = {type, shape}, .members = std::max<std::int64_t>(2, strategy_.shards())};
+  const std::int64_t plain = codecs::plain_bytes(ask);
+  return plain == 0 ? bytes : static_cast<std::int64_t>(as_double(bytes) * as_double(codecs::wire_bytes(ask)) / as_double(plain));
+}
+
+std::int64_t Sheet::remembered(const RankPrice& rank) const {
+  if (strategy_.data == 1 || !codecs::remembers(strategy_.communication.gradients)) return 0;
+  return rank.gradients / base::size_of(prices_.gradient_type) * base::size_of(base::DType::f32);
+}
+
 double Sheet::collective(Wires::Kind kind, std::int64_t bytes) const {
+  if (kind == Wires::Kind::reduce_scatter) bytes = sent(codecs::Use::gradients, codecs::Wanted::shard, bytes);
+  if (kind == Wires::Kind::all_gather && strategy_.zero == 3) bytes = sent(codecs::Use::weights, codecs::Wanted::gather, bytes);
   return problem_.wires.collective(kind, bytes, strategy_.shards(), strategy_.stride(ops::Axis::data));
 }
 
@@ -201,8 +228,9 @@ double Sheet::exposed_reduction(const RankPrice& rank) const {
   double all = 0.0;
   if (strategy_.zero == 0) {
     const std::int64_t blocks = rank.layers + 1;
-    all = as_double(blocks) *
-          problem_.wires.collective(Wires::Kind::all_reduce, rank.gradients / blocks, strategy_.data, strategy_.stride(ops::Axis::data));
+    all = as_double(blocks) * problem_.wires.collective(Wires::Kind::all_reduce,
+                                                        sent(codecs::Use::gradients, codecs::Wanted::sum, rank.gradients / blocks),
+                                                        strategy_.data, strategy_.stride(ops::Axis::data));
   } else {
     if (!done_before) all = by_blocks(Wires::Kind::reduce_scatter, rank.gradients, rank.layers);
     const std::int64_t groups = strategy_.data / strategy_.shards();
@@ -251,13 +279,9 @@ double Sheet::gather(const RankPrice& rank) const {
 
 std::int64_t Sheet::least_kept(std::size_t rank) const { return ranks_[rank].kept_least * least_live(static_cast<std::int64_t>(rank)); }
 
-// Behind the warm-up, with every micro-batch that ends another begins, until all have.
 bool Sheet::surely_together(std::size_t rank) const {
   if (strategy_.pipe == 1) return micro_batches_ > 1;
-  if (strategy_.schedule == "gpipe") return false;
-  const std::int64_t live = least_live(static_cast<std::int64_t>(rank));
-  if (strategy_.schedule == "1f1b") return micro_batches_ > live;
-  return micro_batches_ * strategy_.chunks >= 2 * live + strategy_.pipe * strategy_.chunks;
+  return schedules::find_kind(strategy_.schedule).is_steady(shape(), static_cast<std::int64_t>(rank));
 }
 
 std::vector<Moment> Sheet::least_moments(std::size_t rank) const {
@@ -272,17 +296,13 @@ std::vector<Moment> Sheet::least_moments(std::size_t rank) const {
   return moments;
 }
 
-// Micro-batches' worth of stages that a rank holds at least, by the closed forms of the schedules.
+schedules::Shape Sheet::shape() const { return {.ranks = strategy_.pipe, .micro_batches = micro_batches_, .chunks = strategy_.chunks}; }
+
+// Micro-batches' worth of stages that a rank holds at least.
 std::int64_t Sheet::least_live(std::int64_t rank) const {
-  const std::int64_t pipe = strategy_.pipe;
-  if (pipe == 1) return 1;
-  if (strategy_.schedule == "gpipe") return micro_batches_;
-  if (strategy_.schedule == "1f1b") return std::min(pipe - rank, micro_batches_);
-  if (strategy_.schedule == "interleaved")
-    return std::min(2 * (pipe - rank - 1) + (strategy_.chunks - 1) * pipe + 1, micro_batches_ * strategy_.chunks);
-  if (strategy_.schedule == "zb-h1") return std::min(pipe, micro_batches_);
-  if (strategy_.schedule == "zb-h2") return std::min(2 * pipe - 1, micro_batches_);
-  return 1;
+  if (strategy_.pipe == 1) return 1;
+  const schedules::Kind& kind = schedules::find_kind(strategy_.schedule);
+  return kind.holds == nullptr ? 1 : kind.holds(shape(), rank);
 }
 
 double Sheet::least_messages(std::size_t rank) const {

@@ -4,6 +4,7 @@
 
 #include <algorithm>
 
+#include "codecs/codec.h"
 #include "planner/price_table.h"
 #include "planner/problem.h"
 #include "strategy/schedules/table.h"
@@ -106,10 +107,15 @@ class Sheet {
   std::int64_t window(std::int64_t blocks, std::int64_t layers, std::int64_t of_layer, std::int64_t of_end, std::int64_t of_ends) const;
   std::int64_t waiting_gradients() const;
   std::int64_t gradient_window(const RankPrice& rank) const;
+  strategy::schedules::Shape shape() const;
   std::int64_t least_live(std::int64_t rank) const;
   // Seconds that a rank's wires are busy with its messages: the longer of near and far ones.
   double least_messages(std::size_t rank) const;
   void add_ranks();
+  // Of bytes that ranks would send each other, those that codecs leave.
+  std::int64_t sent(codecs::Use use, codecs::Wanted wanted, std::int64_t bytes) const;
+  // What codecs remember of gradients.
+  std::int64_t remembered(const RankPrice& rank) const;
   double collective(Wires::Kind kind, std::int64_t bytes) const;
   double by_blocks(Wires::Kind kind, std::int64_t bytes, std::int64_t layers) const;
   double over_further(const RankPrice& rank) const;

@@ -69,7 +69,7 @@ Memory Sheet::memory(const RankPrice& rank, const std::vector<Moment>& moments) 
   const std::int64_t shards = strategy_.shards();
   Memory memory;
   memory.optimizer = Bytes{strategy_.zero >= 1 ? rank.optimizer / shards : rank.optimizer};
-  memory.working = Bytes{rank.temporary};
+  memory.working = Bytes{rank.temporary + remembered(rank)};
   const Gradients gradients = this->gradients(rank);
   const Weights weights = this->weights(rank);
   const std::int64_t away = sent_away(rank);

@@ -4,14 +4,18 @@
 #include <array>
 
 #include <fmt/format.h>
+#include <fmt/ranges.h>
 
 #include "planner/finer.h"
+#include "strategy/dimension.h"
 #include "strategy/legality.h"
+#include "strategy/schedules/table.h"
 
 namespace plimsoll::planner {
 
 namespace {
 
+namespace schedules = strategy::schedules;
 using strategy::EmbeddingRows;
 using strategy::Recompute;
 using strategy::StagePartition;
@@ -73,13 +77,28 @@ Question about(Field Strategy::* field, const std::vector<T>& values, const std:
   };
 }
 
-// Whether estimates know what recompute "optimal" is with this schedule.
-bool fits_stages(std::int64_t pipe, std::string_view schedule) {
-  return pipe == 1 || schedule == "1f1b" || schedule == "interleaved" || schedule == "gpipe";
+bool fits_stages(std::int64_t pipe, std::string_view schedule) { return pipe == 1 || schedules::find_kind(schedule).fits_memory(); }
+
+std::vector<std::string> searched_schedules() {
+  std::vector<std::string> names;
+  for (const schedules::Kind& kind : schedules::kinds()) {
+    if (kind.searched) names.emplace_back(kind.name);
+  }
+  return names;
 }
-bool fits_stages(const Strategy& strategy) { return fits_stages(strategy.pipe, strategy.schedule); }
+
+// Names of the schedules of which that is true, for messages.
+std::string in_quotes(bool (*is_true)(const schedules::Kind& kind)) {
+  std::vector<std::string> names;
+  for (const schedules::Kind& kind : schedules::kinds()) {
+    if (is_true(kind)) names.push_back(fmt::format("\"{}\"", kind.name));
+  }
+  return fmt::format("{}", fmt::join(names, ", "));
+}
 
 }  // namespace
+
+bool fits_stages(const Strategy& strategy) { return fits_stages(strategy.pipe, strategy.schedule); }
 
 // All of it there; where the user gave shares of it, these.
 strategy::TierShare Space::share_of(Tier tier, const strategy::TierShare& given) {
@@ -107,7 +126,7 @@ void Space::visit_shapes(const Problem& problem, const See& see) const {
   const Question stages = [&](const Choice& choice, const See& next) {
     const bool chunked = choice.strategy.chunks > 1;
     if (choice.strategy.pipe * choice.strategy.chunks > problem.most_stages()) return;
-    if (choice.strategy.pipe == 1 || (choice.strategy.schedule == "interleaved") == chunked) next(choice);
+    if (choice.strategy.pipe == 1 || schedules::find_kind(choice.strategy.schedule).chunked == chunked) next(choice);
   };
   const Question type = [&](const Choice& choice, const See& next) {
     Choice answered = choice;
@@ -253,7 +272,7 @@ Space whole_space(const Problem& problem, const Pins& pins, const Strategy& rest
           .keep_params = pinned_or(pins.keep_params, {false, true}),
           .keep_grads = pinned_or(pins.keep_grads, {true, false}),
           .sequence_parallel = pinned_or(pins.sequence_parallel, {false, true}),
-          .schedule = pinned_or<std::string>(pins.schedule, {"1f1b", "interleaved", "zb-h1", "zb-h2"}),
+          .schedule = pinned_or(pins.schedule, searched_schedules()),
           .precision = pinned_or(pins.precision, problem.precisions),
           .optimizer = pinned_or(pins.optimizer, tiers),
           .params = pinned_or(pins.params, tiers),
@@ -269,7 +288,7 @@ Space whole_space(const Problem& problem, const Pins& pins, const Strategy& rest
 Space lean_space(const Problem& problem, const Pins& pins, const Strategy& rest) {
   Space space = whole_space(problem, pins, rest);
   space.micro = {space.micro.front()};
-  if (!pins.schedule) space.schedule = {"1f1b"};
+  if (!pins.schedule) space.schedule = {std::string(schedules::kUsual)};
   if (!pins.recompute) space.recompute = {Recompute::full, Recompute::optimal};
   if (!pins.keep_params) space.keep_params = {false};
   if (!pins.keep_grads) space.keep_grads = {true, false};
@@ -317,15 +336,17 @@ std::vector<std::string> contradictions(const Problem& problem, const Pins& pins
           fmt::format("\"tensor\": {} and a model of {} heads: each rank needs one", pins.tensor.value_or(1), problem.heads));
   against(pins.tensor == 1 && pins.sequence_parallel.value_or(false),
           "\"tensor\": 1 and \"sequence_parallel\": true: rows are shared out between tensor ranks");
-  against(pins.schedule == "interleaved" && pins.chunks == 1, "\"schedule\": \"interleaved\" and \"chunks\": 1: it needs 2 or more");
-  against(pins.schedule && *pins.schedule != "interleaved" && pins.chunks.value_or(1) > 1,
-          fmt::format("\"schedule\": \"{}\" and \"chunks\": {}: only \"interleaved\" has several", pins.schedule.value_or(""),
-                      pins.chunks.value_or(1)));
+  const bool chunked = pins.schedule && schedules::find_kind(*pins.schedule).chunked;
+  against(chunked && pins.chunks == 1,
+          fmt::format("\"schedule\": \"{}\" and \"chunks\": 1: it needs 2 or more", pins.schedule.value_or("")));
+  against(pins.schedule && !chunked && pins.chunks.value_or(1) > 1,
+          fmt::format("\"schedule\": \"{}\" and \"chunks\": {}: only {} has several", pins.schedule.value_or(""), pins.chunks.value_or(1),
+                      in_quotes([](const schedules::Kind& kind) { return kind.chunked; })));
   against(
       pins.recompute == Recompute::optimal && pins.pipe.value_or(1) > 1 && pins.schedule && !fits_stages(*pins.pipe, *pins.schedule),
-      fmt::format("\"recompute\": \"optimal\" and \"schedule\": \"{}\": the search fits it to 1f1b, interleaved and gpipe; it can be run "
-                  "with a strategy that is given whole",
-                  pins.schedule.value_or("")));
+      fmt::format("\"recompute\": \"optimal\" and \"schedule\": \"{}\": the search fits it to {}; it can be run with a strategy that is "
+                  "given whole",
+                  pins.schedule.value_or(""), in_quotes([](const schedules::Kind& kind) { return kind.fits_memory(); })));
   constexpr std::array<std::string_view, 3> kTiers{"none", "host", "disk"};
   const auto tier = [&](const std::optional<Tier>& pin) { return kTiers.at(static_cast<std::size_t>(pin.value_or(Tier::device))); };
   for (const auto& [name, pin] : {std::pair{"params", pins.params}, {"gradients", pins.gradients}}) {
@@ -336,162 +357,6 @@ std::vector<std::string> contradictions(const Problem& problem, const Pins& pins
   against(pins.zero == 0 && pins.zero_group.value_or(0) > 0,
           fmt::format("\"zero\": 0 and \"zero_group\": {}: nothing is shared out", pins.zero_group.value_or(0)));
   return found;
-}
-
-namespace {
-
-// The value before and after `now` in the list.
-template <typename T>
-std::vector<T> beside(const std::vector<T>& values, const T& now) {
-  const auto at = std::find(values.begin(), values.end(), now);
-  std::vector<T> found;
-  if (at == values.end()) return found;
-  if (at != values.begin()) found.push_back(*std::prev(at));
-  if (std::next(at) != values.end()) found.push_back(*std::next(at));
-  return found;
-}
-
-class Neighbours {
- public:
-  Neighbours(const Problem& problem, const Space& space, const Choice& choice) : problem_(problem), space_(space), choice_(choice) {}
-
-  std::vector<Neighbour> run() {
-    const Strategy& now = choice_.strategy;
-    for (const std::int64_t tensor : beside(space_.tensor, now.tensor)) {
-      trade(fmt::format("tensor {}", tensor), &Strategy::tensor, tensor, &Strategy::data);
-      trade(fmt::format("tensor {}", tensor), &Strategy::tensor, tensor, &Strategy::pipe);
-    }
-    for (const std::int64_t pipe : beside(space_.pipe, now.pipe))
-      trade(fmt::format("pipe {}", pipe), &Strategy::pipe, pipe, &Strategy::data);
-    for (const std::int64_t micro : beside(divisors(problem_.global_batch / now.batch_ranks()), choice_.micro)) {
-      if (!has(space_.micro, micro)) continue;
-      add(fmt::format("micro-batch {}", micro), [&](Choice& other) { other.micro = micro; });
-    }
-    for (const std::int64_t zero : space_.zero) {
-      if (zero != now.zero && now.data > 1) add(fmt::format("ZeRO {}", zero), [&](Choice& other) { other.strategy.zero = zero; });
-    }
-    if (now.data > 1) add_whole();
-    for (const Recompute again : space_.recompute) {
-      constexpr std::array<std::string_view, 4> kNames{"none", "full", "selective", "optimal"};
-      if (again != now.recompute && (again != Recompute::optimal || fits_stages(now)))
-        add(fmt::format("recompute {}", kNames.at(static_cast<std::size_t>(again))),
-            [&](Choice& other) { other.strategy.recompute = again; });
-    }
-    if (now.pipe > 1) add_pipelines();
-    for (const bool rows : space_.sequence_parallel) {
-      if (rows != now.sequence_parallel && now.tensor > 1)
-        add(rows ? "sequence parallel" : "no sequence parallelism", [&](Choice& other) { other.strategy.sequence_parallel = rows; });
-    }
-    add_tiers("optimizer", space_.optimizer, &strategy::Offload::optimizer);
-    add_tiers("weights", space_.params, &strategy::Offload::params);
-    add_tiers("gradients", space_.gradients, &strategy::Offload::gradients);
-    if (now.pipe == 1) add_tiers("activations", space_.activations, &strategy::Offload::activations);
-    for (const EmbeddingRows rows : space_.rows) {
-      if (rows != now.embedding_rows)
-        add(rows == EmbeddingRows::disk ? "the token table's rows on the disk" : "the token table as other weights",
-            [&](Choice& other) { other.strategy.embedding_rows = rows; });
-    }
-    for (const std::string& name : space_.precision) {
-      if (name != choice_.precision) add(name, [&](Choice& other) { other.precision = name; });
-    }
-    return std::move(found_);
-  }
-
- private:
-  template <typename Change>
-  void add(std::string what, const Change& change) {
-    Neighbour neighbour{.what = std::move(what), .choice = choice_};
-    change(neighbour.choice);
-    Strategy& strategy = neighbour.choice.strategy;
-    if (strategy.zero < 2) strategy.keep_grads = true;
-    if (strategy.zero < 3) strategy.keep_params = false;
-    if (strategy.zero == 0 || strategy.zero_group >= strategy.data) strategy.zero_group = 0;
-    if (strategy.tensor == 1) strategy.sequence_parallel = false;
-    if (strategy.data == 1) strategy.zero = 0;
-    if (strategy.pipe > 1) strategy.offload.activations = {};
-    strategy.chunks = std::min(strategy.chunks, std::max<std::int64_t>(1, problem_.most_stages() / strategy.pipe));
-    if (strategy.chunks == 1 && strategy.schedule == "interleaved") strategy.schedule = "1f1b";
-    if (strategy.pipe == 1) {
-      strategy.chunks = 1;
-      strategy.partition = StagePartition::equal;
-    }
-    if (strategy.recompute == Recompute::optimal && !fits_stages(strategy)) strategy.recompute = Recompute::full;
-    if (strategy.recompute != Recompute::full) strategy.recompute_every = 1;
-    if (neighbour.choice == choice_) return;
-    found_.push_back(std::move(neighbour));
-  }
-
-  void add_tiers(std::string_view what, const std::vector<Tier>& tiers, strategy::TierShare strategy::Offload::* share) {
-    constexpr std::array<std::string_view, 3> kPlaces{"on the device", "in the host's memory", "on the disk"};
-    for (const Tier tier : tiers) {
-      if (tier == tier_of(choice_.strategy.offload.*share)) continue;
-      // Weights and gradients are not where no update sees them.
-      const bool with_states = share != &strategy::Offload::activations && tier > tier_of(choice_.strategy.offload.optimizer);
-      add(fmt::format("{}{} {}", with_states && what != "optimizer" ? "optimizer and " : "", what,
-                      kPlaces.at(static_cast<std::size_t>(tier))),
-          [&](Choice& other) {
-            if (with_states) other.strategy.offload.optimizer = all_in(tier);
-            other.strategy.offload.*share = all_in(tier);
-          });
-    }
-  }
-
-  // What is in shards between micro-batches.
-  void add_whole() {
-    const Strategy& now = choice_.strategy;
-    for (const bool whole : space_.keep_grads) {
-      if (whole != now.keep_grads && now.zero >= 2)
-        add(whole ? "whole gradients" : "gradients in shards", [&](Choice& other) { other.strategy.keep_grads = whole; });
-    }
-    for (const bool whole : space_.keep_params) {
-      if (whole != now.keep_params && now.zero == 3)
-        add(whole ? "weights that stay gathered" : "weights gathered for each pass",
-            [&](Choice& other) { other.strategy.keep_params = whole; });
-    }
-  }
-
-  // One degree for another, so that the ranks stay as many.
-  void trade(const std::string& what, std::int64_t Strategy::* degree, std::int64_t value, std::int64_t Strategy::* other) {
-    const Strategy& now = choice_.strategy;
-    const std::int64_t product = now.*degree * (now.*other);
-    if (product % value != 0) return;
-    const std::int64_t left = product / value;
-    if (!has(other == &Strategy::data ? space_.data : space_.pipe, left)) return;
-    add(fmt::format("{}, {} {}", what, other == &Strategy::data ? "data" : "pipe", left), [&](Choice& choice) {
-      choice.strategy.*degree = value;
-      choice.strategy.*other = left;
-      // A micro-batch that no longer divides what a data rank gets becomes the largest below it that does.
-      const std::int64_t samples = std::max<std::int64_t>(1, problem_.global_batch / choice.strategy.batch_ranks());
-      while (samples % choice.micro != 0) --choice.micro;
-    });
-  }
-
-  void add_pipelines() {
-    const Strategy& now = choice_.strategy;
-    for (const std::string& kind : space_.schedule) {
-      // Two chunks on every rank take two stages on every rank.
-      if (kind == now.schedule || (kind == "interleaved" && 2 * now.pipe > problem_.most_stages())) continue;
-      add(kind, [&](Choice& other) {
-        other.strategy.schedule = kind;
-        other.strategy.chunks = kind == "interleaved" ? 2 : 1;
-      });
-    }
-    if (now.schedule != "interleaved") return;
-    for (const std::int64_t chunks : beside(space_.chunks, now.chunks)) {
-      if (chunks > 1) add(fmt::format("{} chunks", chunks), [&](Choice& other) { other.strategy.chunks = chunks; });
-    }
-  }
-
-  const Problem& problem_;
-  const Space& space_;
-  const Choice& choice_;
-  std::vector<Neighbour> found_;
-};
-
-}  // namespace
-
-std::vector<Neighbour> neighbours(const Problem& problem, const Space& space, const Choice& choice) {
-  return Neighbours(problem, space, choice).run();
 }
 
 }  // namespace plimsoll::planner

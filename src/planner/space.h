@@ -70,12 +70,8 @@ Space lean_space(const Problem& problem, const Pins& pins, const strategy::Strat
 // `others`: ranks of axes that no search chooses (strategy::Strategy::more).
 std::vector<std::string> contradictions(const Problem& problem, const Pins& pins, std::int64_t others = 1);
 
-// Choices that differ from `choice` in one answer, or in two degrees whose product stays, with the name of what differs.
-struct Neighbour {
-  std::string what;
-  Choice choice;
-};
-std::vector<Neighbour> neighbours(const Problem& problem, const Space& space, const Choice& choice);
+// Whether estimates know what recompute "optimal" is with this schedule.
+bool fits_stages(const strategy::Strategy& strategy);
 
 std::vector<std::int64_t> divisors(std::int64_t number);
 

@@ -20,6 +20,9 @@ void require_legal(const Strategy& strategy, std::int64_t micro_batches);
 bool gradients_may_leave(const Strategy& strategy, std::int64_t micro_batches);
 bool weights_may_leave(const Strategy& strategy);
 
+// Some of it stays on the device.
+bool is_part(const TierShare& share);
+
 // Of axes beside data, tensor and pipe: " x replica 2".
 std::string more_text(const Strategy& strategy);
 

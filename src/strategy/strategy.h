@@ -11,6 +11,7 @@
 #include <vector>
 
 #include "base/bytes.h"
+#include "codecs/choice.h"
 #include "ops/axes.h"
 
 namespace plimsoll::strategy {
@@ -84,6 +85,7 @@ struct Strategy {
   bool split_activations = false;    // tensor ranks keep a part each of the activations that all of them have
   Offload offload;
   EmbeddingRows embedding_rows = EmbeddingRows::whole;
+  codecs::Choices communication{};  // what is sent in fewer bytes
   base::Bytes tile{};  // weight matrices of more bytes on a rank are computed with in tiles of rows, each a tensor of its own; 0: none
 
   // when

@@ -15,9 +15,9 @@
 #include "io/io_error.h"
 #include "observe/clock.h"
 #include "train/session/initialise.h"
+#include "train/session/together.h"
 #include "train/setup/setup.h"
 #include "train/stored/kept_states.h"
-#include "train/together.h"
 
 namespace plimsoll::train {
 
@@ -76,7 +76,7 @@ std::string state_forms_of(const config::Run& run) {
     text += fmt::format(", optimizer.master {}", config::choice_name(run.optimizer.master));
   if (run.optimizer.moments != model::Moments::f32)
     text += fmt::format(", optimizer.moments {}", config::choice_name(run.optimizer.moments));
-  if (run.freeze_as != model::FrozenForm::none) text += fmt::format(", freeze_as {}", config::choice_name(run.freeze_as));
+  if (run.freeze_as != nullptr) text += fmt::format(", freeze_as {}", run.freeze_as->name);
   return text;
 }
 

@@ -19,9 +19,14 @@ class Evaluator {
   // Over run.eval.batches batches in file order (0: all of data.valid); the session needs an evaluation program.
   observe::Evaluation run(Session& session, const observe::Clock& clock) const;
 
+  // Micro-batches of that, those of all data ranks together.
+  std::int64_t batches() const;
+
   const data::BatchReader& reader() const { return *reader_; }
 
  private:
+  std::int64_t sequences() const;
+
   config::Run run_;
   std::shared_ptr<const data::BatchReader> reader_;
 };

@@ -20,6 +20,7 @@
 #include "collectives/local/threads.h"
 #include "collectives/mpi/mpi.h"
 #include "collectives/nccl/nccl.h"
+#include "collectives/rendezvous.h"
 #include "config/config.h"
 #include "io/files.h"
 #include "io/posix_file_system.h"
@@ -34,6 +35,10 @@ namespace {
 constexpr std::chrono::milliseconds kLook{20};
 constexpr std::chrono::milliseconds kToHear{700};      // of another rank that met the same error
 constexpr std::chrono::milliseconds kToBeEnded{3000};  // by the launcher, once another rank has spoken and ended
+constexpr double kToCome = 60.0;                       // seconds, at most, until all ranks have met
+constexpr double kToTell = 5.0;                        // seconds that a rank that failed early tries to reach the others
+
+bool has_met = false;  // this rank went to meet the others; what ends it since then, they hear from its transport
 
 // A whole number in an environment variable; nothing when there is none or it is not one.
 std::optional<std::int64_t> number_in(const char* variable) {
@@ -91,6 +96,8 @@ std::string build_id() {
   return digits;
 }
 
+std::string build_words() { return PLIMSOLL_VERSION " " + build_id(); }
+
 // Every setting as a field of its own, so that the one that differs is named.
 void add_settings(std::vector<collectives::Field>& fields, const std::string& key, const base::Json& json) {
   if (!json.is_object()) return fields.push_back({key, base::write_json(json)});
@@ -103,8 +110,7 @@ void agree_on_run(collectives::Transport& transport, const RankedRun& ranked) {
   const config::Run& run = ranked.run;
   const std::unique_ptr<collectives::Group> everybody = transport.make_world("handshake");
   std::vector<collectives::Field> fields{
-      {"build", PLIMSOLL_VERSION " " + build_id()},
-      {"OMP_NUM_THREADS", std::getenv("OMP_NUM_THREADS") == nullptr ? "" : std::getenv("OMP_NUM_THREADS")}};
+      {"build", build_words()}, {"OMP_NUM_THREADS", std::getenv("OMP_NUM_THREADS") == nullptr ? "" : std::getenv("OMP_NUM_THREADS")}};
   fields.insert(fields.end(), ranked.also.begin(), ranked.also.end());
   add_settings(fields, "", config::to_json(run));
   // The orders in a file say which messages ranks wait for.
@@ -192,7 +198,7 @@ void as_process(std::unique_ptr<collectives::Transport> transport, const RankedR
 
 // Which of the ranks with a GPU each this is: by the variables of torchrun and its like, or by those of MPI's launcher.
 collectives::Launch gpu_launch(const config::Run& run) {
-  if (const auto launch = collectives::launch_from_environment()) return *launch;
+  if (auto launch = collectives::launch_from_environment()) return *launch;
   const auto rank = first_number({"OMPI_COMM_WORLD_RANK", "PMI_RANK"});
   const auto ranks = first_number({"OMPI_COMM_WORLD_SIZE", "PMI_SIZE"});
   if (!rank || !ranks) {
@@ -215,12 +221,29 @@ collectives::Launch gpu_launch(const config::Run& run) {
   });
 }
 
-std::unique_ptr<collectives::Transport> join_nccl(const config::Run& run) {
+std::string lost_words(const config::Run& run, int rank, const std::string& loss, bool kept) {
+  const std::string words = fmt::format("rank {} waited in vain: {}", rank, loss);
+  if (!kept) return words;
+  return fmt::format("{}; what this rank did last is in {}", words, call_log_path(run, fmt::format("{}", rank)));
+}
+
+std::unique_ptr<collectives::Transport> join_nccl(const RankedRun& ranked) {
+  const config::Run& run = ranked.run;
   if (run.device == config::Device::cpu)
     base::bad_input("{}: \"transport\" is \"nccl\", which moves the memory of GPUs, but \"device\" is \"cpu\"; use \"mpi\" or \"local\"",
                     run.where("transport"));
   if (const auto why = collectives::nccl::why_missing()) base::bad_input("{}: \"transport\" is \"nccl\": {}", run.where("transport"), *why);
-  return collectives::nccl::join(gpu_launch(run), {.limits = limits_of(run)});
+  collectives::Launch launch = gpu_launch(run);
+  launch.build = build_words();
+  has_met = true;
+  return collectives::nccl::join(launch, {.limits = limits_of(run),
+                                          .canonical = run.communication.sums == config::Sums::canonical,
+                                          .join = std::min(kToCome, run.wait_limit),
+                                          .say = ranked.complain,
+                                          .last_words = [&ranked](const collectives::Transport& transport, const std::string& loss) {
+                                            const bool kept = write_calls(ranked.run, transport);
+                                            if (ranked.complain) ranked.complain(lost_words(ranked.run, transport.rank(), loss, kept));
+                                          }});
 }
 
 }  // namespace
@@ -237,9 +260,9 @@ std::string launcher_name() {
 
 void run_ranks(const RankedRun& ranked, const std::function<void(collectives::Transport*)>& body) {
   const config::Run& run = ranked.run;
-  if (!run.strategy_auto) strategy::require_legal(run.strategy, run.micro_batches());  // before anything starts
+  if (ranked.trains && !run.strategy_auto) strategy::require_legal(run.strategy, run.micro_batches());  // before anything starts
   if (collectives::local::is_supervised()) return as_process(collectives::local::join_processes(), ranked, body);
-  if (run.transport == config::Transport::nccl) return as_process(join_nccl(run), ranked, body);
+  if (run.transport == config::Transport::nccl) return as_process(join_nccl(ranked), ranked, body);
   if (collectives::mpi::launched_by()) {
     if (run.transport == config::Transport::local)
       base::bad_input("{}: \"transport\" is \"local\", but {} says that a launcher of MPI programs started this; use \"auto\" or \"mpi\"",
@@ -285,6 +308,20 @@ bool speaks_for_all(base::ErrorKind kind) {
   constexpr std::int64_t kTurns = 6;
   std::this_thread::sleep_for(kToBeEnded * std::min(own_number(), kTurns));
   return true;
+}
+
+void tell_ranks_that_wait(const std::string& message) {
+  if (has_met || std::getenv("MASTER_PORT") == nullptr || collectives::local::is_supervised() || collectives::mpi::launched_by()) return;
+  try {
+    // Which device would have been this rank's does not matter any more, and may be what is wrong.
+    auto launch = collectives::launch_from(
+        [](const char* name) -> const char* { return std::string_view(name) == "LOCAL_RANK" ? nullptr : std::getenv(name); });
+    if (!launch || launch->ranks < 2) return;
+    launch->build = build_words();
+    collectives::tell_of_early_loss(*launch, fmt::format("failed before it met the others: {}", message), kToTell);
+  } catch (const base::Error&) {
+    // Wrong variables, or a port in use: there is nobody to tell.
+  }
 }
 
 std::string own_name() {

@@ -25,10 +25,12 @@ bool is_first_process();
 
 struct RankedRun {
   const config::Run& run;
+  bool trains = true;  // else its strategy is one without training (setup/forward_run.h), already found legal
   // The command that makes another process of this program join as a rank; empty: local ranks are threads.
   std::vector<std::string> processes = {};
   std::vector<collectives::Field> also = {};                   // beside the run's settings, what must be the same on all ranks
-  std::function<void(const std::string& text)> complain = {};  // hears what ended the ranks that are processes
+  std::function<void(const std::string& text)> complain = {};  // hears what ended the ranks that are processes,
+                                                               // and which connections were refused
 };
 
 // Runs `body` as one rank, or as each of several; the transport is null when the run has one rank. Before `body` all ranks agree
@@ -48,6 +50,9 @@ class RankError : public base::Error {
 // Whether this process should report an error that it met before it met other ranks: the first speaks for all, and another only
 // where the first did not meet it.
 bool speaks_for_all(base::ErrorKind kind);
+
+// Before a process ends: others may wait for it at the address where ranks meet, and nobody else would tell them.
+void tell_ranks_that_wait(const std::string& message);
 
 // "rank 1: " where another process is the first.
 std::string own_name();

@@ -7,7 +7,6 @@
 
 #include "base/error.h"
 #include "base/json.h"
-#include "collectives/agree.h"
 #include "config/config.h"
 #include "io/files.h"
 #include "io/folder_lock.h"
@@ -177,10 +176,7 @@ class Rank {
                         .room = checkpoints_.prepare(trainer_, run_.steps),
                         .data = trainer_.train_data(),
                         .steps_done = trainer_.progress().steps_done};
-    if (start_ && beginning.steps_done == 0) {
-      if (collectives::Group* const world = trainer_.session().world()) collectives::agree(*world, {{"model.path", digest_of(*start_)}});
-      beginning.absent = load_weights(*start_, trainer_.session());
-    }
+    if (start_ && beginning.steps_done == 0) beginning.absent = load_weights(*start_, trainer_.session());
     if (speaks_) observer_.begins(beginning);
     return beginning.steps_done;
   }

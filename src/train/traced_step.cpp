@@ -4,7 +4,7 @@
 #include <string>
 
 #include "base/error.h"
-#include "train/together.h"
+#include "train/session/together.h"
 
 namespace plimsoll::train {
 

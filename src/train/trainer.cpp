@@ -8,51 +8,28 @@
 #include "base/error.h"
 #include "collectives/agree.h"
 #include "data/batch_share.h"
-#include "storage/disk/block_store.h"
 #include "train/evaluator.h"
 #include "train/lr_schedule.h"
+#include "train/session/together.h"
 #include "train/setup/setup.h"
-#include "train/together.h"
 
 namespace plimsoll::train {
 
 namespace {
 
-Session make_session(const config::Run& run, const TrainContext& context, const Capacity& capacity) {
-  SessionOptions options = session_options(run, {.train = true,
-                                                 .evaluate = !run.data.valid.empty(),
-                                                 .draw_parameters = run.model_path.empty(),
-                                                 .transport = context.transport,
-                                                 .schedule = schedule_of(context.file_system, run)});
-  options.file_system = &context.file_system;
-  PreparedSession prepared = prepare_within(options, run);
-  const plan::Plan& plan = prepared.plan;
-  require_fit(plan, capacity, options);
-  // Of what all ranks will write together; each looks again for its own part when it opens its file.
-  const base::Bytes disk = plan::arena_of_all(plan, plan::Tier::disk);
-  if ((disk.count > 0 || uses_disk(run.strategy)) && (context.transport == nullptr || context.transport->rank() == 0))
-    storage::disk::check_folder(context.file_system, run.limits.disk_path, disk);
-  return Session(std::move(prepared));
+Session training_session(const config::Run& run, const TrainContext& context, const Capacity& capacity) {
+  return make_session(context.file_system, run,
+                      {.train = true,
+                       .evaluate = !run.data.valid.empty(),
+                       .draw_parameters = run.model_path.empty(),
+                       .transport = context.transport,
+                       .schedule = schedule_of(context.file_system, run)},
+                      capacity);
 }
 
 std::optional<Evaluator> evaluator_of(const config::Run& run, const TrainContext& context) {
   if (run.data.valid.empty()) return std::nullopt;
   return std::optional<Evaluator>(std::in_place, context.file_system, run);
-}
-
-// How many samples there are, and a sum over some that lie all over them: which data these are, without reading all of it.
-std::string digest_of(const data::BatchReader& reader, const config::Run& run) {
-  constexpr std::int64_t kLookedAt = 64;
-  const std::int64_t samples = reader.sampler().samples_per_epoch();
-  std::vector<std::int32_t> tokens(static_cast<std::size_t>(run.batch.sequence));
-  std::vector<std::int32_t> targets(tokens.size());
-  std::uint64_t hash = 0xCBF29CE484222325u;
-  for (std::int64_t i = 0; i < std::min(samples, kLookedAt); ++i) {
-    const std::int64_t sample = samples <= kLookedAt ? i : i * (samples / kLookedAt);
-    reader.read({sample, 1}, {.rows = 1, .sequence = run.batch.sequence, .tokens = tokens, .targets = targets});
-    for (std::int32_t token : tokens) hash = (hash ^ static_cast<std::uint32_t>(token)) * 0x100000001B3u;
-  }
-  return fmt::format("{} samples of digest {:016x}", samples, hash);
 }
 
 }  // namespace
@@ -62,14 +39,14 @@ struct Trainer::State {
       : run(given),
         context(where),
         train_reader(open_reader(where.file_system, given, given.data.train, false)),
-        data_digest(digest_of(*train_reader, given)),
+        data_digest(train::data_digest(*train_reader, given)),
         evaluator(evaluator_of(given, where)),
         capacity(capacity_of(given)),
-        session(make_session(given, where, capacity)) {
+        session(training_session(given, where, capacity)) {
     // Ranks read their own copies of the data: all must hold the same, or they train on different samples.
     if (session.world() == nullptr) return;
     std::vector<collectives::Field> fields{{"data.train", data_digest}};
-    if (evaluator) fields.push_back({"data.valid", digest_of(evaluator->reader(), given)});
+    if (evaluator) fields.push_back({"data.valid", train::data_digest(evaluator->reader(), given)});
     collectives::agree(*session.world(), fields);
   }
 

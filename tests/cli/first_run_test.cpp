@@ -261,6 +261,8 @@ TEST_F(FirstRun, WrongTokenizersAreNamed) {
 
 TEST_F(FirstRun, WrongWordsAreUnderstood) {
   expect_refusal({"train", "run.json", "--set", "model={\"path\": \"nowhere\"}"}, {"there is no folder 'nowhere'"});
+  expect_refusal({"train", "run.json", "--set", "model={\"path\": \"run.json\"}"},
+                 {"'run.json' is a file", "expected a Hugging Face folder"});
   expect_refusal({"generate", "run.json", "--max", "30"}, {"unknown option --max", "expected --tokens"});
   expect_refusal({"generate", "run.json", "--max_new_tokens=30"}, {"expected --tokens"});
   expect_refusal({"generate", "run.json", "--temprature", "1"}, {"expected --temperature"});

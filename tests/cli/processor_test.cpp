@@ -52,6 +52,9 @@ TEST(Processors, AreTold) {
   EXPECT_EQ(version.exit_code, 0);
   EXPECT_NE(version.out.find(base::to_string(base::processor())), std::string::npos) << version.out;
   EXPECT_EQ(folder.plimsoll({"--version"}).out.find("processor"), std::string::npos);
+  const Ended calibrate = folder.plimsoll({"calibrate", "--cores"}, {"PLIMSOLL_ISA=avx2"});
+  EXPECT_EQ(calibrate.exit_code, 0);
+  EXPECT_NE(calibrate.out.find("instructions " + base::processor().name + ": avx2"), std::string::npos) << calibrate.out;
   EXPECT_EQ(folder.plimsoll({"--verbose", "explain", "run.json"}).exit_code, 2);
 }
 
@@ -66,7 +69,8 @@ class Played : public testing::Test {
   Ended plimsoll(const std::string& processor, const std::vector<std::string>& arguments) {
     std::vector<std::string> command{find_program("qemu-x86_64"), "-cpu", processor};
     for (const std::string& word : plimsoll_command(arguments)) command.push_back(word);
-    return Child(command, folder_.path()).wait();
+    // Without a policy the program would start itself anew, on the processor that is really here.
+    return Child(command, folder_.path(), {"OMP_WAIT_POLICY=passive"}).wait();
   }
   RunFolder folder_;
 };

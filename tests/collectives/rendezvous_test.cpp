@@ -10,8 +10,13 @@
 
 #include <algorithm>
 #include <map>
+#include <mutex>
+#include <thread>
+
+#include <fmt/ranges.h>
 
 #include "base/error.h"
+#include "collectives/rendezvous_book.h"
 
 namespace plimsoll::collectives {
 namespace {
@@ -71,7 +76,35 @@ TEST(Rendezvous, WhoeverDoesNotBelongIsTurnedAway) {
   EXPECT_TRUE(holds(twice[1] + twice[2], {"RANK 1 is taken"})) << twice[1] << twice[2];
   EXPECT_TRUE(holds(twice[0], {"4: ", "rank 2 of 3 did not come", "within 0.5 s"})) << twice[0];
   const auto jobs = meet({{.rank = 0, .ranks = 2, .token = "one"}, {.rank = 1, .ranks = 2, .token = "two"}}, brief);
-  EXPECT_TRUE(holds(jobs[1], {"another job"})) << jobs[1];
+  EXPECT_TRUE(holds(jobs[1], {"2: ", "another job"})) << jobs[1];
+  EXPECT_TRUE(holds(jobs[0], {"4: ", "rank 1 of 2 did not come"})) << jobs[0];
+}
+
+// They belong to the job and cannot be part of it: nobody waits for them.
+TEST(Rendezvous, RanksOfAnotherBuildOrNumberAreNamedByAll) {
+  const auto start = std::chrono::steady_clock::now();
+  const auto builds =
+      meet({{.rank = 0, .ranks = 3, .build = "one"}, {.rank = 1, .ranks = 3, .build = "one"}, {.rank = 2, .ranks = 3, .build = "two"}}, {});
+  for (const std::string& text : builds) EXPECT_TRUE(holds(text, {"4: ", "rank 2 is of another build: two, and rank 0 of one"})) << text;
+  const auto numbers = meet({{.rank = 0, .ranks = 2}, {.rank = 1, .ranks = 3}}, {});
+  EXPECT_TRUE(holds(numbers[0], {"4: ", "rank 1 was started with another number of ranks: 3, and rank 0 with 2"})) << numbers[0];
+  EXPECT_LT(std::chrono::steady_clock::now() - start, std::chrono::seconds(5));
+}
+
+TEST(Rendezvous, ARankThatFailedBeforeItMetTheOthersIsNamed) {
+  for (const int failed : {0, 1}) {
+    const int port = free_port();
+    const auto start = std::chrono::steady_clock::now();
+    std::jthread early([&] { tell_of_early_loss({.rank = failed, .ranks = 2, .port = port}, "failed: no file", 5.0); });
+    try {
+      const Rendezvous rendezvous({.rank = 1 - failed, .ranks = 2, .port = port}, {});
+      ADD_FAILURE() << "it met a rank that had failed";
+    } catch (const base::Error& error) {
+      EXPECT_EQ(error.exit_code(), 4);
+      EXPECT_TRUE(holds(error.what(), {fmt::format("rank {} failed: no file", failed)})) << error.what();
+    }
+    EXPECT_LT(std::chrono::steady_clock::now() - start, std::chrono::seconds(4));
+  }
 }
 
 TEST(Rendezvous, RanksThatDoNotComeAreNamed) {
@@ -138,28 +171,105 @@ TEST(Rendezvous, ARankThatDiesOrStopsIsNamed) {
   EXPECT_TRUE(holds(told_when(SIGSTOP), {"rank 1 gave no sign of life for 0.8 s"}));
 }
 
-TEST(Rendezvous, StrangersDoNotDisturb) {
-  const auto told = meet({{.rank = 0, .ranks = 2}, {.rank = 1, .ranks = 2}}, {}, [](Rendezvous& rendezvous, int rank) {
-    if (rank == 0) rendezvous.set("first", "1");
-    rendezvous.wait("first");
-    EXPECT_EQ(rendezvous.loss(), std::nullopt);
-  });
-  EXPECT_EQ(told, (std::vector<std::string>(2)));
+// What rank 0 says of refused connections.
+class Refusals {
+ public:
+  std::function<void(const std::string&)> hearer() {
+    return [this](const std::string& text) {
+      const std::lock_guard lock(mutex_);
+      heard_.push_back(text);
+    };
+  }
+  std::size_t count() {
+    const std::lock_guard lock(mutex_);
+    return heard_.size();
+  }
+  std::string all() {
+    const std::lock_guard lock(mutex_);
+    return fmt::format("{}", fmt::join(heard_, "\n"));
+  }
+
+ private:
+  std::mutex mutex_;
+  std::vector<std::string> heard_;
+};
+
+bool becomes(const std::function<bool()>& holds) {
+  for (int look = 0; look < 400 && !holds(); ++look) std::this_thread::sleep_for(std::chrono::milliseconds(20));
+  return holds();
+}
+
+TEST(Rendezvous, StrangersAreRefusedAndToldOfAndDoNotDisturb) {
   const int port = free_port();
+  Refusals refusals;
+  const Launch job{.rank = 0, .ranks = 2, .port = port, .token = "secret"};
+  Launch second = job;
+  second.rank = 1;
+  Launch spy = second;
+  spy.token = "guess";
+  std::string long_hello;
+  append_text(long_hello, std::string(kLongestHello + 1, 'x'));
+  const std::vector<std::string> noises{"GET / HTTP/1.1\r\n\r\n",
+                                        "\xff\xff\xff\xff",
+                                        std::string(4, '\0'),
+                                        "xxx",
+                                        "",
+                                        long_hello,
+                                        on_the_wire(frame_of('h', "1", greeting(spy))),
+                                        on_the_wire(frame_of('g', "anything", ""))};
   std::jthread strangers([&] {
-    for (const std::string& noise :
-         {std::string("GET / HTTP/1.1\r\n\r\n"), std::string("\xff\xff\xff\xff"), std::string(4, '\0'), std::string(3, 'x')}) {
+    for (const std::string& noise : noises) {
       const auto socket = Socket::connect("127.0.0.1", port, 2);
       ASSERT_TRUE(socket);
       EXPECT_GE(send(socket->file(), noise.data(), noise.size(), MSG_NOSIGNAL), 0);
     }
   });
-  std::jthread one([&] { Rendezvous({.rank = 1, .ranks = 2, .port = port}, {}).wait("done"); });
-  Rendezvous zero({.rank = 0, .ranks = 2, .port = port}, {});
+  std::jthread one([&] { Rendezvous(second, {}).wait("done"); });
+  Rendezvous zero(job, {.say = refusals.hearer()});
   strangers.join();
+  EXPECT_TRUE(becomes([&] { return refusals.count() == noises.size(); })) << refusals.all();
+  EXPECT_TRUE(holds(refusals.all(),
+                    {"a connection from 127.0.0.1 port ", "was refused", "its token is not that of rank 0", "longer than is allowed",
+                     "what no rank sends", "say hello first", "closed before it had shown the job's token"}))
+      << refusals.all();
   zero.set("done", "");
   one.join();
   EXPECT_EQ(zero.loss(), std::nullopt);
+}
+
+// One that says half a word, and one that does not read, hold up nobody.
+TEST(Rendezvous, SlowStrangersHoldUpNobody) {
+  const int port = free_port();
+  Refusals refusals;
+  const Launch job{.rank = 0, .ranks = 1, .port = port};
+  Rendezvous zero(job, {.limits = {.heartbeat = 30, .progress = 30}, .say = refusals.hearer()});
+  const auto slow = Socket::connect("127.0.0.1", port, 2);
+  ASSERT_TRUE(slow);
+  EXPECT_EQ(send(slow->file(), "\x10\0\0", 3, MSG_NOSIGNAL), 3);
+  const auto start = std::chrono::steady_clock::now();
+  for (int i = 0; i < 200; ++i) zero.set("key", std::to_string(i));
+  EXPECT_LT(std::chrono::steady_clock::now() - start, std::chrono::seconds(1));
+  EXPECT_TRUE(becomes([&] { return refusals.count() == 1; }));
+  EXPECT_TRUE(holds(refusals.all(), {"did not show the job's token within 5 s"})) << refusals.all();
+  EXPECT_EQ(zero.loss(), std::nullopt);
+}
+
+TEST(Frames, ArePartedWhateverTheirPieces) {
+  const std::string wire = on_the_wire("first") + on_the_wire("") + on_the_wire("second");
+  for (std::size_t piece = 1; piece <= wire.size(); ++piece) {
+    FrameReader reader(kLongestHello);
+    std::vector<std::string> frames;
+    for (std::size_t at = 0; at < wire.size(); at += piece) {
+      reader.add(std::string_view(wire).substr(at, piece));
+      while (const auto frame = reader.next()) frames.push_back(*frame);
+    }
+    EXPECT_EQ(frames, (std::vector<std::string>{"first", "", "second"})) << piece;
+    EXPECT_FALSE(reader.broken());
+  }
+  FrameReader reader(10);
+  reader.add(on_the_wire("eleven more"));
+  EXPECT_FALSE(reader.next());
+  EXPECT_TRUE(reader.broken());
 }
 
 TEST(Launch, ComesFromTheVariables) {
@@ -197,6 +307,13 @@ TEST(Launch, ComesFromTheVariables) {
   EXPECT_EQ(launch.local_rank, 2);
   EXPECT_EQ(launch.address, "node7");
   EXPECT_EQ(launch.port, 1234);
+  EXPECT_EQ(launch.token, "");
+  variables["SLURM_JOB_ID"] = "77";
+  EXPECT_EQ(read()->token, "77");
+  variables["PLIMSOLL_TOKEN"] = "secret";
+  EXPECT_EQ(read()->token, "secret");
+  variables["PLIMSOLL_TOKEN"] = std::string(2000, 'x');
+  EXPECT_TRUE(holds(refusal(), {"PLIMSOLL_TOKEN has more than 1024"}));
 }
 
 }  // namespace

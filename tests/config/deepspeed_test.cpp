@@ -3,6 +3,7 @@
 
 #include <gtest/gtest.h>
 
+#include "codecs/table.h"
 #include "config/config.h"
 #include "config/deepspeed_keys.h"
 #include "config/deepspeed_runs.h"
@@ -200,6 +201,16 @@ TEST(DeepSpeed, KeysInsideTheRunFile) {
                    "ds.json:1:2: found \"gradient_clipping\", which run.json"));
 }
 
+TEST(DeepSpeed, WhatIsSentInFewerBitsIsSaidByCodecs) {
+  const auto sent = [](std::string_view keys) { return run_of(keys, R"({"strategy": {"data": 2}})").strategy.communication; };
+  EXPECT_EQ(sent(R"({"communication_data_type": "bfp16"})").gradients.codec, codecs::find_codec("bf16"));
+  EXPECT_FALSE(sent(R"({"communication_data_type": "fp32"})").any());
+  EXPECT_FALSE(sent(R"({"communication_data_type": "fp16"})").any());
+  const codecs::Choices weights = sent(R"({"zero_optimization": {"stage": 3, "zero_quantized_weights": true}})");
+  EXPECT_EQ(weights.weights, choice_of(*codecs::find_codec("int8"), codecs::Use::weights));
+  EXPECT_FALSE(weights.gradients.any());
+}
+
 TEST(DeepSpeed, AWarningListsWhatDiffers) {
   const config::Run run = run_of(R"({"aio": {"queue_depth": 16, "thread_count": 2, "block_size": 1048576}, "wall_clock_breakdown": true,
       "wandb": {"enabled": true, "team": "x"}, "tensorboard": {"enabled": true}, "comet": {"enabled": false},
@@ -212,7 +223,7 @@ TEST(DeepSpeed, AWarningListsWhatDiffers) {
   EXPECT_TRUE(says(warning, "wall_clock_breakdown"));
   EXPECT_TRUE(says(warning, "wandb"));
   EXPECT_TRUE(says(warning, "nothing to share out"));
-  EXPECT_TRUE(says(warning, "weights are gathered exactly"));
+  EXPECT_TRUE(says(warning, "weights are gathered with stage 3 alone, and the stage is 2"));
   EXPECT_TRUE(says(warning, "did you mean \"gradient_clipping\"?"));
   for (std::string_view quiet : {"block_size", "tensorboard", "comet", "sub_group_size"}) EXPECT_FALSE(says(warning, quiet)) << quiet;
   EXPECT_EQ(std::count(warning.begin(), warning.end(), '\n'), 8);  // a heading and seven keys
@@ -239,6 +250,8 @@ TEST(DeepSpeed, WrongKeysAndValuesPointAtThemselves) {
   EXPECT_TRUE(says(error_of(R"({"optimizer": {"type": "Adadelta"}})"), "expected an update rule that does: SGD, Adam, AdamW"));
   EXPECT_TRUE(says(error_of(R"({"optimizer": {"params": {"muon_lr": 0.02}, "type": "Muon"}})"),
                    "expected an update rule that does: SGD, Adam, AdamW"));
+  EXPECT_TRUE(
+      says(error_of(R"({"optimizer": {"type": "Muon"}})"), "; leave the block out for \"optimizer.type\": \"muon\" of the run file"));
   EXPECT_TRUE(
       says(error_of(R"({"scheduler": {"params": {"T_max": 9}, "type": "CosineAnnealingLR"}})"), "expected WarmupLR, WarmupDecayLR"));
   EXPECT_TRUE(says(error_of(R"({"curriculum_learning": {"enabled": true}})"), "leave the block out"));

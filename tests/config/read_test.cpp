@@ -142,11 +142,32 @@ TEST(ReadRun, BadModels) {
   EXPECT_NE(error_of(R"({"model": {"path": "a\u0000b"}})"), "no error");
 }
 
+TEST(ReadRun, CodecsAreNamesOrObjectsWithSettings) {
+  const auto sent = [](std::string_view gradients) {
+    const config::Run run = run_of(fmt::format(R"({{"communication": {{"gradients": {}}}}})", gradients));
+    return base::write_json(find_field("communication.gradients")->write(run));
+  };
+  EXPECT_EQ(sent(R"("none")"), R"("none")");
+  EXPECT_EQ(sent(R"("int8")"), R"("int8")");
+  EXPECT_EQ(sent(R"({"codec": "int8", "error_feedback": true})"), R"("int8")");
+  EXPECT_EQ(base::parse_json(sent(R"({"codec": "int8", "error_feedback": false})"), "written"),
+            base::parse_json(R"({"codec": "int8", "error_feedback": false})", "expected"));
+  EXPECT_NE(error_of(R"({"communication": {"gradients": "int7"}})").find("expected one of none, bf16, fp8, int8, int4"), std::string::npos);
+  EXPECT_NE(
+      error_of(R"({"communication": {"gradients": {"codec": "bf16", "error_feedback": true}}})").find("has no setting \"error_feedback\""),
+      std::string::npos);
+  EXPECT_NE(error_of(R"({"communication": {"weights": {"codec": "int8", "error_feedback": true}}})").find("it is for gradients alone"),
+            std::string::npos);
+  EXPECT_NE(error_of(R"({"communication": {"gradients": {"codec": "int8", "error_feedback": 1}}})").find("expected true or false"),
+            std::string::npos);
+}
+
 TEST(ReadRun, UnknownKeysNameTheNearest) {
   EXPECT_EQ(
       error_of("{\n  \"optimiser\": {}\n}"),
       "run.json:2:3: found the unknown key \"optimiser\", did you mean \"optimizer\"? expected one of model, data, mlm, batch, optimizer, "
-      "lr_schedule, fp8, loss_scale, strategy, limits, precision, device, steps, seed, threads, deterministic, transport, freeze, "
+      "lr_schedule, fp8, loss_scale, strategy, limits, communication, precision, device, steps, seed, threads, deterministic, transport, "
+      "freeze, "
       "freeze_as, out, "
       "eval, "
       "checkpoint");
@@ -377,7 +398,7 @@ TEST(ReadRun, WhatTheGraphNeeds) {
   EXPECT_TRUE(training.accumulates);  // three micro-batches on each of two ranks
   EXPECT_EQ(training.precision, model::Precision::bf16);
   EXPECT_EQ(training.freeze, std::vector<std::string>{"x"});
-  EXPECT_EQ(training.freeze_as, model::FrozenForm::int4);
+  EXPECT_EQ(training.freeze_as, &ops::form_named("int4"));
   EXPECT_FALSE(run_of(R"({"batch": {"global": 4}, "strategy": {"data": 2}})").training().accumulates);
 }
 

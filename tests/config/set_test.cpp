@@ -132,6 +132,7 @@ constexpr Sample kSamples[] = {
     {"threads", "2"},
     {"deterministic", "false"},
     {"transport", "mpi"},
+    {"communication.sums", "canonical"},
     {"freeze", "[\"h.0.*\"]"},
     {"freeze_as", "int8"},
     {"eval.every", "7"},

@@ -154,13 +154,6 @@ TEST(Graph, MastersExistOnlyBelowF32) {
   }
 }
 
-TEST(Graph, SavedValuesAreForwardResultsThatBackwardReads) {
-  const Graph graph = training_graph(small(model::Family::gpt2), training());
-  const std::vector<ValueId> saved = saved_values(graph);
-  EXPECT_FALSE(saved.empty());
-  for (ValueId id : saved) EXPECT_EQ(graph.nodes[graph.values[id].producer].phase, Phase::forward);
-}
-
 TEST(Graph, DamageIsFound) {
   const Graph good = training_graph(small(model::Family::gpt2), training());
   {

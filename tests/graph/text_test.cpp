@@ -33,7 +33,7 @@ TEST_P(PrintedFamily, ReadsBackAsItWas) {
       training.segmented = training.accumulates = training.delayed = more;
       training.optimizer.moments = more ? model::Moments::bf16 : model::Moments::f32;
       if (more) training.freeze = {"blocks.0.*"};
-      if (more) training.freeze_as = model::FrozenForm::int4;
+      if (more) training.freeze_as = &ops::form_named("int4");
       expect_same(training_graph(model, training));
       expect_same(evaluation_graph(model, training));
       expect_same(inference_graph(model, training));
@@ -86,7 +86,7 @@ TEST(GraphText, KeepsEveryField) {
                               .gradient = right,
                               .gradient_leaves = true,
                               .rows_of_table = true,
-                              .stored = Stored{.form = ops::Form::int4, .decoded = {base::DType::bf16, {2, 3}}}});
+                              .stored = Stored{.form = &ops::form_named("int4"), .decoded = {base::DType::bf16, {2, 3}}}});
   graph.parameters.push_back({.name = "count", .weight = count, .master = count, .frozen = true});
   graph.results = {left, left};
   graph.scalars = left;

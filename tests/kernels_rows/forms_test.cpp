@@ -9,6 +9,7 @@
 #include "kernels/cpu/reference/convert.h"
 #include "kernels_rows/harness.h"
 #include "ops/encode.h"
+#include "ops/forms/all.h"
 #include "ops/step_scalars.h"
 
 namespace plimsoll::kernels::cpu::testing {
@@ -27,13 +28,13 @@ std::vector<float> drawn(std::int64_t count, float scale, std::uint64_t seed) {
 
 Record encoded(const ops::FormInfo& form, std::span<const float> block) {
   Record record(static_cast<std::size_t>(form.record));
-  form.encode(block.data(), record.data());
+  form.encode.here()(block.data(), 1, record.data());
   return record;
 }
 
 std::vector<float> decoded(const ops::FormInfo& form, const Record& record) {
   std::vector<float> values(static_cast<std::size_t>(form.block));
-  form.decode(record.data(), values.data());
+  form.decode.here()(record.data(), 1, values.data());
   return values;
 }
 
@@ -44,8 +45,8 @@ float largest(std::span<const float> values) {
 }
 
 // Half a step at the largest code, relative to the largest of the block, with 2^-9 for the scale's own rounding.
-double allowed(ops::Form form) {
-  const double step = form == ops::Form::int8 ? 0.5 / 127.0 : form == ops::Form::int4 ? 0.5 / 7.0 : 16.0 / 448.0;
+double allowed(std::string_view form) {
+  const double step = form == "int8" ? 0.5 / 127.0 : form == "int4" ? 0.5 / 7.0 : 16.0 / 448.0;
   return step * (1.0 + 0x1p-8);
 }
 
@@ -57,7 +58,7 @@ TEST_P(Forms, EncodingLosesHalfAStep) {
     const std::vector<float> block = drawn(form.block, std::ldexp(1.0f, static_cast<int>(seed) - 80), seed);
     const std::vector<float> back = decoded(form, encoded(form, block));
     for (std::size_t i = 0; i < block.size(); ++i)
-      ASSERT_LE(std::abs(back[i] - block[i]), allowed(form.form) * static_cast<double>(largest(block))) << seed << ", element " << i;
+      ASSERT_LE(std::abs(back[i] - block[i]), allowed(form.name) * static_cast<double>(largest(block))) << seed << ", element " << i;
   }
 }
 
@@ -80,29 +81,52 @@ TEST_P(Forms, ZerosStayAndWhatIsNotFiniteSpoilsItsBlock) {
 }
 
 // Over all random bits, the mean of what an element becomes is the element.
-TEST(FormsAtRandom, MeansAreTheElements) {
-  const std::vector<float> block = drawn(64, 1.0f, 3);
-  for (const ops::FormInfo& form : ops::forms()) {
-    ops::with_form(form.form, [&](auto codes) {
-      using Form = decltype(codes);
-      std::vector<double> sums(block.size(), 0.0);
-      std::vector<std::uint32_t> random(block.size());
-      std::vector<float> back(block.size());
-      Record record(static_cast<std::size_t>(form.record));
-      constexpr std::uint32_t kDraws = 1u << 12;
-      for (std::uint32_t draw = 0; draw < kDraws; ++draw) {
-        std::fill(random.begin(), random.end(), draw << 4 | 8u);
-        Form::encode(block.data(), record.data(), ops::AtRandom{random.data()});
-        Form::decode(record.data(), back.data());
-        for (std::size_t i = 0; i < block.size(); ++i) sums[i] += back[i];
-      }
-      const float most = largest(block);
-      for (std::size_t i = 0; i < block.size(); ++i) {
-        // The largest may lie a little beyond the largest code.
-        const double slack = std::abs(block[i]) == most ? 0x1p-8 : 1e-3 * 2.0 * allowed(form.form);
-        EXPECT_NEAR(sums[i] / kDraws, block[i], slack * static_cast<double>(most)) << form.name << ", element " << i;
-      }
-    });
+template <typename Codes>
+void expect_means_are_elements() {
+  using Form = ops::BlockForm<Codes>;
+  const std::vector<float> block = drawn(Form::kBlock, 1.0f, 3);
+  std::vector<double> sums(block.size(), 0.0);
+  std::vector<std::uint32_t> random(block.size());
+  std::vector<float> back(block.size());
+  Record record(static_cast<std::size_t>(Form::kRecord));
+  constexpr std::uint32_t kDraws = 1u << 12;
+  for (std::uint32_t draw = 0; draw < kDraws; ++draw) {
+    std::fill(random.begin(), random.end(), draw << 4 | 8u);
+    Form::encode(block.data(), record.data(), ops::AtRandom{random.data()});
+    Form::decode(record.data(), back.data());
+    for (std::size_t i = 0; i < block.size(); ++i) sums[i] += back[i];
+  }
+  const float most = largest(block);
+  for (std::size_t i = 0; i < block.size(); ++i) {
+    // The largest may lie a little beyond the largest code.
+    const double slack = std::abs(block[i]) == most ? 0x1p-8 : 1e-3 * 2.0 * allowed(Codes::kName);
+    EXPECT_NEAR(sums[i] / kDraws, block[i], slack * static_cast<double>(most)) << Codes::kName << ", element " << i;
+  }
+}
+
+template <typename... Codes>
+void expect_means_are_elements(ops::FormList<Codes...>) {
+  (expect_means_are_elements<Codes>(), ...);
+}
+
+TEST(FormsAtRandom, MeansAreTheElements) { expect_means_are_elements(ops::AllForms{}); }
+
+// Every instruction set that is here gives the bits of the plain code.
+TEST_P(Forms, AreTheSameBitsOnEveryInstructionSet) {
+  const ops::FormInfo& form = GetParam();
+  constexpr std::int64_t kBlocks = 5;
+  for (std::uint64_t seed = 0; seed < 200; ++seed) {
+    const std::vector<float> values = drawn(kBlocks * form.block, std::ldexp(0.9f, static_cast<int>(seed % 160) - 80), seed);
+    Record expected(static_cast<std::size_t>(kBlocks * form.record)), found(expected.size());
+    std::vector<float> elements(values.size()), back(values.size());
+    form.encode.of(base::RowCode::plain)(values.data(), kBlocks, expected.data());
+    form.decode.of(base::RowCode::plain)(expected.data(), kBlocks, elements.data());
+    for (const base::RowCode code : codes_here()) {
+      form.encode.of(code)(values.data(), kBlocks, found.data());
+      form.decode.of(code)(expected.data(), kBlocks, back.data());
+      ASSERT_EQ(found, expected) << seed;
+      ASSERT_EQ(back, elements) << seed;
+    }
   }
 }
 
@@ -122,14 +146,14 @@ TEST_P(Forms, RowsAreStoredApart) {
   constexpr std::int64_t kColumns = 150, kRows = 3;
   const std::vector<float> values = drawn(kColumns * kRows, 1.0f, 9);
   std::vector<std::uint8_t> stored(static_cast<std::size_t>(kRows * form.bytes(kColumns)));
-  ops::encode_rows(form.form, kColumns, values, stored);
+  ops::encode_rows(form, kColumns, values, stored);
   for (std::int64_t row = 0; row < kRows; ++row) {
     std::vector<std::uint8_t> alone(static_cast<std::size_t>(form.bytes(kColumns)));
-    ops::encode_rows(form.form, kColumns, std::span(values).subspan(static_cast<std::size_t>(row * kColumns), kColumns), alone);
+    ops::encode_rows(form, kColumns, std::span(values).subspan(static_cast<std::size_t>(row * kColumns), kColumns), alone);
     EXPECT_TRUE(std::equal(alone.begin(), alone.end(), stored.begin() + row * form.bytes(kColumns)));
   }
   std::vector<float> back(values.size());
-  ops::decode_rows(form.form, kColumns, stored, back);
+  ops::decode_rows(form, kColumns, stored, back);
   for (std::size_t i = 0; i < values.size(); ++i) EXPECT_NEAR(back[i], values[i], 0.3);
 }
 
@@ -138,18 +162,18 @@ TEST_P(Forms, KernelsGiveTheBitsOfTheForm) {
   for (const std::int64_t columns : {std::int64_t{1}, std::int64_t{63}, std::int64_t{64}, std::int64_t{1089}, std::int64_t{2048}}) {
     const base::Shape shape{5, columns};
     std::vector<float> values = drawn(shape.elements(), 0.02f, 17);
-    const base::TensorType type = ops::stored_type(form.form, shape);
+    const base::TensorType type = ops::stored_type(form, shape);
     std::vector<std::uint8_t> expected(static_cast<std::size_t>(type.bytes())), found(expected.size());
-    ops::encode_rows(form.form, columns, values, expected);
-    const ops::Op encode = ops::Encode{.form = form.form};
+    ops::encode_rows(form, columns, values, expected);
+    const ops::Op encode = ops::Encode{.form = &form};
     const std::array in{Tensor{values.data(), {base::DType::f32, shape}}};
     const std::array out{Tensor{found.data(), type}};
     kernel_named("encode.simd").run({.op = encode, .inputs = in, .outputs = out, .threads = 2});
     EXPECT_EQ(found, expected) << columns;
 
     std::vector<float> back(values.size()), made(values.size());
-    ops::decode_rows(form.form, columns, expected, back);
-    const ops::Op decode = ops::Decode{.form = form.form, .columns = columns};
+    ops::decode_rows(form, columns, expected, back);
+    const ops::Op decode = ops::Decode{.form = &form, .columns = columns};
     const std::array records{Tensor{expected.data(), type}};
     const std::array elements{Tensor{made.data(), {base::DType::f32, shape}}};
     kernel_named("decode.simd").run({.op = decode, .inputs = records, .outputs = elements, .threads = 2});

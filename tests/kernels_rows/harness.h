@@ -13,6 +13,7 @@
 
 #include <gtest/gtest.h>
 
+#include "base/row_code.h"
 #include "base/shape.h"
 #include "kernels/cpu/convert.h"
 #include "kernels/cpu/elements.h"
@@ -29,6 +30,14 @@ using base::Shape;
 using base::TensorType;
 
 inline const std::vector<DType> kFloats{DType::f32, DType::bf16, DType::f16};
+
+// Of what rows of tables bring, the code that this processor runs.
+inline std::vector<base::RowCode> codes_here() {
+  std::vector<base::RowCode> codes{base::RowCode::plain};
+  if (base::processor().best >= base::Isa::avx2) codes.push_back(base::RowCode::avx2);
+  if (base::processor().best >= base::Isa::avx512) codes.push_back(base::RowCode::avx512);
+  return codes;
+}
 
 class Data {
  public:

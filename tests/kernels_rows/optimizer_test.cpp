@@ -268,16 +268,15 @@ TEST(UpdateRules, AreTheSameBitsOnEveryInstructionSet) {
       const ops::RuleStep step =
           rule.prepare({.numbers = rule.usual(), .weight_decay = 0.1, .learning_rate = 0.01f, .multiplier = 0.7f, .update = update});
       std::vector<std::vector<float>> found;
-      for (std::size_t code = 0; code < ops::kRuleCodes; ++code) {
-        if (code == static_cast<std::size_t>(ops::RuleCode::avx2) && base::processor().best < base::Isa::avx2) continue;
-        if (code == static_cast<std::size_t>(ops::RuleCode::avx512) && base::processor().best < base::Isa::avx512) continue;
+      for (const base::RowCode code : codes_here()) {
         std::vector<Data> tensors;
-        for (unsigned seed = 0; seed < 4; ++seed) tensors.push_back(random_data(DType::f32, Shape{kCount}, seed));
+        for (unsigned seed = 0; seed < 5; ++seed) tensors.push_back(random_data(DType::f32, Shape{kCount}, seed));
         make_positive(tensors[3]);
-        rule.update[code](step, {.gradient = tensors[0].as<float>(),
-                                 .weight = tensors[1].as<float>(),
-                                 .state = {tensors[2].as<float>(), tensors[3].as<float>()},
-                                 .count = kCount});
+        rule.update.of(code)(step, {.gradient = tensors[0].as<float>(),
+                                    .weight = tensors[1].as<float>(),
+                                    .state = {tensors[2].as<float>(), tensors[3].as<float>()},
+                                    .count = kCount,
+                                    .direction = tensors[4].as<float>()});
         std::vector<float>& all = found.emplace_back();
         for (std::size_t written = 1; written < 4; ++written)
           all.insert(all.end(), tensors[written].as<float>(), tensors[written].as<float>() + kCount);

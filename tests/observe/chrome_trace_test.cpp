@@ -7,7 +7,7 @@
 namespace plimsoll::observe {
 namespace {
 
-TEST(ChromeTrace, WritesNamedLanesSpansAndCounters) {
+TEST(ChromeTrace, WritesNamedLanesAndSpans) {
   std::string text;
   ChromeTrace trace([&](std::string_view piece) { text += piece; }, 100.0);
   trace.name_process(0, "rank 0");
@@ -18,10 +18,9 @@ TEST(ChromeTrace, WritesNamedLanesSpansAndCounters) {
                .begin = 100.000001,
                .seconds = 0.0000025,
                .args = {{"bytes", 12}, {"op", "matmul"}}});
-  trace.write_counter("memory", 0, 101.0, {{"device", 5.0}, {"host", 6.0}});
   trace.finish();
   const base::Json parsed = base::parse_json(text, "trace", {.strict = true});
-  ASSERT_EQ(parsed.size(), 6u);
+  ASSERT_EQ(parsed.size(), 5u);
   EXPECT_EQ(parsed.at(0).at("name").as_string(), "process_name");
   EXPECT_EQ(parsed.at(2).at("args").at("name").as_string(), "compute");
   const base::Json& span = parsed.at(4);
@@ -31,7 +30,6 @@ TEST(ChromeTrace, WritesNamedLanesSpansAndCounters) {
   EXPECT_DOUBLE_EQ(span.at("dur").as_double(), 2.5);
   EXPECT_EQ(span.at("tid").as_integer(), 2);
   EXPECT_EQ(span.at("args").at("bytes").as_integer(), 12);
-  EXPECT_EQ(parsed.at(5).at("args").at("host").as_double(), 6.0);
 }
 
 TEST(ChromeTrace, EmptyTraceIsValid) {

@@ -122,13 +122,13 @@ Case note_amax_case(std::int64_t entries, std::int64_t ranks) {
           {{{DType::f32, Shape{entries}}, Reals{.positive = true}}, {{DType::f32, Shape{ranks}}, Reals{.positive = true}}}};
 }
 
-Case encode_case(ops::Form form, const Shape& x, DType dtype, double deviation) {
-  return {ops::Encode{.form = form}, {{{dtype, x}, Reals{.deviation = deviation}}}};
+Case encode_case(const ops::FormInfo& form, const Shape& x, DType dtype, double deviation) {
+  return {ops::Encode{.form = &form}, {{{dtype, x}, Reals{.deviation = deviation}}}};
 }
 
-Case decode_case(ops::Form form, const Shape& y, DType dtype) {
-  const ops::Encode encode{.form = form};
-  return {ops::Decode{.form = form, .columns = y[-1], .dtype = dtype}, {{ops::stored_type(form, y), Encoded{encode, y}}}};
+Case decode_case(const ops::FormInfo& form, const Shape& y, DType dtype) {
+  const ops::Encode encode{.form = &form};
+  return {ops::Decode{.form = &form, .columns = y[-1], .dtype = dtype}, {{ops::stored_type(form, y), Encoded{encode, y}}}};
 }
 
 Case running_mean_case(double momentum, const Shape& x, DType dtype) {
@@ -138,6 +138,20 @@ Case running_mean_case(double momentum, const Shape& x, DType dtype) {
 Case round_with_error_case(DType to, const Shape& x, DType dtype) {
   return {ops::RoundWithError{.dtype = to}, {{{dtype, x}}, {{DType::f32, x}, Reals{.deviation = 1e-3}}}};
 }
+
+Case add_error_case(const Shape& x, std::int64_t known, DType dtype, const ops::StepScalars& scalars) {
+  return {ops::AddError{}, {scalars_input(scalars), {{dtype, x}}, {{DType::f32, Shape{known}}, Reals{.deviation = 1e-3}}}};
+}
+
+Case keep_error_case(const Shape& z, std::int64_t known, const ops::StepScalars& scalars) {
+  return {ops::KeepError{}, {scalars_input(scalars), {{DType::f32, z}}, {{DType::f32, z}}, {{DType::f32, Shape{known}}}}};
+}
+
+Case undo_skipped_case(const Shape& state, const ops::StepScalars& scalars) {
+  return {ops::UndoSkipped{}, {scalars_input(scalars), {{DType::f32, state}}, {{DType::f32, state}}}};
+}
+
+Case sum_parts_case(const ops::SumParts& op, const Shape& x, DType dtype) { return {op, {{{dtype, x}}}}; }
 
 Case activation_case(ops::ActivationKind kind, const Shape& x, DType dtype) {
   return {ops::Activation{.kind = kind}, {{{dtype, x}}}, {0}, {0}};
@@ -200,6 +214,13 @@ Case dropout_case(double rate, const Shape& x, DType dtype) {
 Case residual_case(double rate, const Shape& x, DType dtype) {
   Case test{ops::Residual{.rate = rate, .site = rate > 0.0 ? kSite : 0}, {{{dtype, x}}, {{dtype, x}}}, {0, 1}, {0}};
   if (rate > 0.0) test.inputs.insert(test.inputs.end(), {samples_input(x[0]), scalars_input(mid_run())});
+  return test;
+}
+
+Case subtract_case(double rate, const Shape& y, DType dtype) {
+  Case test = residual_case(rate, y, dtype);
+  test.op = ops::Subtract{.rate = rate, .site = rate > 0.0 ? kSite : 0};
+  test.gradient_inputs = test.gradient_outputs = {};
   return test;
 }
 

@@ -165,7 +165,7 @@ class RandomFields {
   void operator()(std::string_view, ops::Axis& field) {
     field = word() % 5 == 0 ? ops::Axis("other_0") : ops::kAxes[word() % ops::kAxes.size()].axis;
   }
-  void operator()(std::string_view, ops::Form& field) { field = static_cast<ops::Form>(word() % ops::forms().size()); }
+  void operator()(std::string_view, const ops::FormInfo*& field) { field = &ops::forms()[word() % ops::forms().size()]; }
   void operator()(std::string_view, ops::Tier& field) { field = static_cast<ops::Tier>(word() % 3); }
   void operator()(std::string_view, ops::CollectiveKind& field) {
     field = static_cast<ops::CollectiveKind>(word() % ops::kCollectiveKinds);

@@ -118,8 +118,8 @@ void add_forms(std::vector<Case>& cases) {
   for (const ops::FormInfo& form : ops::forms()) {
     for (const DType dtype : kTypes) {
       for (const Shape& shape : {Shape{1}, Shape{64}, Shape{2, 3, 65}, Shape{5, 192}, Shape{3, 1100}, Shape{130, 128}}) {
-        cases.push_back(encode_case(form.form, shape, dtype, shape.rank() == 2 ? 1e-3 : 1.0));
-        cases.push_back(decode_case(form.form, shape, dtype));
+        cases.push_back(encode_case(form, shape, dtype, shape.rank() == 2 ? 1e-3 : 1.0));
+        cases.push_back(decode_case(form, shape, dtype));
       }
     }
   }
@@ -132,6 +132,21 @@ void add_stateful(std::vector<Case>& cases) {
       for (const DType to : {DType::bf16, DType::f16}) cases.push_back(round_with_error_case(to, shape, dtype));
     }
     for (const double momentum : {0.0, 1.0}) cases.push_back(running_mean_case(momentum, Shape{5, 3}, dtype));
+  }
+}
+
+void add_feedback(std::vector<Case>& cases) {
+  ops::StepScalars scalars = mid_run();
+  scalars.loss_scale = 256.0f;
+  for (const DType dtype : kTypes) {
+    cases.push_back(add_error_case(Shape{2, 1500}, 2900, dtype, scalars));
+    cases.push_back(add_error_case(Shape{7}, 7, dtype, scalars));
+    for (const DType to : {DType::f32, dtype}) cases.push_back(sum_parts_case({.members = 3, .dtype = to}, Shape{3, 1100}, dtype));
+  }
+  cases.push_back(keep_error_case(Shape{2, 1500}, 2900, scalars));
+  for (const std::int32_t skip : {0, 1}) {
+    scalars.skip = skip;
+    cases.push_back(undo_skipped_case(Shape{1300}, scalars));
   }
 }
 
@@ -177,10 +192,13 @@ void add_dropout(std::vector<Case>& cases) {
       cases.push_back(dropout_case(kRate, shape, dtype));
       cases.push_back(residual_case(0.0, shape, dtype));
       cases.push_back(residual_case(kRate, shape, dtype));
+      cases.push_back(subtract_case(0.0, shape, dtype));
+      cases.push_back(subtract_case(kRate, shape, dtype));
     }
     cases.push_back(dropout_case(0.5, Shape{5, 3}, dtype));
     cases.push_back(with_some_rows<ops::Dropout>(dropout_case(kRate, kSomeRows, dtype)));
     cases.push_back(with_some_rows<ops::Residual>(residual_case(kRate, kSomeRows, dtype)));
+    cases.push_back(with_some_rows<ops::Subtract>(subtract_case(kRate, kSomeRows, dtype)));
   }
 }
 
@@ -369,8 +387,8 @@ void add_preludes(std::vector<Case>& cases) {
 std::vector<Case> test_cases() {
   std::vector<Case> cases;
   for (const auto family :
-       {add_embedding, add_linear, add_quantized, add_forms, add_stateful, add_elementwise, add_dropout, add_norm, add_rope, add_attention,
-        add_separate_attention, add_cached_attention, add_loss, add_scalars, add_optimizers, add_preludes}) {
+       {add_embedding, add_linear, add_quantized, add_forms, add_stateful, add_feedback, add_elementwise, add_dropout, add_norm, add_rope,
+        add_attention, add_separate_attention, add_cached_attention, add_loss, add_scalars, add_optimizers, add_preludes}) {
     family(cases);
   }
   const std::size_t plain = cases.size();

@@ -37,7 +37,7 @@ struct Task {
   model::Master master = model::Master::f32;
   model::Moments moments = model::Moments::f32;
   std::vector<std::string> freeze = {};
-  model::FrozenForm freeze_as = model::FrozenForm::none;
+  const ops::FormInfo* freeze_as = nullptr;
   std::function<void(train::Session&)> begin = {};  // (optional) run on each rank before the first step
   bool gradients = false;                           // keep those of the last step
   const executor::Backend* backend = nullptr;       // where to run; null: the processor

@@ -95,7 +95,7 @@ struct Subject {
   model::Precision precision = model::Precision::f32;
   std::vector<std::string> freeze = {};
   model::Optimizer optimizer = {};
-  model::FrozenForm freeze_as = model::FrozenForm::none;
+  const ops::FormInfo* freeze_as = nullptr;
 };
 
 train::SessionOptions options_for(const Place& place, const Subject& subject) {
@@ -240,8 +240,8 @@ TEST(Reshard, FrozenWeights) {
 TEST(Reshard, StoredForms) {
   const model::Model model = tests::small_model(model::Family::gpt2, {.width = 128, .heads = 2, .ffn = 256});
   const std::vector<Place> some{{1, 1, 0}, {2, 1, 3}, {1, 2, 0}, {2, 2, 3}, {1, 1, 0, 2}};
-  for (const model::FrozenForm form : {model::FrozenForm::int8, model::FrozenForm::int4})
-    check_pairs(some, some, {model, model::Precision::bf16, {"blocks.*"}, {}, form});
+  for (const char* form : {"int8", "int4"})
+    check_pairs(some, some, {model, model::Precision::bf16, {"blocks.*"}, {}, &ops::form_named(form)});
 }
 
 // Model files fill what a rank holds, and a table larger than what is in memory at once does so in several pieces.

@@ -1,5 +1,8 @@
 // Frozen weights stored in a form: every layout gives the bits of a run whose weights are as they are, but hold what the records decode
 // to, and holds fewer bytes.
+#include <cmath>
+#include <cstring>
+
 #include <gtest/gtest.h>
 
 #include "ops/forms/form.h"
@@ -12,15 +15,39 @@ namespace plimsoll::ranks {
 namespace {
 
 using model::Family;
-using model::FrozenForm;
 using model::Precision;
 
-struct Form {
-  FrozenForm frozen;
-  ops::Form stored;
-};
-constexpr std::array kForms{Form{FrozenForm::int8, ops::Form::int8}, Form{FrozenForm::fp8, ops::Form::fp8},
-                            Form{FrozenForm::int4, ops::Form::int4}};
+// A form that is declared here: of 32 elements the signs, and half of the largest magnitude.
+constexpr std::int64_t kSigns = 32;
+
+void signs_of(const float* values, std::int64_t blocks, std::uint8_t* records) {
+  for (std::int64_t block = 0; block < blocks; ++block, values += kSigns, records += kSigns / 8 + sizeof(float)) {
+    float half = 0.0f;
+    std::fill_n(records, kSigns / 8, std::uint8_t{0});
+    for (std::int64_t i = 0; i < kSigns; ++i) {
+      half = std::max(half, std::abs(values[i]) / 2.0f);
+      if (std::signbit(values[i])) records[i / 8] |= static_cast<std::uint8_t>(1u << (i % 8));
+    }
+    std::memcpy(records + kSigns / 8, &half, sizeof half);
+  }
+}
+
+void from_signs(const std::uint8_t* records, std::int64_t blocks, float* values) {
+  for (std::int64_t block = 0; block < blocks; ++block, values += kSigns, records += kSigns / 8 + sizeof(float)) {
+    float half = 0.0f;
+    std::memcpy(&half, records + kSigns / 8, sizeof half);
+    for (std::int64_t i = 0; i < kSigns; ++i) values[i] = (records[i / 8] >> (i % 8) & 1) != 0 ? -half : half;
+  }
+}
+
+constexpr ops::FormInfo kOfThisTest{
+    .name = "signs_of_a_test", .block = kSigns, .record = kSigns / 8 + sizeof(float), .encode = {{signs_of}}, .decode = {{from_signs}}};
+
+std::vector<const ops::FormInfo*> all_forms() {
+  std::vector<const ops::FormInfo*> all{&kOfThisTest};
+  for (const ops::FormInfo& form : ops::forms()) all.push_back(&form);
+  return all;
+}
 
 // Matrices wide enough that two tensor ranks share them out in whole blocks.
 model::Model wide_model(Family family) { return tests::small_model(family, {.width = 128, .heads = 2, .kv_heads = 2, .ffn = 256}); }
@@ -38,13 +65,12 @@ bool is_stored(const train::ParameterInfo& info) {
 }
 
 // Writes into all weights what they were drawn as, frozen ones as their records decode.
-void round_weights(train::Session& session, ops::Form form, const std::map<std::string, std::vector<float>>& drawn) {
+void round_weights(train::Session& session, const ops::FormInfo& form, const std::map<std::string, std::vector<float>>& drawn) {
   train::write_parameters(session, [&](const train::ParameterInfo& info, std::int64_t row, std::span<float> out) {
     const std::int64_t columns = info.shape.elements() / info.shape[0];
     std::copy_n(drawn.at(info.name).begin() + row * columns, out.size(), out.begin());
     if (!is_stored(info)) return;
-    std::vector<std::uint8_t> records(out.size() / static_cast<std::size_t>(columns) *
-                                      static_cast<std::size_t>(ops::info_of(form).bytes(columns)));
+    std::vector<std::uint8_t> records(out.size() / static_cast<std::size_t>(columns) * static_cast<std::size_t>(form.bytes(columns)));
     ops::encode_rows(form, columns, out, records);
     ops::decode_rows(form, columns, records, out);
   });
@@ -98,15 +124,15 @@ TEST(StoredForms, EveryLayoutGivesTheBitsOfRoundedWeights) {
   for (const Family family : {Family::gpt2, Family::llama}) {
     const auto drawn = drawn_weights(wide_model(family));
     for (const Case& at : layouts()) {
-      for (const Form form : kForms) {
+      for (const ops::FormInfo* form : all_forms()) {
         const bool cut = at.layout.strategy.tensor > 1;
-        if (form.stored != ops::Form::int8 && (at.layout.strategy.ranks() > 1 || family == Family::llama) && !cut) continue;
+        if (form->name != "int8" && (at.layout.strategy.ranks() > 1 || family == Family::llama) && !cut) continue;
         if (family == Family::llama && at.layout.strategy.data > 1) continue;
-        SCOPED_TRACE(fmt::format("{}, {}, {}", model::name_of(family), at.name, ops::name_of(form.stored)));
+        SCOPED_TRACE(fmt::format("{}, {}, {}", model::name_of(family), at.name, form->name));
         Task rounded = task_of(family, Precision::bf16);
-        rounded.begin = [&](train::Session& session) { round_weights(session, form.stored, drawn); };
+        rounded.begin = [&](train::Session& session) { round_weights(session, *form, drawn); };
         Task stored = task_of(family, Precision::bf16);
-        stored.freeze_as = form.frozen;
+        stored.freeze_as = form;
         const Outcome expected = train(rounded, at.layout);
         const Outcome found = train(stored, at.layout);
         EXPECT_EQ(found.losses, expected.losses);
@@ -129,7 +155,7 @@ TEST(StoredForms, EveryLayoutGivesTheBitsOfRoundedWeights) {
 
 // 66 bytes for 64 elements where bf16 takes 128: the plan holds that much less for ever.
 TEST(StoredForms, APlanHoldsRecordsInsteadOfWeights) {
-  const auto held = [](FrozenForm form) {
+  const auto held = [](const ops::FormInfo* form) {
     Task task = task_of(Family::gpt2, Precision::bf16);
     task.freeze_as = form;
     const plan::Plan plan = train::plan_session(options_for(task, {}));
@@ -138,10 +164,11 @@ TEST(StoredForms, APlanHoldsRecordsInsteadOfWeights) {
     return bytes;
   };
   const std::int64_t elements = 2 * (128 * 128 + 2 * 128 * 256);
-  const std::int64_t plain = held(FrozenForm::none);
-  EXPECT_EQ(plain - held(FrozenForm::int8), elements * 2 - elements / 64 * 66);
-  EXPECT_EQ(plain - held(FrozenForm::fp8), elements * 2 - elements / 64 * 66);
-  EXPECT_EQ(plain - held(FrozenForm::int4), elements * 2 - elements / 64 * 34);
+  const std::int64_t plain = held(nullptr);
+  EXPECT_EQ(plain - held(&ops::form_named("int8")), elements * 2 - elements / 64 * 66);
+  EXPECT_EQ(plain - held(&ops::form_named("fp8")), elements * 2 - elements / 64 * 66);
+  EXPECT_EQ(plain - held(&ops::form_named("int4")), elements * 2 - elements / 64 * 34);
+  EXPECT_EQ(plain - held(&kOfThisTest), elements * 2 - elements / 32 * 8);
 }
 
 TEST(StoredForms, WhatCannotBeIsRefusedWithTheReason) {
@@ -149,7 +176,7 @@ TEST(StoredForms, WhatCannotBeIsRefusedWithTheReason) {
     return tests::refusal([&] { train::plan_session(options_for(task, layout)); }, kind);
   };
   Task task = task_of(Family::gpt2, Precision::bf16);
-  task.freeze_as = FrozenForm::int8;
+  task.freeze_as = &ops::form_named("int8");
   Layout tensor;
   tensor.strategy.tensor = 2;
   task.model = tests::small_model(Family::gpt2, {.width = 96, .heads = 2, .ffn = 192});

@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <array>
 #include <numeric>
+#include <set>
 
 #include <fmt/format.h>
 #include <gtest/gtest.h>
@@ -39,6 +40,19 @@ constexpr std::array<std::int64_t, 8> kMicroBatches{1, 2, 3, 4, 8, 15, 32, 64};
 // Forward and both parts of the backward.
 constexpr std::array<StageCost, 3> kCosts{{{1, 1, 0, 1}, {1, 1, 1, 1}, {3, 4, 3, 3}}};
 
+// A forward pass follows where every stage of the rank has had a backward pass: gradients of all of its weights are there by then.
+bool begins_again(const std::vector<Item>& items) {
+  std::set<std::int32_t> stages, had;
+  for (const Item& item : items) {
+    if (item.work == Work::forward) stages.insert(item.stage);
+  }
+  for (const Item& item : items) {
+    if (item.work == Work::backward || item.work == Work::backward_weight) had.insert(item.stage);
+    if (item.work == Work::forward && had == stages) return true;
+  }
+  return false;
+}
+
 double whole(const StageCost& cost) { return cost.forward + cost.backward_input + cost.backward_weight; }
 
 TEST(ClosedForm, GPipeAndOneForwardOneBackward) {
@@ -61,6 +75,30 @@ TEST(ClosedForm, GPipeAndOneForwardOneBackward) {
         }
       }
     }
+  }
+}
+
+// What the planner asks a row for is what its schedule does, on every shape that the schedule takes.
+TEST(ClosedForm, RowsStateWhatTheirSchedulesHold) {
+  for (const Kind& kind : kinds()) {
+    if (kind.holds == nullptr) continue;
+    int shapes = 0;
+    for (std::int64_t p : kRanks) {
+      for (std::int64_t m : {1, 2, 3, 4, 7, 8, 12, 16, 31, 32}) {
+        for (std::int64_t v : {1, 2, 3}) {
+          const Shape shape{.ranks = p, .micro_batches = m, .chunks = v};
+          if (!reasons_against(kind, shape).empty()) continue;
+          SCOPED_TRACE(fmt::format("{} {}", kind.name, named(shape)));
+          const Ran got = ran(kind.name, shape, {1, 1, 1, 1});
+          for (std::int64_t r = 0; r < p; ++r) {
+            EXPECT_EQ(got.figures.peak_live[static_cast<std::size_t>(r)], kind.holds(shape, r)) << "rank " << r;
+            EXPECT_LE(kind.is_steady(shape, r), begins_again(got.schedule.ranks[static_cast<std::size_t>(r)])) << "rank " << r;
+          }
+          ++shapes;
+        }
+      }
+    }
+    EXPECT_GT(shapes, 10) << kind.name;
   }
 }
 

@@ -97,13 +97,6 @@ class Includes(unittest.TestCase):
         self.expect(both, "src/ops/a.h:1: ops includes ops/optim, which includes it (src/ops/optim/b.h:2)")
         self.expect({"ops/a.h": '#include "ops/optim/b.h"\n', "ops/optim/b.h": '#include "ops/optim/c.h"\n'})
 
-    def test_pairs_that_are_known(self):
-        table = check_includes.parse_table(TABLE + "ops/optim <> ops\n")
-        both = {"ops/a.h": '#include "ops/optim/b.h"\n', "ops/optim/b.h": '#include "ops/c.h"\n'}
-        self.assertEqual(problems_of(both, table), [])
-        one = {"ops/a.h": '#include "ops/optim/b.h"\n', "ops/optim/b.h": ""}
-        self.assertEqual(problems_of(one, table), ["ops and ops/optim do not include each other any more: take 'ops <> ops/optim' out of the table"])
-
     def test_relative_and_bare_paths(self):
         self.expect({"ops/x.cpp": '#include "x.h"\n#include "../base/a.h"\n#include "ops/../plan/p.h"\n'},
                     'such as "ops/x.h"', "expected a path from src/", "expected a path from src/")

@@ -10,11 +10,21 @@
 
 namespace plimsoll::collectives::mpi {
 
-Alarm::Alarm(double seconds, std::string what) {
-  watcher_ = std::thread([this, seconds, what = std::move(what)] {
+namespace {
+constexpr std::chrono::milliseconds kAsk{100};
+}
+
+Alarm::Alarm(double seconds, std::string what, std::function<std::optional<std::string>()> loss) {
+  watcher_ = std::thread([this, seconds, what = std::move(what), loss = std::move(loss)] {
+    const auto end = std::chrono::steady_clock::now() + std::chrono::duration<double>(seconds);
+    std::optional<std::string> why;
     std::unique_lock lock(mutex_);
-    if (changed_.wait_for(lock, std::chrono::duration<double>(seconds), [&] { return over_; })) return;
-    fmt::print(stderr, "plimsoll: {}: another rank did not come within the limit of {:g} s\n", what, seconds);
+    while (!why && std::chrono::steady_clock::now() < end) {
+      if (changed_.wait_for(lock, kAsk, [&] { return over_; })) return;
+      if (loss) why = loss();
+    }
+    if (!why) why = fmt::format("another rank did not come within the limit of {:g} s", seconds);
+    fmt::print(stderr, "plimsoll: {}: {}\n", what, *why);
     std::_Exit(static_cast<int>(base::ErrorKind::peer_lost));  // the caller's thread is inside MPI: nothing can be taken down in order
   });
 }

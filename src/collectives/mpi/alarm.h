@@ -6,7 +6,9 @@
 #pragma once
 
 #include <condition_variable>
+#include <functional>
 #include <mutex>
+#include <optional>
 #include <string>
 #include <thread>
 
@@ -15,7 +17,8 @@ namespace plimsoll::collectives::mpi {
 class Alarm {
  public:
   // `what`: "rank 1 waited in vain in MPI_Init_thread".
-  Alarm(double seconds, std::string what);
+  // `loss` is asked meanwhile: a clause about a rank that is known to be lost.
+  Alarm(double seconds, std::string what, std::function<std::optional<std::string>()> loss = {});
   ~Alarm();
   Alarm(const Alarm&) = delete;
   Alarm& operator=(const Alarm&) = delete;

@@ -61,7 +61,8 @@ void copy(std::byte* to, Input from) {
 MpiGroup::MpiGroup(std::string name, std::vector<int> ranks, int member, std::shared_ptr<World> world)
     : Group(std::move(name), std::move(ranks), member), world_(std::move(world)) {
   const Alarm alarm(world_->limits().progress,
-                    fmt::format("rank {} waited in vain in the making of group '{}'", world_->rank(), this->name()));
+                    fmt::format("rank {} waited in vain in the making of group '{}'", world_->rank(), this->name()),
+                    [this] { return world_->loss_by_silence(); });
   const auto guard = world_->lock();
   MPI_Group everybody = MPI_GROUP_NULL, ours = MPI_GROUP_NULL;
   MPI_Comm_group(MPI_COMM_WORLD, &everybody);

@@ -3,7 +3,7 @@
 // MPI carries bytes; the order of sums is ours: members exchange pieces pairwise and each folds its share in member order, so the bits
 // equal those of `local`. Debian's Open MPI cannot go on after a failure, so nobody tries: a rank that fails tells the others, all of
 // them name it and end, and the launcher clears up. A rank that was killed is the launcher's to see; one that hangs is named after
-// Limits::progress.
+// Limits::progress, one that is stopped or cut off after Limits::heartbeat (vigil.h).
 #pragma once
 
 #include <memory>

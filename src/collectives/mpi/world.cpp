@@ -13,6 +13,7 @@
 
 #include "base/error.h"
 #include "collectives/mpi/alarm.h"
+#include "collectives/mpi/vigil.h"
 
 namespace plimsoll::collectives::mpi {
 
@@ -45,9 +46,11 @@ void check(int code, const char* what) {
 }
 
 World::World(const Limits& limits) : limits_(limits) {
-  const Alarm alarm(limits.progress, "this rank waited in vain for MPI to start");
   int provided = 0;
-  check(MPI_Init_thread(nullptr, nullptr, MPI_THREAD_MULTIPLE, &provided), "MPI_Init_thread");
+  {
+    const Alarm alarm(limits.progress, "this rank waited in vain for MPI to start");
+    check(MPI_Init_thread(nullptr, nullptr, MPI_THREAD_MULTIPLE, &provided), "MPI_Init_thread");
+  }
   if (provided < MPI_THREAD_SERIALIZED) {
     base::bad_input("this MPI allows calls from one thread only; Plimsoll needs MPI_THREAD_SERIALIZED or better");
   }
@@ -65,6 +68,8 @@ World::World(const Limits& limits) : limits_(limits) {
   MPI_Comm_get_attr(MPI_COMM_WORLD, MPI_TAG_UB, &value, &found);
   if (found != 0) largest_tag_ = *static_cast<int*>(value);
   ended_.resize(static_cast<std::size_t>(size_));
+  const Alarm alarm(limits.progress, fmt::format("rank {} waited in vain for the others to meet", rank_));
+  vigil_ = keep_vigil(control_, limits_);
 }
 
 World::~World() {
@@ -80,8 +85,10 @@ World::~World() {
   const auto all_ended = [&] { return std::count(ended_.begin(), ended_.end(), true) + 1 >= size_; };
   while (!all_ended() && !loss_) {
     listen();
+    if (!loss_) loss_ = loss_by_silence();
     std::this_thread::sleep_for(std::chrono::milliseconds(1));
   }
+  vigil_.reset();
   if (!loss_) MPI_Finalize();
 }
 
@@ -134,6 +141,7 @@ void World::listen() {
 std::optional<std::string> World::lost(const std::vector<int>& waited_for) {
   const std::lock_guard news(news_mutex_);
   listen();
+  if (!loss_) loss_ = loss_by_silence();
   if (loss_) return loss_;
   for (const int rank : waited_for) {
     if (ended_[static_cast<std::size_t>(rank)]) return fmt::format("rank {} has ended", rank);

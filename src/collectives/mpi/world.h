@@ -6,11 +6,13 @@
 
 #include <functional>
 #include <list>
+#include <memory>
 #include <mutex>
 #include <optional>
 #include <string>
 #include <vector>
 
+#include "collectives/rendezvous.h"
 #include "collectives/transport.h"
 
 namespace plimsoll::collectives::mpi {
@@ -38,6 +40,8 @@ class World {
   // A clause that names a lost rank. `waited_for`: ranks whose good end is a loss too.
   std::optional<std::string> lost(const std::vector<int>& waited_for);
   std::optional<Failure> failure_elsewhere();
+  // A rank that gives no sign of life any more; may be asked while a thread is inside MPI.
+  std::optional<std::string> loss_by_silence() const { return vigil_ ? vigil_->loss() : std::nullopt; }
 
  private:
   void tell_all(const std::string& text);
@@ -50,6 +54,7 @@ class World {
   bool one_at_a_time_ = false;
   std::mutex mutex_;
   MPI_Comm control_ = MPI_COMM_NULL;
+  std::unique_ptr<Rendezvous> vigil_;  // null where there is none
 
   std::mutex news_mutex_;
   bool failed_ = false;  // this rank

@@ -96,11 +96,13 @@ bool NcclGroup::on_host(const void* memory) {
   return attributes.type == cudaMemoryTypeUnregistered || attributes.type == cudaMemoryTypeHost;
 }
 
-// A tensor of the host, for a while on the device.
+// A tensor of the host, for a while on the device. A copy from memory that is not pinned may return before it is done, and our streams do
+// not wait for the one that it runs on.
 class NcclGroup::Staged {
  public:
   explicit Staged(Input host) : bytes_(host.size()) {
     check(cudaMemcpy(memory_.at_least(std::max<std::size_t>(1, bytes_)), host.data(), bytes_, cudaMemcpyHostToDevice), "cudaMemcpy");
+    check(cudaStreamSynchronize(cudaStreamLegacy), "cudaStreamSynchronize");
   }
   Output device() { return {memory_.at_least(std::max<std::size_t>(1, bytes_)), bytes_}; }
   void give_back(Output host) { check(cudaMemcpy(host.data(), device().data(), bytes_, cudaMemcpyDeviceToHost), "cudaMemcpy"); }

@@ -94,9 +94,9 @@ class NcclGroup final : public Group {
 
   std::string key_;
   std::shared_ptr<Meeting> meeting_;
+  Call current_;                                      // before the channels, which complain of it while they are made
   std::array<std::unique_ptr<Channel>, 3> channels_;  // collectives, messages up, messages down
   Channel& all_;
-  Call current_;
   DeviceBuffer scratch_, pointers_, word_;
   struct Sent {
     std::unique_ptr<DeviceBuffer> copy;

@@ -16,6 +16,7 @@
 // NCCL and CUDA live in a module that is loaded when it is asked for: a machine without them starts the same program.
 #pragma once
 
+#include <functional>
 #include <memory>
 #include <optional>
 #include <string>
@@ -28,13 +29,17 @@ namespace plimsoll::collectives::nccl {
 struct Options {
   Limits limits{};
   bool canonical = false;
-  double join = 60.0;  // seconds within which all ranks must have come
+  double join = 60.0;                                     // seconds within which all ranks must have come
+  std::function<void(const std::string& text)> say = {};  // as Rendezvous::Options::say
+  // Called where a rank is lost and this one cannot be taken down in order: a kernel that waits for the lost one holds up every call that
+  // frees memory or a stream. Then the process ends with peer_lost's exit code.
+  std::function<void(const Transport& transport, const std::string& loss)> last_words = {};
 };
 
 // Why there can be no NCCL here (not built, no library, no driver); nothing when the module loads.
 std::optional<std::string> why_missing();
 
-// Takes the GPU launch.local_rank. Throws bad_input with why_missing().
+// Meets the others, then takes the GPU launch.local_rank: a rank without one is named by all. Throws bad_input with why_missing().
 std::unique_ptr<Transport> join(const Launch& launch, const Options& options);
 
 // The module's entry, under kEntry.

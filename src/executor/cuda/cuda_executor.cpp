@@ -17,6 +17,7 @@
 #include "executor/cuda/nvml.h"
 #include "executor/cuda/recorder.h"
 #include "executor/cuda/shared_gpu.h"
+#include "kernels/cuda/live_rows.h"
 #include "kernels/cuda/not_finite.h"
 #include "kernels/cuda/table.h"
 #include "plan/instructions.h"
@@ -407,12 +408,25 @@ class CudaExecutor final : public RankExecutor {
               cudaStream_t stream) {
     std::vector<Operands> operands(alike.size());
     std::vector<cuda::Call> calls;
-    for (std::size_t index = 0; index < alike.size(); ++index) calls.push_back(call_of(procedure, resolved, alike[index], operands[index]));
+    for (std::size_t index = 0; index < alike.size(); ++index) {
+      calls.push_back(call_of(procedure, resolved, alike[index], operands[index]));
+      const plan::Compute& compute = *alike[index].compute;
+      if (compute.live) clear_rows(*compute.live, calls.back(), address_of(procedure, resolved, compute.live->count), stream);
+    }
     if (calls.size() == 1) {
       alike.front().kernel->launch(calls.front(), stream);
     } else {
       alike.front().kernel->launch_many(calls, stream);
     }
+  }
+
+  // What a call reads of rows that hold nothing are zeros.
+  static void clear_rows(const plan::LiveRows& live, const cuda::Call& call, const std::byte* count, cudaStream_t stream) {
+    std::vector<cuda::Tensor> bounded;
+    for (std::size_t index = 0; index < call.inputs.size(); ++index) {
+      if (plan::LiveRows::has(live.inputs, index)) bounded.push_back(call.inputs[index]);
+    }
+    cuda::clear_dead_rows(bounded, reinterpret_cast<const std::int32_t*>(count), live.bound, stream);
   }
 
   void move(const plan::Procedure& procedure, const ResolvedCall& resolved, const PreparedInstruction& instruction, cudaStream_t stream) {
@@ -424,8 +438,10 @@ class CudaExecutor final : public RankExecutor {
             instruction.detail);
     } else if (instruction.message != nullptr) {
       const plan::Message& message = *instruction.message;
-      peers_.run(message.op, resolved.call->micro_batch, tensor(message.op.receive ? message.outputs[0] : message.inputs[0]),
-                 staging_[resolved.stream], stream);
+      const plan::Operand& operand = message.op.receive ? message.outputs[0] : message.inputs[0];
+      const base::TensorType sent{message.op.dtype, message.op.shape};
+      std::byte* data = static_cast<std::byte*>(address_of(procedure, resolved, operand)) + message.op.first * base::size_of(sent.dtype);
+      peers_.run(message.op, resolved.call->micro_batch, cuda::Tensor{data, sent}, staging_[resolved.stream], stream);
     } else {
       const plan::Collective& collective = *instruction.collective;
       for (std::size_t index = 0; index < collective.inputs.size(); ++index)

@@ -23,7 +23,7 @@ void fuse_activation_grad(Graph& graph);
 void quantize_linear(Graph& graph, std::int64_t history);
 
 // Frozen matrices in a form of fewer bytes, decoded where a block's pass reads them. Last: of the whole graph.
-Graph store_frozen(const Graph& graph, ops::Form form);
+Graph store_frozen(const Graph& graph, const ops::FormInfo& form);
 
 // The element type of a parameter's gradient.
 base::DType gradient_dtype(const TensorType& parameter, bool accumulates);

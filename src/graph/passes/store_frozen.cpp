@@ -18,8 +18,8 @@ using base::Shape;
 
 class FrozenStore {
  public:
-  FrozenStore(const Graph& old, ops::Form form)
-      : old_(old), info_(ops::info_of(form)), rewrite_(old, Values::fresh), stored_(old.values.size(), nullptr) {
+  FrozenStore(const Graph& old, const ops::FormInfo& form)
+      : old_(old), info_(form), rewrite_(old, Values::fresh), stored_(old.values.size(), nullptr) {
     for (const Parameter& parameter : old.parameters) {
       if (parameter.frozen && old.values[parameter.weight].type.shape.rank() == 2 && !is_excepted(parameter))
         stored_[parameter.weight.index] = &parameter;
@@ -39,7 +39,7 @@ class FrozenStore {
     for (std::size_t index = 0; index < old_.parameters.size(); ++index) {
       const Parameter& parameter = old_.parameters[index];
       if (stored_[parameter.weight.index] == nullptr) continue;
-      rewrite_.to().parameters[index].stored = {info_.form, old_.values[parameter.weight].type};
+      rewrite_.to().parameters[index].stored = {&info_, old_.values[parameter.weight].type};
     }
     return rewrite_.take();
   }
@@ -62,7 +62,7 @@ class FrozenStore {
     Value value = old_.values[id];
     if (stored_[id.index] == nullptr) return value;
     value.deal = deal_of_records(value);
-    value.type = ops::stored_type(info_.form, value.type.shape);
+    value.type = ops::stored_type(info_, value.type.shape);
     value.name += fmt::format(".{}", info_.name);
     return value;
   }
@@ -84,7 +84,7 @@ class FrozenStore {
     if (!fresh) return found->second;
     const Value& whole = old_.values[weight];
     const bool by_columns = whole.deal.spread == ops::Spread::split && whole.deal.dim == 1;
-    const ops::Decode decode{.form = info_.form,
+    const ops::Decode decode{.form = &info_,
                              .columns = whole.type.shape[1],
                              .dtype = whole.type.dtype,
                              .units = by_columns ? whole.deal.units : 0,
@@ -101,6 +101,6 @@ class FrozenStore {
 
 }  // namespace
 
-Graph store_frozen(const Graph& graph, ops::Form form) { return FrozenStore(graph, form).run(); }
+Graph store_frozen(const Graph& graph, const ops::FormInfo& form) { return FrozenStore(graph, form).run(); }
 
 }  // namespace plimsoll::graph

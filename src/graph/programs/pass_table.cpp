@@ -33,19 +33,11 @@ void freeze(Graph& graph, const std::vector<std::string>& patterns) {
   if (!some_trained) base::bad_input("\"freeze\": every parameter is frozen; expected at least one to train");
 }
 
-ops::Form form_of(model::FrozenForm form) {
-  switch (form) {
-    case model::FrozenForm::fp8: return ops::Form::fp8;
-    case model::FrozenForm::int4: return ops::Form::int4;
-    default: return ops::Form::int8;
-  }
-}
-
 void store_in_form(Graph& graph, const BuildInputs& inputs) {
   if (inputs.training.freeze.empty()) {
     base::bad_input("\"freeze_as\" is the form of frozen weights, but \"freeze\" names none; say which (\"freeze\": [\"blocks.*\"])");
   }
-  graph = store_frozen(graph, form_of(inputs.training.freeze_as));
+  graph = store_frozen(graph, *inputs.training.freeze_as);
 }
 
 void sum_losses(Graph& graph) {
@@ -57,7 +49,7 @@ bool always(const BuildInputs&) { return true; }
 bool trains(const BuildInputs& inputs) { return inputs.purpose == Purpose::train; }
 bool has_losses(const BuildInputs& inputs) { return inputs.purpose != Purpose::infer; }
 // All programs of a run have the same weights, so all of them know which are frozen and stored in a form.
-bool stores_frozen(const BuildInputs& inputs) { return inputs.training.freeze_as != model::FrozenForm::none; }
+bool stores_frozen(const BuildInputs& inputs) { return inputs.training.freeze_as != nullptr; }
 
 constexpr std::array kPasses{
     BuildPass{"freeze", "marks the parameters that are not trained",

@@ -51,18 +51,4 @@ Graph training_graph(const model::Model& model, const model::Training& training)
 Graph evaluation_graph(const model::Model& model, const model::Training& training) { return evaluation_graph(writer_of(model), training); }
 Graph inference_graph(const model::Model& model, const model::Training& training) { return inference_graph(writer_of(model), training); }
 
-std::vector<ValueId> saved_values(const Graph& graph) {
-  std::vector<bool> read(graph.values.size(), false);
-  for (const Node& node : graph.nodes) {
-    if (node.phase != Phase::backward) continue;
-    for (ValueId id : node.inputs) read[id.index] = true;
-  }
-  std::vector<ValueId> saved;
-  for (std::uint32_t index = 0; index < graph.values.size(); ++index) {
-    const Value& value = graph.values[ValueId{index}];
-    if (read[index] && value.producer.valid() && graph.nodes[value.producer].phase == Phase::forward) saved.push_back(ValueId{index});
-  }
-  return saved;
-}
-
 }  // namespace plimsoll::graph

@@ -30,7 +30,4 @@ struct Continuation {
 };
 Graph continuation_graph(const WriteForward& forward, const model::Training& training, const Continuation& continuation);
 
-// Values that the forward pass makes and the backward pass reads: what must be stored, recomputed or moved.
-std::vector<ValueId> saved_values(const Graph& graph);
-
 }  // namespace plimsoll::graph

@@ -249,7 +249,7 @@ void attend_rows(const Call& call, const ops::CachedAttention& op) {
                   .dim = heads.dim,
                   .scale = 1.0f / std::sqrt(static_cast<float>(heads.dim)),
                   .pattern = op.pattern,
-                  .head = head},
+                  .head = op.first_head + head},
                  scratch);
     }
   });

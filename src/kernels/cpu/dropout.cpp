@@ -5,6 +5,7 @@
 #include <array>
 #include <cmath>
 #include <cstring>
+#include <type_traits>
 
 #include "kernels/cpu/convert.h"
 #include "kernels/cpu/dropout_mask.h"
@@ -220,17 +221,24 @@ void sum_block(const Call& call, std::int64_t first, std::int64_t count, const f
   finish_f32(call.outputs[0], first, count, sum);
 }
 
-void run_residual(const Call& call) {
-  const auto& op = std::get<ops::Residual>(call.op);
+// What is taken back is added with its multipliers negated.
+template <typename Sum>
+void run_sum(const Call& call) {
+  constexpr bool kBack = std::is_same_v<Sum, ops::Subtract>;
+  const auto& op = std::get<Sum>(call.op);
   const Tensor& x = call.inputs[0];
   if (x.type.shape.elements() == 0) return;
   if (op.rate <= 0.0) {
+    alignas(64) float back[kBlock];
+    std::fill_n(back, kBlock, -1.0f);
     parallel_ranges(call.threads, x.type.shape.elements(), kGrain, [&](std::int64_t begin, std::int64_t end, int) {
-      for (std::int64_t first = begin; first < end; first += kBlock) sum_block(call, first, std::min(kBlock, end - first), nullptr);
+      for (std::int64_t first = begin; first < end; first += kBlock)
+        sum_block(call, first, std::min(kBlock, end - first), kBack ? back : nullptr);
     });
     return;
   }
-  const DropoutMask mask = dropout_mask(op.rate, op.site, *call.inputs[3].as<const ops::StepScalars>());
+  DropoutMask mask = dropout_mask(op.rate, op.site, *call.inputs[3].as<const ops::StepScalars>());
+  if (kBack) mask.scale = -mask.scale;
   for_each_sample_block(call, op, call.inputs[2].as<const std::int32_t>(),
                         [&](std::int64_t first, std::int64_t count, std::uint32_t sample, std::uint64_t element) {
                           alignas(64) float multipliers[kBlock];
@@ -241,7 +249,8 @@ void run_residual(const Call& call) {
 
 constexpr std::array kKernels{
     Kernel{.op = "dropout", .name = "dropout.simd", .refusal = refuse_other_floats, .run = run_dropout},
-    Kernel{.op = "residual", .name = "residual.simd", .refusal = refuse_other_floats, .run = run_residual},
+    Kernel{.op = "residual", .name = "residual.simd", .refusal = refuse_other_floats, .run = run_sum<ops::Residual>},
+    Kernel{.op = "subtract", .name = "subtract.simd", .refusal = refuse_other_floats, .run = run_sum<ops::Subtract>},
 };
 
 }  // namespace

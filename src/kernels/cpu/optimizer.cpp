@@ -8,7 +8,6 @@
 
 #include <hwy/cache_control.h>
 
-#include "base/processor.h"
 #include "kernels/cpu/convert.h"
 #include "kernels/cpu/parallel.h"
 #include "kernels/cpu/simd_targets.h"
@@ -109,11 +108,6 @@ struct Blocks {
   alignas(64) std::uint32_t words[kBlock];
 };
 
-ops::RuleCode code_of_processor() {
-  const base::Isa isa = base::processor().isa;
-  return isa >= base::Isa::avx512 ? ops::RuleCode::avx512 : isa >= base::Isa::avx2 ? ops::RuleCode::avx2 : ops::RuleCode::plain;
-}
-
 // What updates and their preludes read of a parameter.
 class Kept {
  public:
@@ -171,10 +165,7 @@ ops::RuleStep step_of(const ops::Update& op, const ops::StepScalars& scalars) { 
 class Updating : public Kept {
  public:
   Updating(const Call& call, const ops::Update& op, const Copy& copy)
-      : Kept(op, call.inputs[1], call.outputs),
-        call_(call),
-        copy_(copy),
-        update_(op.rule->update[static_cast<std::size_t>(code_of_processor())]) {
+      : Kept(op, call.inputs[1], call.outputs), call_(call), copy_(copy), update_(op.rule->update.here()) {
     const auto& scalars = *call.inputs[0].as<const ops::StepScalars>();
     step_ = step_of(op, scalars);
     key_ = ops::rounding_key(scalars);
@@ -278,7 +269,7 @@ std::int64_t prelude_workspace(const ops::KernelQuery& query) {
 }
 
 void sum_parameter(const Call& call, const ops::UpdatePrelude& op, const Kept& kept, const ops::RuleStep& step) {
-  const auto sum_block = op.update.rule->sum_block[static_cast<std::size_t>(code_of_processor())];
+  const auto sum_block = op.update.rule->sum_block.here();
   const std::size_t sums = op.update.rule->sums;
   std::int64_t elements = call.inputs[1].type.shape.elements();
   if (op.counted >= 0) elements = std::clamp<std::int64_t>(op.counted - call.shard_place * op.shard, 0, elements);
@@ -303,7 +294,7 @@ void sum_parameter(const Call& call, const ops::UpdatePrelude& op, const Kept& k
 }
 
 void direct_parameter(const Call& call, const ops::UpdatePrelude& op, const Kept& kept, const ops::RuleStep& step) {
-  const auto direct = op.update.rule->direct[static_cast<std::size_t>(code_of_processor())];
+  const auto direct = op.update.rule->direct.here();
   in_pieces(call.threads, call.inputs[1].type.shape.elements(), [&](std::int64_t begin, std::int64_t end) {
     for (std::int64_t first = begin; first < end; first += kBlock) {
       const std::int64_t count = std::min(kBlock, end - first);

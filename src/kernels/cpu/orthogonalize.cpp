@@ -1,4 +1,4 @@
-// A matrix made orthogonal by products with itself (ops/optim/prelude.h), all in f32. Rows of one matrix that alternate with those of
+// A matrix made orthogonal by products with itself (ops/prelude.h), all in f32. Rows of one matrix that alternate with those of
 // others are gathered first, so that every product is one of plain matrices.
 #include <algorithm>
 #include <array>

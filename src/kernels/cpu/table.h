@@ -24,9 +24,10 @@ std::span<const Kernel> loss_kernels();              // loss.cpp: cross_entropy,
 std::span<const Kernel> norm_kernels();              // norm.cpp: norm, norm_grad, qk_norm, qk_norm_grad
 std::span<const Kernel> norm_second_kernels();       // norm_second.cpp: norm_grad_grad, qk_norm_grad_grad
 std::span<const Kernel> elementwise_kernels();       // elementwise.cpp: add, cast, activation, gate and gradients
-std::span<const Kernel> dropout_kernels();           // dropout.cpp: dropout, residual
+std::span<const Kernel> dropout_kernels();           // dropout.cpp: dropout, residual, subtract
 std::span<const Kernel> embedding_kernels();         // embedding.cpp
 std::span<const Kernel> encode_kernels();            // encode.cpp: encode, decode
+std::span<const Kernel> feedback_kernels();          // feedback.cpp: add_error, keep_error, undo_skipped, sum_parts
 std::span<const Kernel> rope_kernels();              // rope.cpp
 std::span<const Kernel> attention_kernels();         // attention.cpp
 std::span<const Kernel> attention_second_kernels();  // attention_second.cpp: attention_grad_grad

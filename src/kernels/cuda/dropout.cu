@@ -130,6 +130,7 @@ void dropout(const Call& call, cudaStream_t stream) {
 
 struct SumMap {
   Span x, r, y;
+  float sign = 1.0f;
 
   struct Two {
     Raw x, r;
@@ -140,20 +141,23 @@ struct SumMap {
     decode(raw.x, x.dtype, sums);
     decode(raw.r, r.dtype, values);
 #pragma unroll
-    for (int i = 0; i < kPiece; ++i) sums[i] += values[i];
+    for (int i = 0; i < kPiece; ++i) sums[i] = fmaf(values[i], sign, sums[i]);
     write(y, piece, sums);
   }
 };
 
+// What is taken back is added with its multipliers negated.
+template <typename Sum>
 void residual(const Call& call, cudaStream_t stream) {
-  const auto& op = std::get<ops::Residual>(call.op);
+  constexpr float kSign = std::is_same_v<Sum, ops::Subtract> ? -1.0f : 1.0f;
+  const auto& op = std::get<Sum>(call.op);
   const base::Shape& shape = call.inputs[0].type.shape;
   const Span x = span_of(call.inputs[0]);
   const Span r = span_of(call.inputs[1]);
   const Span y = span_of(call.outputs[0]);
   if (shape.elements() == 0) return;
   if (op.rate <= 0.0) {
-    launch_map(SumMap{x, r, y}, shape.elements(), are_aligned(x, r, y), stream);
+    launch_map(SumMap{x, r, y, kSign}, shape.elements(), are_aligned(x, r, y), stream);
   } else {
     DropoutArguments a{.x = x,
                        .r = r,
@@ -162,6 +166,7 @@ void residual(const Call& call, cudaStream_t stream) {
                        .samples = shape[0],
                        .per_sample = shape.elements() / shape[0]};
     a.aligned = are_aligned(x, r, y) && a.per_sample % kPiece == 0;
+    a.site.scale *= kSign;
     if (op.sample_rows > 0) {
       drop_rows(op, a, shape, stream);
     } else {
@@ -173,7 +178,8 @@ void residual(const Call& call, cudaStream_t stream) {
 
 constexpr Kernel kKernels[] = {
     {.op = "dropout", .name = "dropout.pieces", .refusal = refuse_other_floats, .launch = dropout},
-    {.op = "residual", .name = "residual.pieces", .refusal = refuse_other_floats, .launch = residual},
+    {.op = "residual", .name = "residual.pieces", .refusal = refuse_other_floats, .launch = residual<ops::Residual>},
+    {.op = "subtract", .name = "subtract.pieces", .refusal = refuse_other_floats, .launch = residual<ops::Subtract>},
 };
 
 }  // namespace

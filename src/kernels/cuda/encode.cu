@@ -1,9 +1,13 @@
 // To and from the forms of ops/forms, by their own functions: a warp finds the scale of a block and writes its codes, and a thread decodes
 // four neighbours, which are never in two records.
+#include <algorithm>
+#include <array>
+
 #include "kernels/cuda/checks.h"
 #include "kernels/cuda/elements.cuh"
 #include "kernels/cuda/refusals.h"
 #include "kernels/cuda/table.h"
+#include "ops/forms/all.h"
 #include "ops/op.h"
 
 namespace plimsoll::kernels::cuda {
@@ -58,41 +62,71 @@ __global__ void __launch_bounds__(kThreads)
   }
 }
 
-void encode(const Call& call, cudaStream_t stream) {
+template <typename Form>
+void encode_as(const Call& call, cudaStream_t stream) {
   const Tensor& x = call.inputs[0];
-  ops::with_form(std::get<ops::Encode>(call.op).form, [&](auto form) {
-    using Form = decltype(form);
-    with_element(x.type.dtype, [&](auto zero) {
-      using T = decltype(zero);
-      const std::int64_t columns = x.type.shape[-1];
-      const std::int64_t in_row = (columns + Form::kBlock - 1) / Form::kBlock;
-      const std::int64_t records = x.type.shape.rows() * in_row;
-      encode_blocks<Form, T><<<blocks_for(records * kWarp, kThreads), kThreads, 0, stream>>>(x.as<const T>(), columns, in_row, records,
-                                                                                             call.outputs[0].as<std::uint8_t>());
-    });
+  with_element(x.type.dtype, [&](auto zero) {
+    using T = decltype(zero);
+    const std::int64_t columns = x.type.shape[-1];
+    const std::int64_t in_row = (columns + Form::kBlock - 1) / Form::kBlock;
+    const std::int64_t records = x.type.shape.rows() * in_row;
+    encode_blocks<Form, T><<<blocks_for(records * kWarp, kThreads), kThreads, 0, stream>>>(x.as<const T>(), columns, in_row, records,
+                                                                                           call.outputs[0].as<std::uint8_t>());
   });
   check_launch("encode");
 }
 
-void decode(const Call& call, cudaStream_t stream) {
+template <typename Form>
+void decode_as(const Call& call, cudaStream_t stream) {
   const Tensor& y = call.outputs[0];
-  ops::with_form(std::get<ops::Decode>(call.op).form, [&](auto form) {
-    using Form = decltype(form);
-    with_element(y.type.dtype, [&](auto zero) {
-      using T = decltype(zero);
-      const std::int64_t columns = y.type.shape[-1];
-      const std::int64_t in_row = (columns + Form::kBlock - 1) / Form::kBlock;
-      const std::int64_t pieces = y.type.shape.rows() * in_row * (Form::kBlock / kPiece);
-      decode_pieces<Form, T><<<blocks_for(pieces, kThreads), kThreads, 0, stream>>>(call.inputs[0].as<const std::uint8_t>(), columns,
-                                                                                    in_row, pieces, y.as<T>());
-    });
+  with_element(y.type.dtype, [&](auto zero) {
+    using T = decltype(zero);
+    const std::int64_t columns = y.type.shape[-1];
+    const std::int64_t in_row = (columns + Form::kBlock - 1) / Form::kBlock;
+    const std::int64_t pieces = y.type.shape.rows() * in_row * (Form::kBlock / kPiece);
+    decode_pieces<Form, T><<<blocks_for(pieces, kThreads), kThreads, 0, stream>>>(call.inputs[0].as<const std::uint8_t>(), columns, in_row,
+                                                                                  pieces, y.as<T>());
   });
   check_launch("decode");
 }
 
+// The forms that there is device code of, by name: rows made elsewhere have none.
+struct FormLaunch {
+  std::string_view name;
+  void (*encode)(const Call& call, cudaStream_t stream);
+  void (*decode)(const Call& call, cudaStream_t stream);
+};
+
+template <typename... Codes>
+constexpr std::array<FormLaunch, sizeof...(Codes)> launches_of(ops::FormList<Codes...>) {
+  return {FormLaunch{Codes::kName, encode_as<ops::BlockForm<Codes>>, decode_as<ops::BlockForm<Codes>>}...};
+}
+
+constexpr auto kFormLaunches = launches_of(ops::AllForms{});
+
+const ops::FormInfo& form_of(const ops::Op& op) {
+  const auto* encode = std::get_if<ops::Encode>(&op);
+  return encode != nullptr ? *encode->form : *std::get<ops::Decode>(op).form;
+}
+
+const FormLaunch* launch_of(const ops::FormInfo& form) {
+  const auto found = std::find_if(kFormLaunches.begin(), kFormLaunches.end(), [&](const FormLaunch& row) { return row.name == form.name; });
+  return found == kFormLaunches.end() ? nullptr : &*found;
+}
+
+std::optional<std::string> refuse_form(const ops::KernelQuery& query) {
+  if (std::optional<std::string> refusal = refuse_other_floats(query)) return refusal;
+  const ops::FormInfo& form = form_of(query.op);
+  if (launch_of(form) != nullptr) return std::nullopt;
+  return fmt::format("there is no device code for the form {}", form.name);
+}
+
+void encode(const Call& call, cudaStream_t stream) { launch_of(form_of(call.op))->encode(call, stream); }
+void decode(const Call& call, cudaStream_t stream) { launch_of(form_of(call.op))->decode(call, stream); }
+
 constexpr Kernel kKernels[] = {
-    {.op = "encode", .name = "encode.warp", .refusal = refuse_other_floats, .launch = encode},
-    {.op = "decode", .name = "decode.pieces", .refusal = refuse_other_floats, .launch = decode},
+    {.op = "encode", .name = "encode.warp", .refusal = refuse_form, .launch = encode},
+    {.op = "decode", .name = "decode.pieces", .refusal = refuse_form, .launch = decode},
 };
 
 }  // namespace

@@ -219,6 +219,7 @@ struct CacheProblem {
   std::int64_t batch, length, slots;
   ops::Band band;
   DevicePattern pattern;
+  std::int64_t first_head;
   float scale;
 };
 
@@ -260,7 +261,7 @@ __global__ void cached_forward(CacheProblem p, const T* packed, const std::int32
   float largest = -INFINITY;
   float total = 0.0f;
   for (std::int64_t j = first; j <= position; ++j) {
-    if (!p.pattern.sees(position, j, h)) continue;
+    if (!p.pattern.sees(position, j, p.first_head + h)) continue;
     const float score = p.scale * Row<kSlots>::dot(query, Row<kSlots>::load(keys + j * dim, dim));
     if (score > largest) {
       const float shrink = expf(largest - score);
@@ -284,6 +285,7 @@ void cached_attention(const Call& call, cudaStream_t stream) {
                        .slots = call.inputs[2].type.shape[2],
                        .band = op.mask().band,
                        .pattern = device_pattern(op.pattern),
+                       .first_head = op.first_head,
                        .scale = 1.0f / sqrtf(static_cast<float>(op.heads.dim))};
   with_form(call.inputs[0].type.dtype, op.heads.dim, [&](auto zero, auto slots) {
     using T = decltype(zero);

@@ -20,10 +20,11 @@ ops::KernelChoice choose(const ops::KernelQuery& query);
 
 // What each family offers, in order of preference. Defined in the file of the family.
 std::span<const Kernel> bias_grad_kernels();        // column_sums.cu
-std::span<const Kernel> dropout_kernels();          // dropout.cu: dropout, residual
+std::span<const Kernel> dropout_kernels();          // dropout.cu: dropout, residual, subtract
 std::span<const Kernel> elementwise_kernels();      // elementwise.cu: add, cast, pad, accumulate, activation, gate and gradients
 std::span<const Kernel> embedding_kernels();        // embedding.cu: embed, embed_grad, shift_ids
 std::span<const Kernel> encode_kernels();           // encode.cu: encode, decode
+std::span<const Kernel> feedback_kernels();         // feedback.cu: add_error, keep_error, undo_skipped, sum_parts
 std::span<const Kernel> loss_kernels();             // loss.cu: cross_entropy, its parts and its gradient
 std::span<const Kernel> norm_kernels();             // norm.cu
 std::span<const Kernel> norm_grad_kernels();        // norm_grad.cu

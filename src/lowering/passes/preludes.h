@@ -1,4 +1,4 @@
-// Preludes of updates (ops/optim/prelude.h) where ranks share out parameters: each has the prelude of its piece. Pieces wait until somebody
+// Preludes of updates (ops/prelude.h) where ranks share out parameters: each has the prelude of its piece. Pieces wait until somebody
 // reads one; then all of them are exchanged together.
 #pragma once
 

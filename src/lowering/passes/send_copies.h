@@ -2,7 +2,7 @@
 //
 // Where the host is another processor than the device, it updates a weight's master and casts it to the type that the device computes with.
 // Nobody on the host reads that again. So an update with a cast of its weight behind it becomes one operator that sends the cast weight,
-// and one that writes a copy beside the master lets the copy leave: both go around the host's caches (ops/optim/update.h).
+// and one that writes a copy beside the master lets the copy leave: both go around the host's caches (ops/update.h).
 #pragma once
 
 #include "graph/graph.h"

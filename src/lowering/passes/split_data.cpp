@@ -1,15 +1,16 @@
 #include "lowering/passes/split_data.h"
 
 #include <algorithm>
-#include <deque>
 #include <map>
 #include <optional>
+#include <set>
 #include <utility>
 
 #include "base/error.h"
 #include "graph/rewrite.h"
 #include "graph/scalar_chains.h"
 #include "lowering/passes/data_axes.h"
+#include "lowering/passes/gradient_sums.h"
 #include "lowering/passes/preludes.h"
 #include "lowering/passes/weight_stretches.h"
 #include "ops/step_scalars.h"
@@ -29,36 +30,16 @@ using graph::Value;
 using graph::ValueId;
 using ops::CollectiveKind;
 
-// The first bucket is small, so that communication starts early in the backward pass.
-constexpr std::int64_t kFirstBucket = 1'000'000;
-
-// Buckets that are reduced while the passes go on: what one brought is added when so many later ones have left.
-constexpr std::size_t kUnderWay = 3;
-
-// A parameter of the old graph and what became of it.
-struct Split {
-  bool split = false;         // over the ranks; else whole on each
-  std::int64_t elements = 0;  // of the whole tensor (or of the slice this rank has of it)
-  std::int64_t padded = 0;    // a multiple of members * kSumBlock
-  ValueId gradient{};         // new: as the update reads it
-};
-
-// Shards of a bucket of gradients that a reduction leaves, to be added to what there is of earlier micro-batches.
-struct Bucket {
-  std::vector<std::size_t> parameters{};
-  std::vector<ValueId> shards{};
-};
-
 class DataSplit {
   using Stretch = WeightStretch;
+  using Split = ParameterSplit;
 
  public:
-  DataSplit(const Graph& old, const strategy::Strategy& strategy, std::int32_t micro_batches)
+  DataSplit(const Graph& old, const strategy::Strategy& strategy, const StepFacts& step)
       : old_(old),
         strategy_(strategy),
         axes_(old, strategy),
         members_(axes_.members()),
-        micro_batches_(micro_batches),
         chains_(old),
         rewrite_(old, graph::Values::fresh),
         new_(rewrite_.to()),
@@ -66,7 +47,11 @@ class DataSplit {
             rewrite_, [this](std::size_t tensors) { return axes_.over_shards(CollectiveKind::all_gather, tensors, false); },
             [this](const graph::Site& site, const std::vector<PreludeExchange::Piece>& pieces) {
               return gather_shards(rewrite_, axes_.over_shards(CollectiveKind::all_gather, pieces.size(), false), site, pieces);
-            }) {
+            }),
+        sums_(rewrite_,
+              {.strategy = strategy_, .axes = axes_, .zero = zero(), .micro_batches = step.micro_batches, .may_skip = step.may_skip},
+              splits_),
+        build_(rewrite_) {
     for (std::size_t index = 0; index < old.parameters.size(); ++index) {
       const graph::Parameter& parameter = old.parameters[index];
       parameter_of_[parameter.weight.index] = index;
@@ -86,7 +71,7 @@ class DataSplit {
     for (std::size_t index = 0; index < stretches_.size(); ++index) add_stretch(index);
     if (!merged_ && old_.scalars.valid()) merged(newest_scalars(), false, Phase::finish);
     Graph graph = rewrite_.take();
-    for (const auto& [parameter, gradient] : kept_gradient_) graph.parameters[parameter].gradient = gradient;
+    for (const auto& [parameter, gradient] : sums_.kept()) graph.parameters[parameter].gradient = gradient;
     return graph;
   }
 
@@ -105,9 +90,6 @@ class DataSplit {
 
   // One data rank has nobody to share anything with.
   std::int64_t zero() const { return axes_.several() ? strategy_.zero : 0; }
-  // Gradients are reduced in every micro-batch and only shards are kept, instead of whole ones until the last.
-  bool reduces_each() const { return zero() >= 2 && (micro_batches_ == 1 || !strategy_.keep_grads); }
-  bool accumulates_shards() const { return reduces_each() && micro_batches_ > 1; }
   bool gathers_weights() const { return zero() >= 3; }
 
   void find_stretches() {
@@ -150,25 +132,21 @@ class DataSplit {
 
   void add_stretch(std::size_t index) {
     const Stretch& stretch = stretches_[index];
+    const graph::Site site{.block = stretch.block, .phase = stretch.phase};
     if (runs_per_micro_batch(stretch.phase)) gather_ahead(index);
+    read_coded(index);
     if (stretch.phase == Phase::verdict) add_norm(old_.nodes[NodeId{stretch.begin}].inputs[0]);
     updated_.clear();
     for (std::uint32_t node = stretch.begin; node < stretch.end; ++node) {
       copy_node(index, old_.nodes[NodeId{node}]);
-      if (bucket_is_full()) reduce_ready(stretch);
+      if (sums_.bucket_is_full()) sums_.reduce_ready(site);
     }
+    if (stretch.phase == Phase::verdict) sums_.undo_where_skipped(newest_scalars());
     if (stretch.phase == Phase::update) gather_updated(stretch);
-    if (!runs_per_micro_batch(stretch.phase) || (ready_.empty() && under_way_.empty())) return;
+    if (!runs_per_micro_batch(stretch.phase) || sums_.idle()) return;
     // A bucket ends where others may run in between.
     const bool last = index + 1 == stretches_.size() || !runs_per_micro_batch(stretches_[index + 1].phase) || !follows(index, index + 1);
-    if (!last) return;
-    if (!ready_.empty()) reduce_ready(stretch);
-    while (!under_way_.empty()) add_arrived(stretch);
-  }
-
-  // Then it leaves while the rest of the block goes on.
-  bool bucket_is_full() const {
-    return !ready_.empty() && ready_bytes_ >= (first_bucket_ ? std::min(kFirstBucket, strategy_.bucket.count) : strategy_.bucket.count);
+    if (last) sums_.finish(site);
   }
 
   // In a pipeline only what one stage does in one phase runs in a row.
@@ -187,7 +165,7 @@ class DataSplit {
     preludes_.settle_for(node);
     Node copy = node;
     if (const auto* prelude = ops::prelude_in(node.op); prelude != nullptr && in_shards(node)) return add_prelude(stretch, node, *prelude);
-    if (reduces_each()) copy.turn = Turn::each;  // nothing of a gradient waits for the last micro-batch
+    if (sums_.reduces_each()) copy.turn = Turn::each;  // nothing of a gradient waits for the last micro-batch
     std::vector<ValueId> inputs;
     for (ValueId id : node.inputs) inputs.push_back(input_of(stretch, node, id));
     rewrite_.keep(std::move(copy), std::move(inputs));
@@ -214,24 +192,7 @@ class DataSplit {
   void note_gradient(ValueId output) {
     const auto found = gradient_of_.find(output.index);
     if (found == gradient_of_.end()) return;
-    ready_.push_back(found->second);
-    ready_bytes_ += old_.values[output].type.bytes();
-  }
-
-  void reduce_ready(const Stretch& stretch) {
-    std::vector<std::size_t> whole;
-    std::vector<std::size_t> split;
-    std::vector<std::size_t> own;
-    for (std::size_t parameter : ready_) {
-      const bool alone = !axes_.several() || axes_.own(old_.parameters[parameter]);
-      (splits_[parameter].split ? split : alone ? own : whole).push_back(parameter);
-    }
-    if (!own.empty()) sum_whole(own, false, stretch);
-    if (!whole.empty()) sum_whole(whole, true, stretch);
-    if (!split.empty()) sum_to_shards(split, stretch);
-    ready_.clear();
-    ready_bytes_ = 0;
-    first_bucket_ = false;
+    sums_.note(found->second, old_.values[output].type.bytes());
   }
 
   // Adds up what the two places of a pipeline that share a weight have of its gradient: of a split one, of each rank's shard.
@@ -239,73 +200,6 @@ class DataSplit {
     ValueId& gradient = splits_[gradient_of_.at(node.inputs[0].index)].gradient;
     gradient = add(node.op, {gradient}, node.block, node.phase, Turn::each, old_.values[node.outputs[0]].name)[0];
     rewrite_.replace(node.outputs[0], gradient);
-  }
-
-  ValueId new_gradient(std::size_t parameter) const { return rewrite_.now(old_.parameters[parameter].gradient); }
-
-  void sum_whole(const std::vector<std::size_t>& parameters, bool over_data, const Stretch& stretch) {
-    std::vector<ValueId> values;
-    for (std::size_t parameter : parameters) values.push_back(new_gradient(parameter));
-    const Turn turn = reduces_each() ? Turn::each : Turn::last;
-    if (over_data && strategy_.reduce == strategy::Reduce::main) {
-      values = add(axes_.over_all(CollectiveKind::reduce, values.size()), values, stretch.block, stretch.phase, turn, "grad.main");
-      values = add(axes_.over_all(CollectiveKind::broadcast, values.size()), values, stretch.block, stretch.phase, turn, "grad.all");
-    } else if (over_data) {
-      values = add(axes_.over_all(CollectiveKind::all_reduce, values.size()), values, stretch.block, stretch.phase, turn, "grad.sum");
-    }
-    keep_gradients(parameters, summed(parameters, values, stretch));
-  }
-
-  void sum_to_shards(const std::vector<std::size_t>& parameters, const Stretch& stretch) {
-    const bool in_place = !reduces_each();
-    const Turn turn = reduces_each() ? Turn::each : Turn::last;
-    std::vector<ValueId> flat;
-    for (std::size_t parameter : parameters) {
-      const Split& split = splits_[parameter];
-      const std::string name = "grad." + old_.parameters[parameter].name + ".flat";
-      ValueId value = add(ops::View{.shape = {split.padded}}, {new_gradient(parameter)}, stretch.block, stretch.phase, turn, name)[0];
-      if (split.padded != split.elements)
-        value = add(ops::Pad{.valid = split.elements}, {value}, stretch.block, stretch.phase, turn, name)[0];
-      flat.push_back(value);
-    }
-    const std::vector<ValueId> shards = add(axes_.over_shards(CollectiveKind::reduce_scatter, flat.size(), in_place), flat, stretch.block,
-                                            stretch.phase, turn, "grad.shard");
-    for (std::size_t index = 0; index < shards.size(); ++index)
-      new_.values[shards[index]].name = "grad." + old_.parameters[parameters[index]].name + ".shard";
-    under_way_.push_back({parameters, shards});
-    while (under_way_.size() > (accumulates_shards() ? kUnderWay : 0)) add_arrived(stretch);
-  }
-
-  // What came of the oldest bucket under way.
-  void add_arrived(const Stretch& stretch) {
-    const auto [parameters, shards] = std::move(under_way_.front());
-    under_way_.pop_front();
-    std::vector<ValueId> values = summed(parameters, shards, stretch);
-    if (axes_.hybrid()) {
-      values = add(axes_.over_groups(CollectiveKind::all_reduce, values.size()), values, stretch.block, stretch.phase, Turn::last,
-                   "grad.groups");
-      for (std::size_t index = 0; index < values.size(); ++index)
-        new_.values[values[index]].name = "grad." + old_.parameters[parameters[index]].name + ".all";
-    }
-    keep_gradients(parameters, values);
-  }
-
-  // Where every micro-batch reduces, sums over micro-batches are made of what was reduced; else whole gradients add up in
-  // place before they are.
-  std::vector<ValueId> summed(const std::vector<std::size_t>& parameters, std::vector<ValueId> reduced, const Stretch& stretch) {
-    for (std::size_t index = 0; index < parameters.size() && accumulates_shards(); ++index) {
-      const std::string name = "grad." + old_.parameters[parameters[index]].name + ".sum";
-      reduced[index] = add(ops::Accumulate{}, {reduced[index]}, stretch.block, stretch.phase, Turn::each, name)[0];
-    }
-    axes_.sum_over_further(rewrite_, parameters, reduced, {stretch.block, stretch.phase, Turn::last});
-    return reduced;
-  }
-
-  void keep_gradients(const std::vector<std::size_t>& parameters, const std::vector<ValueId>& values) {
-    for (std::size_t index = 0; index < parameters.size(); ++index) {
-      splits_[parameters[index]].gradient = values[index];
-      kept_gradient_[parameters[index]] = reduces_each() ? values[index] : new_gradient(parameters[index]);
-    }
   }
 
   // ---- norm and update
@@ -443,31 +337,89 @@ class DataSplit {
     std::vector<std::size_t> parameters;
     std::vector<ValueId> shards;
     for (std::size_t parameter : stretch.needs) {
-      if (gathered_.contains(gather_key(wanted, parameter))) continue;
+      if (!asked_.insert(gather_key(wanted, parameter)).second) continue;
       parameters.push_back(parameter);
       shards.push_back(rewrite_.now(old_.parameters[parameter].weight));
     }
     if (parameters.empty()) return;
-    const Turn turn = strategy_.keep_params ? Turn::first : Turn::each;
+    const Turn turn = gather_turn();
+    send_coded(wanted, parameters, shards, issued_in);
+    if (parameters.empty()) return;
     const std::vector<ValueId> flat =
         add(axes_.over_shards(CollectiveKind::all_gather, shards.size(), false), shards, stretch.block, issued_in.phase, turn, "gathered");
+    for (std::size_t index = 0; index < parameters.size(); ++index) note_gathered(wanted, parameters[index], flat[index], issued_in.phase);
+  }
+
+  void note_gathered(std::size_t wanted, std::size_t parameter, ValueId flat, Phase phase) {
+    const Stretch& stretch = stretches_[wanted];
+    Value& whole = new_.values[flat];
+    whole.name = fmt::format("{}.whole.{}", old_.parameters[parameter].name, graph::name_of(stretch.phase));
+    whole.all_micro_batches = strategy_.keep_params;
+    const base::Shape shape = old_.values[old_.parameters[parameter].weight].type.shape;
+    const std::string view_name = whole.name + ".view";
+    gathered_[gather_key(wanted, parameter)] = add(ops::View{.shape = shape}, {flat}, stretch.block, phase, gather_turn(), view_name)[0];
+  }
+
+  Turn gather_turn() const { return strategy_.keep_params ? Turn::first : Turn::each; }
+
+  // ---- weights that a codec sends
+
+  struct Gathering {
+    std::vector<std::size_t> parameters;
+    codecs::Task task;
+    codecs::Flight flight;
+  };
+
+  // Those that the codec takes, out of the lists.
+  void send_coded(std::size_t wanted, std::vector<std::size_t>& parameters, std::vector<ValueId>& shards, const Stretch& issued_in) {
+    const codecs::Choice& choice = strategy_.communication.weights;
+    if (!choice.any()) return;
+    Gathering gathering{
+        .parameters = {},
+        .task = {.wanted = codecs::Wanted::gather, .site = {stretches_[wanted].block, issued_in.phase, gather_turn()}, .choice = choice},
+        .flight = {}};
+    std::vector<std::size_t> left;
+    std::vector<ValueId> left_shards;
     for (std::size_t index = 0; index < parameters.size(); ++index) {
-      const std::string& name = old_.parameters[parameters[index]].name;
-      Value& whole = new_.values[flat[index]];
-      whole.name = fmt::format("{}.whole.{}", name, graph::name_of(stretch.phase));
-      whole.all_micro_batches = strategy_.keep_params;
-      const base::Shape shape = old_.values[old_.parameters[parameters[index]].weight].type.shape;
-      const std::string view_name = whole.name + ".view";
-      const ValueId view = add(ops::View{.shape = shape}, {flat[index]}, stretch.block, issued_in.phase, turn, view_name)[0];
-      gathered_[gather_key(wanted, parameters[index])] = view;
+      const std::size_t parameter = parameters[index];
+      const base::TensorType type{new_.values[shards[index]].type.dtype, base::Shape{splits_[parameter].padded}};
+      const bool takes = codecs::why_exact({.choice = choice, .wanted = codecs::Wanted::gather, .type = type, .members = members_}).empty();
+      if (!takes) {
+        left.push_back(parameter);
+        left_shards.push_back(shards[index]);
+        continue;
+      }
+      gathering.parameters.push_back(parameter);
+      gathering.task.operands.push_back({.value = shards[index],
+                                         .name = old_.parameters[parameter].name + ".gathered",
+                                         .type = type,
+                                         .whole = old_.values[old_.parameters[parameter].weight].type.shape,
+                                         .shard = splits_[parameter].padded / members_});
     }
+    parameters = std::move(left);
+    shards = std::move(left_shards);
+    if (gathering.parameters.empty()) return;
+    gathering.task.plain = axes_.over_shards(CollectiveKind::all_gather, gathering.parameters.size(), false);
+    gathering.flight = choice.codec->emit(build_, gathering.task);
+    coming_.emplace(wanted, std::move(gathering));
+  }
+
+  // What was gathered ahead for the stretch, in the form that it computes with.
+  void read_coded(std::size_t index) {
+    const auto found = coming_.find(index);
+    if (found == coming_.end()) return;
+    auto& [parameters, task, flight] = found->second;
+    task.site.phase = stretches_[index].phase;
+    while (flight.next != nullptr) flight = flight.next(build_, task, flight.values);
+    for (std::size_t place = 0; place < parameters.size(); ++place)
+      note_gathered(index, parameters[place], flight.values[place], task.site.phase);
+    coming_.erase(found);
   }
 
   const Graph& old_;
   const strategy::Strategy& strategy_;
   DataAxes axes_;
   std::int64_t members_;
-  std::int32_t micro_batches_;
   graph::ScalarChains chains_;  // of the old graph
   graph::Rewrite rewrite_;
   Graph& new_;
@@ -475,25 +427,24 @@ class DataSplit {
   std::map<std::uint32_t, std::size_t> parameter_of_;
   std::map<std::uint32_t, std::size_t> gradient_of_;
   std::vector<Split> splits_;
+  GradientSums sums_;
+  codecs::Builder build_;
   std::vector<Stretch> stretches_;
-  std::vector<std::size_t> ready_;
-  std::int64_t ready_bytes_ = 0;
-  bool first_bucket_ = true;
-  std::deque<Bucket> under_way_;
   bool merged_ = false;
   std::vector<Node> norm_;  // old nodes of the norm phase
-  std::map<std::size_t, ValueId> kept_gradient_;
   std::vector<ValueId> updated_;
   std::size_t next_gather_ = 0;
+  std::set<std::pair<std::size_t, std::size_t>> asked_;
   std::map<std::pair<std::size_t, std::size_t>, ValueId> gathered_;
+  std::map<std::size_t, Gathering> coming_;  // by the stretch that wants it
 };
 
 }  // namespace
 
 bool sums_over_ranks(const Graph& graph, const strategy::Strategy& strategy) { return DataAxes(graph, strategy).any(); }
 
-Graph split_over_data(const Graph& graph, const strategy::Strategy& strategy, std::int32_t micro_batches) {
-  return DataSplit(graph, strategy, micro_batches).run();
+Graph split_over_data(const Graph& graph, const strategy::Strategy& strategy, const StepFacts& step) {
+  return DataSplit(graph, strategy, step).run();
 }
 
 }  // namespace plimsoll::lowering

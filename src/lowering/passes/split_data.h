@@ -15,6 +15,8 @@
 // each rank's own. Axes beside data that share out the batch, or that a gradient is summed over, add up what is complete over the data
 // axis, once per step.
 //
+// What gradients and gathered weights are sent as is a codec's to say, where the strategy names one (codecs/codec.h).
+//
 // A tensor is split flat, padded so that shards are equal and multiples of ops::kSumBlock. One that would give some rank
 // less than a block of its own stays whole, as in stage 0.
 #pragma once
@@ -27,7 +29,11 @@ namespace plimsoll::lowering {
 // Whether there is anything to do.
 bool sums_over_ranks(const graph::Graph& graph, const strategy::Strategy& strategy);
 
-// `micro_batches` are those of one rank in a step.
-graph::Graph split_over_data(const graph::Graph& graph, const strategy::Strategy& strategy, std::int32_t micro_batches);
+struct StepFacts {
+  std::int32_t micro_batches = 1;  // of one rank
+  bool may_skip = false;           // a verdict may say that the step changes nothing
+};
+
+graph::Graph split_over_data(const graph::Graph& graph, const strategy::Strategy& strategy, const StepFacts& step);
 
 }  // namespace plimsoll::lowering

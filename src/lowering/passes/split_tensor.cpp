@@ -38,6 +38,10 @@ class TensorSplit {
             [this](const graph::Site& site, const std::vector<PreludeExchange::Piece>& pieces) { return put_together(site, pieces); }),
         placement_(old.values.size()),
         leaves_block_(old.values.size()) {
+    // What belongs to no parameter says itself how it is dealt out.
+    for (std::uint32_t index = 0; index < old.values.size(); ++index) {
+      if (old.values[ValueId{index}].role == Role::state) placement_[index] = old.values[ValueId{index}].deal;
+    }
     for (std::size_t index = 0; index < old.parameters.size(); ++index) {
       const graph::Parameter& parameter = old.parameters[index];
       const Placement& deal = old.values[parameter.weight].deal;
@@ -65,10 +69,7 @@ class TensorSplit {
       add_node(node);
     }
     if (!unsettled_.empty()) settle_gradients();
-    for (ValueId id : old_.results) {
-      if (placement_[id.index].spread != Spread::whole)
-        base::not_legal("{} is wanted whole, but tensor ranks have parts of it", old_.values[id].name);
-    }
+    for (ValueId id : old_.results) put_result_together(id);
     return rewrite_.take();
   }
 
@@ -84,7 +85,7 @@ class TensorSplit {
                       value.name, seat_.members, placement.dim, base::to_string(value.type.shape), placement.units,
                       placement.units == 1 ? "" : "s", placement.units, placement.units == 1 ? "" : " or less", more);
     }
-    const ops::Dealt here = ops::dealt(placement, seat_, value.type.shape[placement.dim]);
+    const ops::Dealt here = dealt_here(placement, value.type.shape[placement.dim]);
     ops::Part part{.whole = value.type.shape,
                    .dim = placement.dim,
                    .begin = here.begin,
@@ -95,6 +96,30 @@ class TensorSplit {
     value.type.shape = part.slice;
     value.part = part;
     return value;
+  }
+
+  // Of heads that neighbours share, a cache has what they have in common alone: key and value.
+  ops::Dealt dealt_here(const Placement& placement, std::int64_t extent) const {
+    const std::int64_t same = ops::sharers(placement, seat_.members);
+    if (same == 1 || extent != placement.units * placement.shared) return ops::dealt(placement, seat_, extent);
+    return {.tail_begin = seat_.place / same * placement.shared, .tail = placement.shared};
+  }
+
+  // All ranks have a result whole: logits, of which each has made those of its part of the vocabulary.
+  void put_result_together(ValueId id) {
+    const Placement placement = placement_[id.index];
+    if (placement.spread == Spread::whole) return;
+    const Node maker = old_.nodes[old_.values[id].producer];
+    const std::string& name = old_.values[id].name;
+    if (placement.spread == Spread::split) {
+      new_.values[rewrite_.now(id)].name = name + ".part";
+      const ValueId wide = add(ops::PutPart{.part = part_of(id, placement)}, {rewrite_.now(id)}, maker, name + ".wide")[0];
+      rewrite_.replace(id, add(collective(ops::CollectiveKind::all_reduce), {wide}, maker, name)[0]);
+    } else {
+      rewrite_.replace(id, as_placed(maker, id, ops::whole()));
+      new_.values[rewrite_.now(id)].name = name;
+    }
+    placement_[id.index] = ops::whole();
   }
 
   std::vector<ValueId> add(const ops::Op& op, std::vector<ValueId> inputs, const Node& beside, std::string_view name) {

@@ -37,7 +37,7 @@ class Tiling {
       if (cuts && parameter.stored) {
         base::not_legal(
             "\"tile\" is {}, but {} of {} is stored as {}, which is decoded whole; use a larger \"tile\", or \"freeze_as\": \"none\"",
-            base::to_string(most), parameter.name, base::to_string(base::Bytes{weight.type.bytes()}), ops::name_of(parameter.stored->form));
+            base::to_string(most), parameter.name, base::to_string(base::Bytes{weight.type.bytes()}), parameter.stored->form->name);
       }
       cuts_.push_back(cuts ? tile_rows(weight, most) : std::vector<Rows>{});
       if (!cuts) continue;

@@ -51,7 +51,8 @@ PLIMSOLL_HOST_DEVICE inline float over_scale(float value, float scale, float lar
 }
 
 // `Codes` is one of int8.h, fp8.h, int4.h:
-//   kBlock    elements of a record: a power of two that divides kSumBlock, so no record is in two shards of a tensor
+//   kName     of the form
+//   kBlock    elements of a record: a power of two that divides kMostBlock
 //   kBits     of a code: 8 or 4
 //   kLargest  the largest magnitude of a code
 //   code(ratio, rounding, element), value(code)

@@ -4,75 +4,78 @@
 #include <array>
 
 #include "base/error.h"
+#include "ops/forms/all.h"
+#include "ops/forms/form_row.h"
 
 namespace plimsoll::ops {
 
 namespace {
 
-template <typename Block>
-constexpr FormInfo row(Form form, std::string_view name) {
-  static_assert(kMostBlock % Block::kBlock == 0, "a record would be in two shards");
-  return {.form = form,
-          .name = name,
-          .block = Block::kBlock,
-          .record = Block::kRecord,
-          .encode = [](const float* values, std::uint8_t* record) { Block::encode(values, record); },
-          .decode = Block::decode};
+template <typename... Codes>
+constexpr std::array<FormInfo, sizeof...(Codes)> rows_of(FormList<Codes...>) {
+  return {form_row<Codes>()...};
 }
 
-constexpr std::array kForms{
-    row<BlockForm<Int8Codes>>(Form::int8, "int8"),
-    row<BlockForm<Fp8Codes>>(Form::fp8, "fp8"),
-    row<BlockForm<Int4Codes>>(Form::int4, "int4"),
-};
+constexpr auto kForms = rows_of(AllForms{});
 
-// Calls block(values, record, elements) for every record of whole rows.
-template <typename Block>
-void for_each_record(const FormInfo& info, std::int64_t columns, std::int64_t elements, std::size_t stored, const Block& block) {
-  PLIMSOLL_CHECK(columns > 0 && elements % columns == 0 && info.bytes(columns) * (elements / columns) == static_cast<std::int64_t>(stored),
-                 "{} elements in rows of {} for {} bytes of {}", elements, columns, stored, info.name);
-  std::int64_t record = 0;
-  for (std::int64_t row = 0; row < elements; row += columns) {
-    for (std::int64_t first = 0; first < columns; first += info.block, record += info.record)
-      block(row + first, record, std::min(info.block, columns - first));
-  }
+std::int64_t rows_in(const FormInfo& form, std::int64_t columns, std::size_t elements, std::size_t stored) {
+  const std::int64_t rows = columns > 0 ? static_cast<std::int64_t>(elements) / columns : 0;
+  PLIMSOLL_CHECK(rows * columns == static_cast<std::int64_t>(elements) && rows * form.bytes(columns) == static_cast<std::int64_t>(stored),
+                 "{} elements in rows of {} for {} bytes of {}", elements, columns, stored, form.name);
+  return rows;
 }
 
 }  // namespace
 
 std::span<const FormInfo> forms() { return kForms; }
 
-const FormInfo& info_of(Form form) { return kForms.at(static_cast<std::size_t>(form)); }
-
-std::optional<Form> form_named(std::string_view name) {
-  for (const FormInfo& info : kForms) {
-    if (info.name == name) return info.form;
-  }
-  return std::nullopt;
+const FormInfo* find_form(std::string_view name) {
+  const auto found = std::find_if(kForms.begin(), kForms.end(), [&](const FormInfo& form) { return form.name == name; });
+  return found == kForms.end() ? nullptr : &*found;
 }
 
-base::TensorType stored_type(Form form, const base::Shape& shape) {
+const FormInfo& form_named(std::string_view name) {
+  const FormInfo* form = find_form(name);
+  PLIMSOLL_CHECK(form != nullptr, "there is no form {}", name);
+  return *form;
+}
+
+void FormInfo::encode_row(std::span<const float> values, std::uint8_t* stored) const {
+  const std::int64_t whole = std::ssize(values) / block, rest = std::ssize(values) % block;
+  encode.here()(values.data(), whole, stored);
+  if (rest == 0) return;
+  alignas(64) std::array<float, kMostBlock> last;
+  std::fill(std::copy_n(values.end() - rest, rest, last.begin()), last.begin() + block, 0.0f);
+  encode.here()(last.data(), 1, stored + whole * record);
+}
+
+void FormInfo::decode_row(const std::uint8_t* stored, std::span<float> values) const {
+  const std::int64_t whole = std::ssize(values) / block, rest = std::ssize(values) % block;
+  decode.here()(stored, whole, values.data());
+  if (rest == 0) return;
+  alignas(64) std::array<float, kMostBlock> last;
+  decode.here()(stored + whole * record, 1, last.data());
+  std::copy_n(last.begin(), rest, values.end() - rest);
+}
+
+base::TensorType stored_type(const FormInfo& form, const base::Shape& shape) {
   base::Shape stored = shape;
-  stored.set(-1, info_of(form).bytes(shape[-1]));
+  stored.set(-1, form.bytes(shape[-1]));
   return {base::DType::u8, stored};
 }
 
-void encode_rows(Form form, std::int64_t columns, std::span<const float> values, std::span<std::uint8_t> stored) {
-  const FormInfo& info = info_of(form);
-  for_each_record(info, columns, std::ssize(values), stored.size(), [&](std::int64_t first, std::int64_t record, std::int64_t count) {
-    std::array<float, kMostBlock> block{};
-    std::copy_n(values.begin() + first, count, block.begin());
-    info.encode(block.data(), stored.data() + record);
-  });
+void encode_rows(const FormInfo& form, std::int64_t columns, std::span<const float> values, std::span<std::uint8_t> stored) {
+  const std::int64_t rows = rows_in(form, columns, values.size(), stored.size());
+  for (std::int64_t row = 0; row < rows; ++row)
+    form.encode_row(values.subspan(static_cast<std::size_t>(row * columns), static_cast<std::size_t>(columns)),
+                    stored.data() + row * form.bytes(columns));
 }
 
-void decode_rows(Form form, std::int64_t columns, std::span<const std::uint8_t> stored, std::span<float> values) {
-  const FormInfo& info = info_of(form);
-  for_each_record(info, columns, std::ssize(values), stored.size(), [&](std::int64_t first, std::int64_t record, std::int64_t count) {
-    std::array<float, kMostBlock> block{};
-    info.decode(stored.data() + record, block.data());
-    std::copy_n(block.begin(), count, values.begin() + first);
-  });
+void decode_rows(const FormInfo& form, std::int64_t columns, std::span<const std::uint8_t> stored, std::span<float> values) {
+  const std::int64_t rows = rows_in(form, columns, values.size(), stored.size());
+  for (std::int64_t row = 0; row < rows; ++row)
+    form.decode_row(stored.data() + row * form.bytes(columns),
+                    values.subspan(static_cast<std::size_t>(row * columns), static_cast<std::size_t>(columns)));
 }
 
 }  // namespace plimsoll::ops

@@ -2,61 +2,52 @@
 //
 // A form says how elements become bytes; it is not an element type. Records hold several elements and their scale, so what is stored is a
 // tensor of u8 whose last dim counts bytes. So types, views, shards and files need no fractions of a byte, and every part of a plan that
-// moves tensors moves stored ones too. Each form is one header of this folder; bf16 (an element type too) and split (two tensors) are
-// not made of records, and have functions of their own.
+// moves tensors moves stored ones too. `encode` and `decode` (ops/encode.h) name a row of a table of forms: ours (all.h), or one that
+// other code fills in. bf16 (an element type too) and split (two tensors) are not made of records, and have functions of their own.
+//
+//   constexpr ops::FormInfo kMine = ops::form_row<MyCodes>();            // from how one element is coded (block_codes.h), or
+//   constexpr ops::FormInfo kOther{.name = "signs", .block = 64, .record = 10, .encode = {{signs_of}}, .decode = {{elements_of}}};
 #pragma once
 
 #include <cstdint>
-#include <optional>
 #include <span>
 #include <string_view>
 
+#include "base/row_code.h"
 #include "base/shape.h"
-#include "ops/forms/fp8.h"
-#include "ops/forms/int4.h"
-#include "ops/forms/int8.h"
 
 namespace plimsoll::ops {
 
-enum class Form : std::uint8_t { int8, fp8, int4 };
-
-// Every form's block divides it.
-inline constexpr std::int64_t kMostBlock = 64;
+// Every form's block divides it, and it divides what shards of a tensor are multiples of: no record is in two shards.
+inline constexpr std::int64_t kMostBlock = 1024;
 
 struct FormInfo {
-  Form form;
-  std::string_view name;
-  std::int64_t block;   // elements of a record
-  std::int64_t record;  // bytes
-  // One block to one record, and back.
-  void (*encode)(const float* values, std::uint8_t* record);
-  void (*decode)(const std::uint8_t* record, float* values);
+  std::string_view name;    // in printed operators, and behind a weight's name in checkpoints
+  std::int64_t block = 0;   // elements of a record
+  std::int64_t record = 0;  // bytes
+  // So many whole blocks to as many records, and back.
+  base::CodeOf<void (*)(const float* values, std::int64_t blocks, std::uint8_t* records)> encode{};
+  base::CodeOf<void (*)(const std::uint8_t* records, std::int64_t blocks, float* values)> decode{};
 
   std::int64_t records(std::int64_t columns) const { return (columns + block - 1) / block; }
   std::int64_t bytes(std::int64_t columns) const { return records(columns) * record; }
+  // Neighbours in a row; the last record may stand for fewer elements than others.
+  void encode_row(std::span<const float> values, std::uint8_t* stored) const;
+  void decode_row(const std::uint8_t* stored, std::span<float> values) const;
 };
 
 std::span<const FormInfo> forms();
-const FormInfo& info_of(Form form);
-std::optional<Form> form_named(std::string_view name);
-inline std::string_view name_of(Form form) { return info_of(form).name; }
+
+// nullptr: there is none.
+const FormInfo* find_form(std::string_view name);
+// One that there is.
+const FormInfo& form_named(std::string_view name);
 
 // The type of a tensor of that shape when it is stored.
-base::TensorType stored_type(Form form, const base::Shape& shape);
+base::TensorType stored_type(const FormInfo& form, const base::Shape& shape);
 
 // Rows of `columns` elements to their records, and back; as many as `values` holds.
-void encode_rows(Form form, std::int64_t columns, std::span<const float> values, std::span<std::uint8_t> stored);
-void decode_rows(Form form, std::int64_t columns, std::span<const std::uint8_t> stored, std::span<float> values);
-
-// use(BlockForm<..>{}) of the form.
-template <typename Use>
-auto with_form(Form form, Use&& use) {
-  switch (form) {
-    case Form::int8: return use(BlockForm<Int8Codes>{});
-    case Form::fp8: return use(BlockForm<Fp8Codes>{});
-    case Form::int4: break;
-  }
-  return use(BlockForm<Int4Codes>{});
-}
+void encode_rows(const FormInfo& form, std::int64_t columns, std::span<const float> values, std::span<std::uint8_t> stored);
+void decode_rows(const FormInfo& form, std::int64_t columns, std::span<const std::uint8_t> stored, std::span<float> values);
 
 }  // namespace plimsoll::ops

@@ -2,11 +2,14 @@
 // the largest of its block; below that it is off by 2^-10 / 448 of it at most.
 #pragma once
 
+#include <string_view>
+
 #include "ops/forms/block_codes.h"
 
 namespace plimsoll::ops {
 
 struct Fp8Codes {
+  static constexpr std::string_view kName = "fp8";
   static constexpr int kBlock = 64;
   static constexpr int kBits = 8;
   static constexpr float kLargest = 448.0f;

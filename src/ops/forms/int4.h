@@ -2,11 +2,14 @@
 // the largest of its block, an element is off by 1/14 at most.
 #pragma once
 
+#include <string_view>
+
 #include "ops/forms/block_codes.h"
 
 namespace plimsoll::ops {
 
 struct Int4Codes {
+  static constexpr std::string_view kName = "int4";
   static constexpr int kBlock = 64;
   static constexpr int kBits = 4;
   static constexpr float kLargest = 7.0f;

@@ -1,6 +1,6 @@
 // Muon: momentum whose matrix is made orthogonal, so that a step is as long in all directions. With g = gradient * multiplier:
 //   m = momentum m + (1-momentum) g;  d = (1-momentum) g + momentum m
-//   weight -= lr * (o + weight_decay * weight), where o is d orthogonalized, with a scale (ops/optim/prelude.h).
+//   weight -= lr * (o + weight_decay * weight), where o is d orthogonalized, with a scale (ops/prelude.h).
 // It is for the matrices between the embedding and the head; everything else follows AdamW.
 #pragma once
 

@@ -11,7 +11,7 @@
 // writes nothing of it:
 //
 //   kSums             sums over all elements (LAMB's norms); summands() gives an element's, and scale() takes the sums into the step, or
-//   kMatrix           the parameter as a matrix: direction() gives each element of it, made whole and orthogonal (ops/optim/prelude.h), and
+//   kMatrix           the parameter as a matrix: direction() gives each element of it, made whole and orthogonal (ops/prelude.h), and
 //                     element() gets that beside the gradient. Parameters that are no matrices follow the rule kOtherwise.
 //
 // Whoever cuts a parameter adds up the sums of its pieces, or puts the matrix together from them.
@@ -29,8 +29,8 @@
 #include <string_view>
 #include <type_traits>
 
+#include "base/row_code.h"
 #include "ops/optim/arithmetic.h"
-#include "ops/step_scalars.h"
 
 namespace plimsoll::ops {
 
@@ -54,7 +54,7 @@ struct RuleState {
 
 inline constexpr std::size_t kMostRuleNumbers = 6;
 inline constexpr std::size_t kMostRuleStates = 2;
-inline constexpr std::size_t kMostRuleSums = std::tuple_size_v<decltype(ParameterSums::sum)>;
+inline constexpr std::size_t kMostRuleSums = 2;
 // Which state's signs a split weight uses.
 inline constexpr std::size_t kSignState = 1;
 
@@ -69,12 +69,6 @@ struct RuleInputs {
   float multiplier = 1.0f;  // of gradients: clip factor / loss scale
   std::int64_t update = 1;  // t
 };
-
-PLIMSOLL_HOST_DEVICE inline RuleInputs rule_inputs(const RuleNumbers& numbers, double rate, double weight_decay,
-                                                   const StepScalars& scalars) {
-  const double learning_rate = times(static_cast<double>(scalars.learning_rate), rate);
-  return {numbers, weight_decay, learning_rate, scalars.gradient_multiplier, scalars.updates + 1};
-}
 
 // A step's numbers, whatever the rule.
 struct RuleStep {
@@ -98,10 +92,6 @@ enum class Prelude : std::uint8_t { none, sums, matrix };
 // A step's sums, of the whole parameter.
 using RuleSums = std::array<double, kMostRuleSums>;
 
-// Instruction sets for which a row has code.
-enum class RuleCode : std::uint8_t { plain, avx2, avx512 };
-inline constexpr std::size_t kRuleCodes = 3;
-
 struct UpdateRule {
   std::string_view name;   // "adamw": of optimizer.type; the operator is printed as adamw_update
   std::string_view about;  // a few words
@@ -115,8 +105,8 @@ struct UpdateRule {
   double peer_lr = 1e-3;
 
   RuleStep (*prepare)(const RuleInputs& inputs) = nullptr;
-  using Code = std::array<void (*)(const RuleStep& step, const RuleSpan<float>& span), kRuleCodes>;
-  using SumCode = std::array<void (*)(const RuleStep& step, const RuleSpan<float>& span, float* sums), kRuleCodes>;
+  using Code = base::CodeOf<void (*)(const RuleStep& step, const RuleSpan<float>& span)>;
+  using SumCode = base::CodeOf<void (*)(const RuleStep& step, const RuleSpan<float>& span, float* sums)>;
   Code update{};
   void (*reference)(const RuleInputs& inputs, const RuleSums* sums, const RuleSpan<double>& span) = nullptr;
 
@@ -279,36 +269,9 @@ const typename Rule::template Step<float>& step_in(const RuleStep& step) {
   return *reinterpret_cast<const typename Rule::template Step<float>*>(step.bytes.data());
 }
 
-#if defined(__x86_64__) && !defined(__CUDACC__)
-#define PLIMSOLL_AVX2 [[gnu::target("avx2,fma")]]
-#define PLIMSOLL_AVX512 [[gnu::target("avx512f,avx512vl,avx512dq,avx512bw,fma")]]
-#else
-#define PLIMSOLL_AVX2
-#define PLIMSOLL_AVX512
-#endif
-
-// One function for each instruction set.
-#define PLIMSOLL_RULE_CODE(name, parameters, call) \
-  template <typename Rule>                         \
-  void name##_plain parameters {                   \
-    call;                                          \
-  }                                                \
-  template <typename Rule>                         \
-  PLIMSOLL_AVX2 void name##_avx2 parameters {      \
-    call;                                          \
-  }                                                \
-  template <typename Rule>                         \
-  PLIMSOLL_AVX512 void name##_avx512 parameters {  \
-    call;                                          \
-  }
-
-PLIMSOLL_RULE_CODE(update, (const RuleStep& step, const RuleSpan<float>& span), (update_span<Rule, float>(step_in<Rule>(step), span)))
-PLIMSOLL_RULE_CODE(direct, (const RuleStep& step, const RuleSpan<float>& span), (direct_span<Rule, float>(step_in<Rule>(step), span)))
-PLIMSOLL_RULE_CODE(sum, (const RuleStep& step, const RuleSpan<float>& span, float* sums), (sum_span<Rule>(step_in<Rule>(step), span, sums)))
-
-#undef PLIMSOLL_RULE_CODE
-#undef PLIMSOLL_AVX2
-#undef PLIMSOLL_AVX512
+PLIMSOLL_ROW_CODE(update, (const RuleStep& step, const RuleSpan<float>& span), (update_span<Row, float>(step_in<Row>(step), span)))
+PLIMSOLL_ROW_CODE(direct, (const RuleStep& step, const RuleSpan<float>& span), (direct_span<Row, float>(step_in<Row>(step), span)))
+PLIMSOLL_ROW_CODE(sum, (const RuleStep& step, const RuleSpan<float>& span, float* sums), (sum_span<Row>(step_in<Row>(step), span, sums)))
 
 template <typename Rule>
 RuleStep prepare(const RuleInputs& inputs) {
@@ -366,18 +329,18 @@ constexpr UpdateRule row_of() {
                  .deepspeed = Rule::kDeepSpeed,
                  .peer_lr = Rule::kPeerLr,
                  .prepare = detail::prepare<Rule>,
-                 .update = {detail::update_plain<Rule>, detail::update_avx2<Rule>, detail::update_avx512<Rule>},
+                 .update = {{detail::update_plain<Rule>, detail::update_avx2<Rule>, detail::update_avx512<Rule>}},
                  .reference = detail::update_reference<Rule>,
                  .prelude = kPrelude,
                  .sums = detail::sums_of<Rule>(),
                  .otherwise = detail::otherwise_of<Rule>()};
   if constexpr (kPrelude == Prelude::sums) {
     row.scale = detail::scale<Rule>;
-    row.sum_block = {detail::sum_plain<Rule>, detail::sum_avx2<Rule>, detail::sum_avx512<Rule>};
+    row.sum_block = {{detail::sum_plain<Rule>, detail::sum_avx2<Rule>, detail::sum_avx512<Rule>}};
     row.reference_sums = detail::sum_reference<Rule>;
   }
   if constexpr (kPrelude == Prelude::matrix) {
-    row.direct = {detail::direct_plain<Rule>, detail::direct_avx2<Rule>, detail::direct_avx512<Rule>};
+    row.direct = {{detail::direct_plain<Rule>, detail::direct_avx2<Rule>, detail::direct_avx512<Rule>}};
     row.reference_direct = detail::direct_reference<Rule>;
   }
   return row;

@@ -8,7 +8,9 @@
 #include <array>
 #include <deque>
 
-#include "strategy/schedules/builders.h"
+#include <fmt/format.h>
+
+#include "strategy/schedules/all.h"
 #include "strategy/schedules/order.h"
 
 namespace plimsoll::strategy::schedules {
@@ -104,14 +106,37 @@ std::vector<Item> DualRank::take() {
   return order_.take();
 }
 
-}  // namespace
+void two_directions(const Shape& shape, std::vector<std::string>& reasons) {
+  if (shape.ranks % 2 != 0) {
+    reasons.push_back(fmt::format("found {} pipeline rank{}, expected an even count; the nearest is {}", shape.ranks,
+                                  shape.ranks == 1 ? "" : "s",
+                                  shape.ranks == 1 ? "2" : fmt::format("{} or {}", shape.ranks - 1, shape.ranks + 1)));
+  }
+  if (shape.micro_batches % 2 != 0) {
+    reasons.push_back(fmt::format("found {} micro-batches, expected an even count, half for each direction; the nearest is {}",
+                                  shape.micro_batches, shape.micro_batches + 1));
+  }
+  require_micro_batches(2 * shape.ranks, "2p", shape, reasons);
+}
 
-Schedule dualpipe(const Shape& shape) {
+Schedule make_dualpipe(const Shape& shape) {
   Schedule schedule = synchronous("dualpipe", shape, [&](std::int64_t rank, Order& order) {
     for (const Item& item : DualRank(shape, rank).take()) order.add(item.work, item.stage, item.micro_batch).joined = item.joined;
   });
   schedule.placement = Placement::both_ways;
   return schedule;
+}
+
+}  // namespace
+
+Kind dualpipe() {
+  return {.name = "dualpipe",
+          .about = "from both ends, weights twice; drawn, not run",
+          .bubble = "(p-2)/(3m+p-2)",
+          .splits_backward = true,
+          .drawn_only = true,
+          .add_reasons = two_directions,
+          .make = make_dualpipe};
 }
 
 }  // namespace plimsoll::strategy::schedules

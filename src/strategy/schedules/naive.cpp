@@ -1,11 +1,13 @@
 // Naive model parallelism: one micro-batch at a time through all stages and back. One rank works, p-1 wait; little memory and
 // nothing to get wrong, which makes it the reference for the others.
-#include "strategy/schedules/builders.h"
+#include "strategy/schedules/all.h"
 #include "strategy/schedules/order.h"
 
 namespace plimsoll::strategy::schedules {
 
-Schedule naive(const Shape& shape) {
+namespace {
+
+Schedule make_naive(const Shape& shape) {
   return synchronous("naive", shape, [&](std::int64_t rank, Order& order) {
     for (std::int64_t i = 0; i < shape.micro_batches; ++i) {
       order.add(Work::forward, rank, i);
@@ -13,5 +15,9 @@ Schedule naive(const Shape& shape) {
     }
   });
 }
+
+}  // namespace
+
+Kind naive() { return {.name = "naive", .about = "one micro-batch at a time, the others wait", .bubble = "(p-1)/p", .make = make_naive}; }
 
 }  // namespace plimsoll::strategy::schedules

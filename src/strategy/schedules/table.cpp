@@ -8,7 +8,8 @@
 
 #include "base/error.h"
 #include "base/text.h"
-#include "strategy/schedules/builders.h"
+#include "strategy/schedules/all.h"
+#include "strategy/schedules/csv.h"
 
 namespace plimsoll::strategy::schedules {
 
@@ -17,93 +18,43 @@ namespace {
 // Pieces of a schedule that are still cheap to hold (16 bytes each, twice): thousands of ranks with thousands of micro-batches.
 constexpr std::int64_t kMostPieces = std::int64_t{1} << 23;
 
-void groups_of_ranks(const Shape& shape, std::vector<std::string>& reasons) {
-  if (shape.chunks == 1) {
-    reasons.push_back("found \"chunks\": 1, expected at least 2 stages per rank; use \"chunks\": 2, or \"schedule\": \"1f1b\"");
-  }
-  const std::int64_t below = shape.micro_batches / shape.ranks * shape.ranks;
-  if (shape.micro_batches == below) return;
-  const std::string nearest = below > 0 ? fmt::format("{} or {}", below, below + shape.ranks) : fmt::format("{}", shape.ranks);
-  reasons.push_back(fmt::format("found {} micro-batches, expected a multiple of the {} pipeline ranks; the nearest is {}",
-                                shape.micro_batches, shape.ranks, nearest));
+// In the order in which they are listed to users. A new one is a file that says what it is, its name in all.h, and its place here.
+const std::array<Kind, 11>& all_kinds() {
+  static const std::array<Kind, 11> kAll{gpipe(),    one_f_one_b(), interleaved(), varuna(),          zb_h1(),       zb_h2(),
+                                         dualpipe(), naive(),       pipedream(),   pipedream_vsync(), two_buffered()};
+  return kAll;
 }
-
-void at_least(std::int64_t least, std::string_view what, const Shape& shape, std::vector<std::string>& reasons) {
-  if (shape.micro_batches >= least) return;
-  reasons.push_back(
-      fmt::format("found {} micro-batch{}, expected at least {} ({} for {} ranks); use {} micro-batches, or \"schedule\": "
-                  "\"1f1b\"",
-                  shape.micro_batches, shape.micro_batches == 1 ? "" : "es", least, what, shape.ranks, least));
-}
-
-void full_start(const Shape& shape, std::vector<std::string>& reasons) { at_least(2 * shape.ranks - 1, "2p-1", shape, reasons); }
-
-void one_batch_per_pipeline(const Shape& shape, std::vector<std::string>& reasons) { at_least(shape.ranks, "p", shape, reasons); }
-
-void two_directions(const Shape& shape, std::vector<std::string>& reasons) {
-  if (shape.ranks % 2 != 0) {
-    reasons.push_back(fmt::format("found {} pipeline rank{}, expected an even count; the nearest is {}", shape.ranks,
-                                  shape.ranks == 1 ? "" : "s",
-                                  shape.ranks == 1 ? "2" : fmt::format("{} or {}", shape.ranks - 1, shape.ranks + 1)));
-  }
-  if (shape.micro_batches % 2 != 0) {
-    reasons.push_back(fmt::format("found {} micro-batches, expected an even count, half for each direction; the nearest is {}",
-                                  shape.micro_batches, shape.micro_batches + 1));
-  }
-  at_least(2 * shape.ranks, "2p", shape, reasons);
-}
-
-constexpr std::array<Kind, 11> kKinds{{
-    {.name = "gpipe", .about = "all forwards, then all backwards", .bubble = "(p-1)/(m+p-1)", .make = gpipe},
-    {.name = "1f1b", .about = "forward and backward by turns: fewer held", .bubble = "(p-1)/(m+p-1)", .make = one_f_one_b},
-    {.name = "interleaved",
-     .about = "1f1b over chunks: less bubble, more messages",
-     .bubble = "(p-1)/(vm+p-1)",
-     .chunked = true,
-     .add_reasons = groups_of_ranks,
-     .make = interleaved},
-    {.name = "varuna", .about = "keeps stage inputs, recomputes early", .recomputes = true, .make = varuna},
-    {.name = "zb-h1",
-     .about = "weight gradients fill some of the bubble",
-     .bubble = "(p-1)/(3m+p-1)",
-     .splits_backward = true,
-     .make = zb_h1},
-    {.name = "zb-h2",
-     .about = "weight gradients fill all of it; more held",
-     .splits_backward = true,
-     .barrier_free = true,
-     .add_reasons = full_start,
-     .make = zb_h2},
-    {.name = "dualpipe",
-     .about = "from both ends, weights twice; drawn, not run",
-     .bubble = "(p-2)/(3m+p-2)",
-     .splits_backward = true,
-     .drawn_only = true,
-     .add_reasons = two_directions,
-     .make = dualpipe},
-    {.name = "naive", .about = "one micro-batch at a time, the others wait", .bubble = "(p-1)/p", .make = naive},
-    {.name = "pipedream", .about = "no flush; a backward's weights are kept for it", .asynchronous = true, .make = pipedream},
-    {.name = "pipedream-vsync", .about = "as pipedream, one version in all stages", .asynchronous = true, .make = pipedream_vsync},
-    {.name = "2bw",
-     .about = "no flush; weights one batch old",
-     .asynchronous = true,
-     .add_reasons = one_batch_per_pipeline,
-     .make = two_buffered},
-}};
 
 }  // namespace
 
-std::span<const Kind> kinds() { return kKinds; }
+bool Kind::is_steady(const Shape& shape, std::int64_t rank) const {
+  const std::int64_t pieces = shape.micro_batches * shape.chunks;
+  if (steady_from != nullptr) return pieces >= steady_from(shape, rank);
+  const std::int64_t held = holds == nullptr ? 1 : holds(shape, rank);
+  return pieces >= 2 * held + shape.stages();
+}
+
+std::span<const Kind> kinds() { return all_kinds(); }
+
+const Kind* kind_named(std::string_view name) { return name.ends_with(kCsvSuffix) ? nullptr : &find_kind(name); }
 
 const Kind& find_kind(std::string_view name) {
   std::vector<std::string_view> names;
-  for (const Kind& kind : kKinds) {
+  for (const Kind& kind : kinds()) {
     if (kind.name == name) return kind;
     names.push_back(kind.name);
   }
   const std::string_view nearest = base::nearest_name(name, names);
   base::bad_input("found no schedule \"{}\", expected one of {} or a file that ends with .csv{}", name, fmt::join(names, ", "),
                   nearest.empty() ? "" : fmt::format("; did you mean \"{}\"?", nearest));
+}
+
+void require_micro_batches(std::int64_t least, std::string_view what, const Shape& shape, std::vector<std::string>& reasons) {
+  if (shape.micro_batches >= least) return;
+  reasons.push_back(
+      fmt::format("found {} micro-batch{}, expected at least {} ({} for {} ranks); use {} micro-batches, or \"schedule\": "
+                  "\"1f1b\"",
+                  shape.micro_batches, shape.micro_batches == 1 ? "" : "es", least, what, shape.ranks, least));
 }
 
 std::vector<std::string> reasons_against(const Shape& shape) {

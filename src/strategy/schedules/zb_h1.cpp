@@ -4,12 +4,14 @@
 // three parts a step takes 3m + p-1; every rank holds p micro-batches.
 #include <algorithm>
 
-#include "strategy/schedules/builders.h"
+#include "strategy/schedules/all.h"
 #include "strategy/schedules/order.h"
 
 namespace plimsoll::strategy::schedules {
 
-Schedule zb_h1(const Shape& shape) {
+namespace {
+
+Schedule make_zb_h1(const Shape& shape) {
   const std::int64_t m = shape.micro_batches;
   return synchronous("zb-h1", shape, [&](std::int64_t rank, Order& order) {
     std::int64_t forwards = 0;
@@ -24,6 +26,18 @@ Schedule zb_h1(const Shape& shape) {
     }
     while (weights < m) order.add(Work::backward_weight, rank, weights++);
   });
+}
+
+}  // namespace
+
+Kind zb_h1() {
+  return {.name = "zb-h1",
+          .about = "weight gradients fill some of the bubble",
+          .bubble = "(p-1)/(3m+p-1)",
+          .splits_backward = true,
+          .searched = true,
+          .holds = [](const Shape& shape, std::int64_t) { return at_most_all(shape.ranks, shape); },
+          .make = make_zb_h1};
 }
 
 }  // namespace plimsoll::strategy::schedules

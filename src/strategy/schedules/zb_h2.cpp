@@ -5,12 +5,18 @@
 // norm or loss scale may forbid, and goes on with the next batch. Of several batches in a row each computes with the weights that the one
 // before has left, as if they were apart; only the first rank's start and the last one's end are idle, once for all of them. Holds up to
 // 2p-1 micro-batches, twice H1's.
-#include "strategy/schedules/builders.h"
+#include "strategy/schedules/all.h"
 #include "strategy/schedules/order.h"
 
 namespace plimsoll::strategy::schedules {
 
-Schedule zb_h2(const Shape& shape) {
+namespace {
+
+void full_start(const Shape& shape, std::vector<std::string>& reasons) {
+  require_micro_batches(2 * shape.ranks - 1, "2p-1", shape, reasons);
+}
+
+Schedule make_zb_h2(const Shape& shape) {
   const std::int64_t m = shape.micro_batches;
   Schedule schedule{.name = "zb-h2", .shape = shape, .barrier = false, .ranks = {}};
   for (std::int64_t rank = 0; rank < shape.ranks; ++rank) {
@@ -33,6 +39,19 @@ Schedule zb_h2(const Shape& shape) {
     schedule.ranks.push_back(order.take());
   }
   return schedule;
+}
+
+}  // namespace
+
+Kind zb_h2() {
+  return {.name = "zb-h2",
+          .about = "weight gradients fill all of it; more held",
+          .splits_backward = true,
+          .barrier_free = true,
+          .searched = true,
+          .holds = [](const Shape& shape, std::int64_t) { return at_most_all(2 * shape.ranks - 1, shape); },
+          .add_reasons = full_start,
+          .make = make_zb_h2};
 }
 
 }  // namespace plimsoll::strategy::schedules

@@ -43,6 +43,7 @@ std::vector<std::string> precisions_of(const config::Run& run, const cluster::Cl
 strategy::Strategy rest_of(const config::Run& run) {
   strategy::Strategy rest;
   rest.more = run.strategy.more;
+  rest.communication = run.strategy.communication;
   if (run.strategy_auto) return rest;
   rest = run.strategy;
   if (rest.own_degrees()) return rest;
@@ -120,7 +121,8 @@ planner::Problem planning_problem(const config::Run& run, const cluster::Cluster
                                                           .training = run.training(),
                                                           .cluster = cluster,
                                                           .ranks = ranks,
-                                                          .tensor_stride = rest_of(run).stride(ops::Axis::tensor)});
+                                                          .tensor_stride = rest_of(run).stride(ops::Axis::tensor),
+                                                          .communication = run.strategy.communication});
   inputs->training.micro_batch.sequence = run.batch.sequence;
   inputs->tokens = run.batch.global * run.batch.sequence;
   // As a forecast and training count (forecast.cpp, setup.cpp): ranks on a processor share its memory with what they have in the host's

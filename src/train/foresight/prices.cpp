@@ -12,6 +12,7 @@
 #include "cost/transfer.h"
 #include "graph/programs/programs.h"
 #include "lowering/passes/block_chain.h"
+#include "lowering/passes/encode_activations.h"
 #include "lowering/passes/recompute.h"
 #include "lowering/passes/split_pipe.h"
 #include "lowering/passes/split_tensor.h"
@@ -56,7 +57,9 @@ class Pricing {
     strategy::Strategy strategy;
     strategy.sequence_parallel = key_.sequence_parallel;
     const Graph whole = graph::training_graph(model, training);
-    const Graph graph = lowering::split_over_tensor(whole, {.members = key_.tensor, .place = 0}, strategy);
+    Graph graph = lowering::split_over_tensor(whole, {.members = key_.tensor, .place = 0}, strategy);
+    if (key_.tensor > 1 && inputs_.communication.activations.any())
+      graph = lowering::encode_activations(graph, inputs_.communication.activations);
     passes_ = lowering::passes_of(graph);
     chain_ = lowering::chain_of(graph, passes_, true);
     blocks_.assign(passes_.size(), {});
@@ -74,6 +77,7 @@ class Pricing {
     add_keeping(graph, Recompute::full, &BlockPrice::full);
     planner::Prices prices{.embedding = blocks_[kEmbedding], .layer = blocks_[kLayer], .head = blocks_[kHead]};
     add_tied(graph, prices);
+    add_types(graph, prices);
     for (const graph::Value& value : graph.values) {
       if (value.role == graph::Role::input) prices.inputs += value.type.bytes();
     }
@@ -82,6 +86,17 @@ class Pricing {
   }
 
  private:
+  // What most are of says of what types codecs are given.
+  void add_types(const Graph& graph, planner::Prices& prices) const {
+    for (const graph::Parameter& parameter : graph.parameters) {
+      if (parameter.frozen || graph.values[parameter.weight].block != passes_[kLayer].block) continue;
+      prices.weight_type = graph.values[parameter.weight].type.dtype;
+      prices.gradient_type = graph.values[parameter.gradient].type.dtype;
+      prices.output_type = prices.weight_type;
+    }
+    prices.output_columns = inputs_.model.width;
+  }
+
   // The table is on disk, with its weights in f32; what is here has room for a step's tokens.
   void keep_rows(const Graph& whole, const Graph& graph, planner::Prices& prices) const {
     const graph::Parameter* table = rows_may_leave(inputs_.model) ? lowering::token_table(whole) : nullptr;

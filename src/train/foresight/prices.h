@@ -3,6 +3,7 @@
 #pragma once
 
 #include "cluster/cluster.h"
+#include "codecs/choice.h"
 #include "model/model.h"
 #include "model/training.h"
 #include "planner/prices.h"
@@ -15,7 +16,8 @@ struct PriceInputs {
   cluster::Cluster cluster;
   std::int64_t ranks = 1;          // that compute and talk at the same time
   std::int64_t tensor_stride = 1;  // how far tensor ranks are apart
-  std::int64_t tokens = 0;         // of a step, all ranks together; zero: not known, and no table can be on disk
+  codecs::Choices communication{};
+  std::int64_t tokens = 0;  // of a step, all ranks together; zero: not known, and no table can be on disk
 };
 
 // Whether the model looks its tokens up in a table that nobody else needs, so that it can be on disk.

@@ -5,13 +5,16 @@
 #include <numeric>
 
 #include "base/error.h"
+#include "train/session/together.h"
 
 namespace plimsoll::train {
 
 namespace {
 
+// Nothing where another place of the pipe axis has the head.
 void read_row(const Session& session, std::string_view program, std::int64_t row, std::vector<float>& out) {
   const std::string name = program_buffer(program, "logits", 0);
+  if (!session.buffers().has(name)) return;
   const base::TensorType& type = session.buffers().buffer(name).type;
   const std::int64_t width = type.shape[-1];
   out.resize(static_cast<std::size_t>(width));
@@ -34,10 +37,8 @@ std::int64_t forgotten_tokens(std::int64_t length, std::int64_t slots) {
 }
 
 CachedNextToken::CachedNextToken(Session& session) : session_(session), slots_(0) {
-  for (const plan::Buffer& buffer : session.executor().rank_class().buffers) {
-    if (buffer.kind == plan::BufferKind::state && buffer.name.ends_with(".cache")) slots_ = buffer.type.shape[2];
-  }
-  PLIMSOLL_CHECK(slots_ > 0, "the session has no cache of keys and values");
+  PLIMSOLL_CHECK(session.decoding(), "the session has no cache of keys and values");
+  slots_ = session.decoding()->slots;
 }
 
 // All but the last token, which goes through the decode program. Rows behind the end of the text are computed as well;
@@ -47,9 +48,9 @@ void CachedNextToken::read_prompt(std::span<const std::int32_t> window) {
   while (filled_ < wanted) {
     const std::span<std::int32_t> tokens = session_.input(kPrefill, "tokens", 0);
     const std::span<std::int32_t> positions = session_.input(kPrefill, "positions", 0);
-    const std::int64_t rows = std::min(std::ssize(tokens), wanted - filled_);
+    const std::int64_t rows = std::min(session_.decoding()->prompt_rows, wanted - filled_);
     std::fill(tokens.begin(), tokens.end(), 0);
-    std::copy_n(window.begin() + filled_, rows, tokens.begin());
+    if (!tokens.empty()) std::copy_n(window.begin() + filled_, rows, tokens.begin());
     for (std::int64_t row = 0; row < std::ssize(positions); ++row) {
       positions[static_cast<std::size_t>(row)] = static_cast<std::int32_t>(std::min(filled_ + row, slots_ - 1));
     }
@@ -65,8 +66,9 @@ std::span<const float> CachedNextToken::logits(std::span<const std::int32_t> tex
   forgotten_ = forgotten;
   const std::span<const std::int32_t> window = text.subspan(static_cast<std::size_t>(forgotten));
   read_prompt(window);
-  session_.input(kDecode, "tokens", 0)[0] = window.back();
-  session_.input(kDecode, "positions", 0)[0] = static_cast<std::int32_t>(window.size() - 1);
+  // Places of the pipe axis read one, both or neither.
+  for (std::int32_t& token : session_.input(kDecode, "tokens", 0)) token = window.back();
+  for (std::int32_t& position : session_.input(kDecode, "positions", 0)) position = static_cast<std::int32_t>(window.size() - 1);
   session_.decode();
   filled_ = std::ssize(window);
   read_row(session_, kDecode, 0, logits_);
@@ -105,13 +107,27 @@ void check_finite(std::span<const float> logits, std::size_t tokens) {
 
 }  // namespace
 
+namespace {
+
+// What the first rank that knows it says.
+std::int64_t told(collectives::Group* everybody, std::int64_t own, std::int64_t nothing) {
+  const std::vector<std::int64_t> all = tell_all(everybody, own);
+  const auto found = std::find_if(all.begin(), all.end(), [&](std::int64_t number) { return number != nothing; });
+  return found == all.end() ? nothing : *found;
+}
+
+}  // namespace
+
 void generate(NextToken& next, std::vector<std::int32_t> text, std::int64_t count, const Sampling& sampling,
-              const std::function<bool(std::int32_t)>& on_token) {
+              const std::function<bool(std::int32_t)>& on_token, collectives::Group* everybody) {
+  constexpr std::int64_t kNone = -1;
   for (std::int64_t made = 0; made < count; ++made) {
     const std::span<const float> logits = next.logits(text);
     check_finite(logits, text.size());
-    text.push_back(sample_token(logits, sampling, made));
-    if (!on_token(text.back())) return;
+    const std::int64_t token = told(everybody, logits.empty() ? kNone : sample_token(logits, sampling, made), kNone);
+    PLIMSOLL_CHECK(token != kNone, "no rank has made logits");
+    text.push_back(static_cast<std::int32_t>(token));
+    if (told(everybody, on_token(text.back()) ? 0 : 1, 0) != 0) return;
   }
 }
 

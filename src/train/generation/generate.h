@@ -9,6 +9,7 @@
 #include <span>
 #include <vector>
 
+#include "collectives/group.h"
 #include "train/generation/sampling.h"
 #include "train/session/session.h"
 
@@ -21,7 +22,7 @@ std::int64_t forgotten_tokens(std::int64_t length, std::int64_t slots);
 class NextToken {
  public:
   virtual ~NextToken() = default;
-  // Valid until the next call.
+  // Valid until the next call. Empty where other ranks have them; all ranks ask together.
   virtual std::span<const float> logits(std::span<const std::int32_t> text) = 0;
 };
 
@@ -52,8 +53,9 @@ class WholeNextToken final : public NextToken {
   std::vector<float> logits_;
 };
 
-// Continues `text` by `count` tokens, handing on each as it is made; stops early when `on_token` returns false.
+// Continues `text` by `count` tokens, handing on each as it is made; stops early when `on_token` returns false. All ranks of `everybody`
+// write the same text, and stop when one of them wants to.
 void generate(NextToken& next, std::vector<std::int32_t> text, std::int64_t count, const Sampling& sampling,
-              const std::function<bool(std::int32_t)>& on_token);
+              const std::function<bool(std::int32_t)>& on_token, collectives::Group* everybody = nullptr);
 
 }  // namespace plimsoll::train

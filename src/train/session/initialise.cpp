@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <cmath>
 #include <cstring>
+#include <set>
 
 #include "base/random.h"
 #include "ops/step_scalars.h"
@@ -16,7 +17,6 @@ namespace {
 
 using base::DType;
 using graph::Init;
-using graph::Role;
 
 // What goes to or comes from a drive is in memory so many elements at a time.
 constexpr std::int64_t kStaged = std::int64_t{1} << 20;
@@ -148,10 +148,11 @@ void initial_values(const graph::Graph& graph, const graph::Parameter& parameter
 
 void initialise(const graph::Graph& graph, executor::Executor& executor, const InitialValues& with) {
   const Buffers buffers(executor);
-  for (const graph::Value& value : graph.values) {
-    const bool other =
-        value.role != Role::computed && value.role != Role::input && value.role != Role::master && value.role != Role::parameter;
-    if (!other || value.state.declared()) continue;
+  std::set<graph::ValueId> drawn;  // below, by their parameters' names
+  for (const graph::Parameter& parameter : graph.parameters) drawn.insert({parameter.weight, parameter.master});
+  for (std::uint32_t index = 0; index < graph.values.size(); ++index) {
+    const graph::Value& value = graph.values[graph::ValueId{index}];
+    if (value.init.kind == Init::Kind::none || drawn.contains(graph::ValueId{index})) continue;
     for (const std::string& name : buffers.holding(value.name)) fill_held(buffers, value, {name}, value.name, with.seed);
   }
   for (const plan::Buffer& buffer : executor.rank_class().buffers) {

@@ -53,12 +53,12 @@ void write_in_pieces(const Buffers& buffers, const std::vector<std::string>& hol
 template <typename Fill>
 void write_stored(const Buffers& buffers, const std::vector<std::string>& holding, const graph::Stored& stored, const Fill& fill) {
   const std::int64_t columns = stored.decoded.shape[-1];
-  const std::int64_t width = ops::info_of(stored.form).bytes(columns);
+  const std::int64_t width = stored.form->bytes(columns);
   std::vector<float> values;
   const auto encode = [&](std::int64_t row, std::span<std::uint8_t> records) {
     values.resize(records.size() / static_cast<std::size_t>(width) * static_cast<std::size_t>(columns));
     fill(row, std::span<float>(values));
-    ops::encode_rows(stored.form, columns, values, records);
+    ops::encode_rows(*stored.form, columns, values, records);
   };
   write_in_pieces<std::uint8_t>(buffers, holding, encode, [&](std::size_t buffer, std::int64_t first, std::span<const std::uint8_t> bytes) {
     buffers.write(holding[buffer], first, std::as_bytes(bytes));

@@ -42,7 +42,7 @@ constexpr OwnProgram kPrograms[] = {
      [](const SessionOptions& options) { return options.micro_batches; }},
     {kEvaluate, [](const SessionOptions& options) { return options.evaluate; },
      [](const SessionOptions& options) { return graph::evaluation_graph(options.forward, options.training); },
-     [](const SessionOptions& options) { return static_cast<std::int32_t>(options.strategy.turn()); }},
+     [](const SessionOptions& options) { return static_cast<std::int32_t>(options.strategy.turn()) * options.evaluation_turns; }},
     {kInfer, [](const SessionOptions& options) { return options.infer.has_value(); },
      [](const SessionOptions& options) { return graph::inference_graph(options.forward, shaped(options, *options.infer)); }, one},
     {kDecode, [](const SessionOptions& options) { return options.decode.has_value(); },

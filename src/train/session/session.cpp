@@ -288,6 +288,7 @@ Session::Session(Session&&) noexcept = default;
 const plan::Plan& Session::plan() const { return state_->plan; }
 const graph::Graph& Session::graph() const { return state_->sources.front().graph; }
 std::uint64_t Session::seed() const { return state_->options.seed; }
+const std::optional<Decoding>& Session::decoding() const { return state_->options.decode; }
 std::int32_t Session::rank() const { return state_->rank; }
 collectives::Group* Session::world() { return state_->world.get(); }
 collectives::Group* Session::data_group() { return state_->data_group.get(); }

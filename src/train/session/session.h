@@ -68,6 +68,7 @@ struct SessionOptions {
   bool draw_parameters = true;  // false: whoever makes the session writes every parameter before it runs
   bool train = true;            // which programs to plan
   bool evaluate = false;
+  std::int32_t evaluation_turns = 1;            // micro-batches of each rank in the evaluation program: a pipeline works on several at once
   bool keep_gradients = false;                  // until the end of the train program, for whoever wants to look at them
   std::optional<model::MicroBatch> infer = {};  // the shape of the inference program, where there is one
   std::optional<Decoding> decode = {};          // programs that continue a text by a cache of keys and values
@@ -126,6 +127,7 @@ class Session {
   std::int32_t rank() const;
   const graph::Graph& graph() const;  // of the first program
   std::uint64_t seed() const;
+  const std::optional<Decoding>& decoding() const;
   executor::Executor& executor();
   const Buffers& buffers() const;
 

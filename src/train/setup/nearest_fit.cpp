@@ -6,12 +6,13 @@
 
 #include <fmt/format.h>
 
-#include "config/choices.h"
 #include "executor/cpu/cpu_backend.h"
 #include "graph/programs/programs.h"
 #include "io/posix_file_system.h"
 #include "lowering/rows.h"
 #include "storage/disk/block_store.h"
+#include "strategy/dimension.h"
+#include "strategy/forward.h"
 #include "strategy/legality.h"
 #include "train/machine/process_memory.h"
 
@@ -96,7 +97,8 @@ struct States {
 };
 
 States states_of(const SessionOptions& options) {
-  const graph::Graph graph = graph::training_graph(options.forward, options.training);
+  const graph::Graph graph =
+      options.train ? graph::training_graph(options.forward, options.training) : graph::inference_graph(options.forward, options.training);
   // What is on disk whatever else is done needs no other place.
   const bool rows = options.strategy.embedding_rows == strategy::EmbeddingRows::disk;
   const graph::Parameter* apart = rows ? lowering::token_table(graph) : nullptr;
@@ -165,7 +167,7 @@ std::string words_of(const Strategy& changed, const Strategy& given) {
   const auto say = [&](bool other, std::string_view key, std::string value) {
     if (other) words.push_back(fmt::format("\"{}\": {}", key, value));
   };
-  say(changed.recompute != given.recompute, "recompute", fmt::format("\"{}\"", config::choice_name(changed.recompute)));
+  say(changed.recompute != given.recompute, "recompute", fmt::format("\"{}\"", strategy::name_of(changed.recompute)));
   say(changed.recompute_every != given.recompute_every, "recompute_every", fmt::format("{}", changed.recompute_every));
   say(changed.recompute_memory != given.recompute_memory, "recompute_memory", fmt::format("{}", changed.recompute_memory));
   say(changed.prefetch != given.prefetch, "prefetch", fmt::format("{}", changed.prefetch));
@@ -201,7 +203,29 @@ std::string needs(const plan::Plan& plan) {
 
 }  // namespace
 
-std::string nearest_fit(const SessionOptions& options, const Capacity& capacity) {
+namespace {
+
+struct Fit {
+  Strategy strategy;
+  std::string needs;     // what it needs where
+  bool nowhere = false;  // it has something on disk, and no folder is given
+};
+
+// As these options would have it: where nothing is trained, a change is what it does to weights.
+Strategy changed_strategy(const SessionOptions& options, const Change& change) {
+  Strategy changed = options.strategy;
+  change(changed);
+  if (!options.train) return strategy::without_training(changed);
+  if (changed.recompute == Recompute::full) changed.recompute_every = 1;
+  if (changed.recompute != Recompute::optimal) changed.recompute_memory = 0.0;
+  return changed;
+}
+
+bool is_legal(const Strategy& strategy, const SessionOptions& options) {
+  return !options.train || strategy::reasons_against(strategy, options.micro_batches).empty();
+}
+
+std::optional<Fit> find_fit(const SessionOptions& options, const Capacity& capacity) {
   std::vector<Change> all = changes();
   for (Change& change : changes_to_tiles(capacity.device - capacity.reserve)) all.push_back(std::move(change));
   const States states = states_of(options);
@@ -210,12 +234,10 @@ std::string nearest_fit(const SessionOptions& options, const Capacity& capacity)
   const base::Bytes before = process_memory();
   for (const Change& change : all) {
     SessionOptions changed = options;
-    change(changed.strategy);
-    if (changed.strategy.recompute == Recompute::full) changed.strategy.recompute_every = 1;
-    if (changed.strategy.recompute != Recompute::optimal) changed.strategy.recompute_memory = 0.0;
+    changed.strategy = changed_strategy(options, change);
     // What the search for an order takes beside the arenas is known once it has been made.
     if (changed.strategy.recompute == Recompute::optimal && measured) continue;
-    if (changed.strategy == options.strategy || !strategy::reasons_against(changed.strategy, options.micro_batches).empty()) continue;
+    if (changed.strategy == options.strategy || !is_legal(changed.strategy, options)) continue;
     Capacity there = measured ? capacity_for(changed.strategy, options.strategy, capacity) : capacity;
     if (!is_short(changed.strategy, states, options.micro_batches) || !may_fit(changed.strategy, states, there)) continue;
     if (changed.strategy.offload.optimizer.anything()) changed.strategy.bucket = bucket_for(changed.strategy, states);
@@ -226,10 +248,24 @@ std::string nearest_fit(const SessionOptions& options, const Capacity& capacity)
       if (why_too_large(plan, there)) continue;
       check_drive(options, plan);
       const bool nowhere = options.disk_folder.empty() && plan::arena_of_all(plan, plan::Tier::disk).count > 0;
-      return fmt::format("With {} in \"strategy\"{} it would fit: {} for a rank's and all ranks' arenas.",
-                         words_of(changed.strategy, options.strategy), nowhere ? " and a folder in \"limits.disk_path\"" : "", needs(plan));
+      return Fit{changed.strategy, needs(plan), nowhere};
     } catch (const base::Error&) {  // a strategy that this model, number of micro-batches or drive does not allow
     }
+  }
+  return std::nullopt;
+}
+
+}  // namespace
+
+std::optional<strategy::Strategy> nearest_strategy(const SessionOptions& options, const Capacity& capacity) {
+  const std::optional<Fit> fit = find_fit(options, capacity);
+  return fit && !fit->nowhere ? std::optional(fit->strategy) : std::nullopt;
+}
+
+std::string nearest_fit(const SessionOptions& options, const Capacity& capacity) {
+  if (const std::optional<Fit> fit = find_fit(options, capacity)) {
+    return fmt::format("With {} in \"strategy\"{} it would fit: {} for a rank's and all ranks' arenas.",
+                       words_of(fit->strategy, options.strategy), fit->nowhere ? " and a folder in \"limits.disk_path\"" : "", fit->needs);
   }
   const bool wide = options.training.precision == model::Precision::f32;
   return fmt::format("Use a smaller \"batch.micro\" or \"batch.sequence\"{}, or a smaller model.", wide ? R"(, "precision": "bf16")" : "");

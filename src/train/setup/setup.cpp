@@ -15,6 +15,7 @@
 #include "io/posix_file_system.h"
 #include "plan/waterline.h"
 #include "storage/disk/block_store.h"
+#include "strategy/forward.h"
 #include "strategy/legality.h"
 #include "strategy/schedules/csv.h"
 #include "strategy/schedules/table.h"
@@ -163,7 +164,7 @@ void require_whole_rounds(const config::Run& run) {
 
 // What a rank's arena may take where the plan is fitted to it. A share of the activation memory is a limit of its own.
 base::Bytes arena_limit(const config::Run& run, const Programs& programs) {
-  const bool fitted = run.strategy.recompute == strategy::Recompute::optimal;
+  const bool fitted = programs.train && run.strategy.recompute == strategy::Recompute::optimal;
   if (!fitted || (run.strategy.recompute_memory > 0.0 && run.limits.device.count == 0)) return {};
   const Capacity capacity = capacity_of(run, programs.data_to_come);
   const std::int64_t shared_by = capacity.per_rank ? 1 : run.strategy.ranks();
@@ -180,8 +181,24 @@ double link_here(const config::Run& run) {
 
 }  // namespace
 
+namespace {
+
+// Who writes reads a row at a time: there is nothing to share out of it.
+strategy::Strategy strategy_for(const config::Run& run, const Programs& programs) {
+  if (programs.train) return run.strategy;
+  strategy::Strategy forward = strategy::without_training(run.strategy);
+  if (programs.decode) forward.sequence_parallel = false;
+  return forward;
+}
+
+}  // namespace
+
 SessionOptions session_options(const config::Run& run, const Programs& programs) {
-  if (!run.strategy_auto) strategy::require_legal(run.strategy, run.micro_batches());
+  if (!programs.train) {
+    strategy::require_legal_without_training(run.strategy, programs.decode.has_value());
+  } else if (!run.strategy_auto) {
+    strategy::require_legal(run.strategy, run.micro_batches());
+  }
   if (programs.train) require_whole_rounds(run);
   model::Training training = run.training();
   training.segmented = has_segments(run);
@@ -189,7 +206,7 @@ SessionOptions session_options(const config::Run& run, const Programs& programs)
           .name = describe(run),
           .training = training,
           .micro_batches = static_cast<std::int32_t>(run.micro_batches()),
-          .strategy = programs.train ? run.strategy : strategy::Strategy{},
+          .strategy = strategy_for(run, programs),
           .schedule = programs.schedule,
           .transport = programs.transport,
           .backend = &backend_of(run),
@@ -203,6 +220,7 @@ SessionOptions session_options(const config::Run& run, const Programs& programs)
           .draw_parameters = programs.draw_parameters,
           .train = programs.train,
           .evaluate = programs.evaluate,
+          .evaluation_turns = programs.evaluation_turns,
           .decode = programs.decode};
 }
 
@@ -245,6 +263,20 @@ std::shared_ptr<const data::BatchReader> open_reader(io::FileSystem& file_system
                                                  .mask_id = static_cast<std::int32_t>(run.mlm.mask_token)};
   }
   return std::make_shared<data::BatchReader>(std::move(source), options);
+}
+
+std::string data_digest(const data::BatchReader& reader, const config::Run& run) {
+  constexpr std::int64_t kLookedAt = 64;
+  const std::int64_t samples = reader.sampler().samples_per_epoch();
+  std::vector<std::int32_t> tokens(static_cast<std::size_t>(run.batch.sequence));
+  std::vector<std::int32_t> targets(tokens.size());
+  std::uint64_t hash = 0xCBF29CE484222325u;
+  for (std::int64_t i = 0; i < std::min(samples, kLookedAt); ++i) {
+    const std::int64_t sample = samples <= kLookedAt ? i : i * (samples / kLookedAt);
+    reader.read({sample, 1}, {.rows = 1, .sequence = run.batch.sequence, .tokens = tokens, .targets = targets});
+    for (std::int32_t token : tokens) hash = (hash ^ static_cast<std::uint32_t>(token)) * 0x100000001B3u;
+  }
+  return fmt::format("{} samples of digest {:016x}", samples, hash);
 }
 
 base::Bytes data_to_come(io::FileSystem& file_system, const config::Run& run) {
@@ -391,6 +423,19 @@ PreparedSession prepare_within(const SessionOptions& options, const config::Run&
 
 void require_fit(const plan::Plan& plan, const Capacity& capacity, const SessionOptions& options) {
   if (const std::optional<std::string> why = why_too_large(plan, capacity)) base::not_legal("{}\n{}", *why, nearest_fit(options, capacity));
+}
+
+Session make_session(io::FileSystem& file_system, const config::Run& run, const Programs& programs, const Capacity& capacity) {
+  SessionOptions options = session_options(run, programs);
+  options.file_system = &file_system;
+  PreparedSession prepared = prepare_within(options, run);
+  const plan::Plan& plan = prepared.plan;
+  require_fit(plan, capacity, options);
+  // Of what all ranks will write together; each looks again for its own part when it opens its file.
+  const base::Bytes disk = plan::arena_of_all(plan, plan::Tier::disk);
+  if ((disk.count > 0 || uses_disk(options.strategy)) && (programs.transport == nullptr || programs.transport->rank() == 0))
+    storage::disk::check_folder(file_system, run.limits.disk_path, disk);
+  return Session(std::move(prepared));
 }
 
 }  // namespace plimsoll::train

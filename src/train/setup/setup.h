@@ -13,10 +13,12 @@
 
 namespace plimsoll::train {
 
-// What a session is for. Training follows the run's strategy; everything else is done by one rank.
+// What a session is for. All of it follows the run's strategy; where nothing is trained, without what only training needs
+// (strategy/forward.h).
 struct Programs {
   bool train = true;
   bool evaluate = false;
+  std::int32_t evaluation_turns = 1;  // of SessionOptions
   std::optional<Decoding> decode = {};
   bool draw_parameters = true;
   collectives::Transport* transport = nullptr;
@@ -42,6 +44,9 @@ std::string describe(const config::Run& run);
 // `files` is data.train or data.valid of the run. Evaluation reads in file order, the short tail included.
 std::shared_ptr<const data::BatchReader> open_reader(io::FileSystem& file_system, const config::Run& run,
                                                      const std::vector<std::string>& files, bool evaluation);
+
+// How many samples there are, and a sum over some that lie all over them: which data these are, without reading all of it.
+std::string data_digest(const data::BatchReader& reader, const config::Run& run);
 
 // A micro-batch's inputs in the session's memory, for a reader to fill.
 data::BatchView batch_view(Session& session, std::string_view program, std::int32_t micro_batch, const config::Run& run);
@@ -78,5 +83,8 @@ PreparedSession prepare_within(const SessionOptions& options, const config::Run&
 
 // not_legal with that, and the nearest strategy that would, when the plan of these options does not fit.
 void require_fit(const plan::Plan& plan, const Capacity& capacity, const SessionOptions& options);
+
+// A session for the run on this rank; not_legal where it does not fit, or the drive has no room for what is to be there.
+Session make_session(io::FileSystem& file_system, const config::Run& run, const Programs& programs, const Capacity& capacity);
 
 }  // namespace plimsoll::train

@@ -2,9 +2,11 @@
 
 #include <algorithm>
 #include <map>
+#include <set>
 
 #include <fmt/format.h>
 
+#include "codecs/builder.h"
 #include "train/stored/snapshot.h"
 
 namespace plimsoll::train {
@@ -28,6 +30,22 @@ std::vector<std::int64_t> sources_for(Merge merge, std::int64_t writers, std::in
   const bool all = merge == Merge::mean;
   for (std::int64_t writer = all ? 0 : place; writer < writers; writer += all ? 1 : ranks) sources.push_back(writer);
   return sources;
+}
+
+// Whether ranks left something that the state of a codec is merged from.
+bool merges(const checkpoint::Manifest& manifest, const std::string& buffer) {
+  return manifest.find(name_of_rank(tensor_of_buffer(buffer), 0)) != nullptr;
+}
+
+// What codecs remembered that are no longer used, or of tensors that are now shared out otherwise, is left where it is.
+checkpoint::Unclaimed unclaimed_of(const checkpoint::Manifest& manifest, const std::vector<HeldPiece>& pieces) {
+  std::set<std::string_view> claimed;
+  for (const HeldPiece& piece : pieces) claimed.insert(piece.name);
+  const auto belongs_to_nobody = [&](const checkpoint::TensorRecord& tensor) {
+    return !claimed.contains(tensor.name) && !codecs::is_remembered(tensor.name);
+  };
+  return std::any_of(manifest.tensors.begin(), manifest.tensors.end(), belongs_to_nobody) ? checkpoint::Unclaimed::refuse
+                                                                                          : checkpoint::Unclaimed::ignore;
 }
 
 class Merging {
@@ -111,6 +129,11 @@ std::string name_of_rank(const std::string& state, std::int64_t data_place) { re
 
 void load_held(io::FileSystem& file_system, const checkpoint::Checkpoint& checkpoint, Session& session) {
   std::vector<HeldPiece> pieces = held_pieces(session);
+  // A codec that the checkpoint does not know begins with nothing to feed back.
+  std::erase_if(pieces, [&](const HeldPiece& piece) {
+    const bool found = checkpoint.manifest.find(piece.name) != nullptr;
+    return codecs::is_remembered(piece.name) && !found && !merges(checkpoint.manifest, piece.buffer);
+  });
   std::vector<std::pair<KeptState, std::int64_t>> merged;
   for (const KeptState& state : kept_states(session.plan())) {
     const std::int64_t writers = state.state.is_private() ? writers_of(checkpoint.manifest, state.name) : 0;
@@ -120,7 +143,7 @@ void load_held(io::FileSystem& file_system, const checkpoint::Checkpoint& checkp
     for (std::int64_t rank = 0; rank < writers; ++rank) pieces.push_back({name_of_rank(state.name, rank), state.name, state.whole});
     merged.emplace_back(state, writers);
   }
-  checkpoint::load(file_system, checkpoint, targets_of(session, pieces));
+  checkpoint::load(file_system, checkpoint, targets_of(session, pieces), unclaimed_of(checkpoint.manifest, pieces));
   Merging merging(file_system, checkpoint, session);
   for (const auto& [state, writers] : merged) merging.merge(state, writers);
 }

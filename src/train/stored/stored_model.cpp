@@ -7,6 +7,7 @@
 #include "base/crc32c.h"
 #include "base/error.h"
 #include "checkpoint/folder.h"
+#include "collectives/agree.h"
 #include "formats/file_dtype.h"
 #include "io/files.h"
 #include "train/session/initialise.h"
@@ -105,7 +106,7 @@ bool StoredModel::holds(std::string_view parameter) const {
 // A weight that was frozen may be stored in a form, under the form's name.
 std::optional<StoredModel::InForm> StoredModel::in_form(std::string_view parameter) const {
   for (const ops::FormInfo& form : ops::forms()) {
-    if (const auto* record = checkpoint_->manifest.find(fmt::format("{}.{}", parameter, form.name))) return InForm{*record, form.form};
+    if (const auto* record = checkpoint_->manifest.find(fmt::format("{}.{}", parameter, form.name))) return InForm{*record, form};
   }
   return std::nullopt;
 }
@@ -114,7 +115,7 @@ void StoredModel::load_form(const InForm& stored, const base::Shape& shape, std:
   const base::Shape records = ops::stored_type(stored.form, shape).shape;
   if (stored.record.dtype != base::DType::u8 || !std::ranges::equal(stored.record.shape, records.dims())) {
     base::bad_input("{}: found {} for parameter {} in {}, expected {}; the checkpoint is of another model", origin_,
-                    checkpoint::describe(stored.record.dtype, stored.record.shape), stored.record.name, ops::name_of(stored.form),
+                    checkpoint::describe(stored.record.dtype, stored.record.shape), stored.record.name, stored.form.name,
                     base::to_string(ops::stored_type(stored.form, shape)));
   }
   std::vector<std::uint8_t> staged(out.size() / static_cast<std::size_t>(shape[-1]) * static_cast<std::size_t>(records[-1]));
@@ -163,7 +164,9 @@ void StoredModel::read_tensor(const checkpoint::TensorRecord& record, std::int64
 }
 
 std::string digest_of(const StoredModel& stored) {
-  if (stored.folder() == nullptr) return "";
+  if (const checkpoint::Checkpoint* from = stored.checkpoint())
+    return fmt::format("step {} of the run {} with settings {}", from->manifest.step, from->manifest.identity.run,
+                       from->manifest.identity.config);
   constexpr std::int64_t kLookedAt = 8;  // rows of a tensor
   std::uint32_t sum = 0;
   std::int64_t elements = 0;
@@ -182,6 +185,8 @@ std::string digest_of(const StoredModel& stored) {
 }
 
 std::vector<std::string> load_weights(const StoredModel& stored, Session& session) {
+  if (collectives::Group* const world = session.world())
+    collectives::agree(*world, {{stored.folder() != nullptr ? "model.path" : "checkpoint", digest_of(stored)}});
   std::vector<std::string> absent;
   const graph::Graph& graph = session.graph();
   write_parameters(session, [&](const ParameterInfo& info, std::int64_t first_row, std::span<float> out) {

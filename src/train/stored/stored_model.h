@@ -44,6 +44,7 @@ class StoredModel {
   const std::vector<std::string>& passed_over() const { return passed_over_; }  // newer checkpoints, and why
   const model::Model& model() const { return model_; }
   const formats::HfDirectory* folder() const { return folder_ ? &*folder_ : nullptr; }
+  const checkpoint::Checkpoint* checkpoint() const { return checkpoint_ ? &*checkpoint_ : nullptr; }
 
   // False for the head of a model that was saved without one.
   bool holds(std::string_view parameter) const;
@@ -54,7 +55,7 @@ class StoredModel {
   StoredModel(io::FileSystem& file_system, const model::Model& model) : file_system_(file_system), model_(model) {}
   struct InForm {
     const checkpoint::TensorRecord& record;
-    ops::Form form;
+    const ops::FormInfo& form;
   };
   std::optional<InForm> in_form(std::string_view parameter) const;
   void load_form(const InForm& stored, const base::Shape& shape, std::int64_t first_row, std::span<float> out) const;
@@ -69,10 +70,12 @@ class StoredModel {
   std::optional<checkpoint::Checkpoint> checkpoint_;
 };
 
-// A sum over some rows of every tensor in a model folder: which weights these are, without reading all of them. Empty where there is none.
+// Which weights these are, without reading all of them: of a checkpoint the run and the step, of a model folder a sum over some rows of
+// every tensor.
 std::string digest_of(const StoredModel& stored);
 
-// Into any session of the same model. Returns the parameters that are not stored; they are drawn as at the beginning of a run.
+// Into any session of the same model; all ranks together, which must have found the same. Returns the parameters that are not stored; they
+// are drawn as at the beginning of a run.
 std::vector<std::string> load_weights(const StoredModel& stored, Session& session);
 
 }  // namespace plimsoll::train

@@ -167,7 +167,7 @@ std::vector<float> decoded(const graph::Stored& stored, const std::vector<float>
   records.reserve(bytes.size());
   for (const float byte : bytes) records.push_back(static_cast<std::uint8_t>(byte));
   std::vector<float> values(static_cast<std::size_t>(stored.decoded.shape.elements()));
-  ops::decode_rows(stored.form, stored.decoded.shape[-1], records, values);
+  ops::decode_rows(*stored.form, stored.decoded.shape[-1], records, values);
   return values;
 }
 

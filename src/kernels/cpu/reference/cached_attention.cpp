@@ -74,7 +74,7 @@ Results compute(const ops::CachedAttention& op, Operands operands) {
       for (std::int64_t head = 0; head < heads.query; ++head) {
         std::vector<std::int64_t> slots;
         for (std::int64_t j = 0; j < problem.slots; ++j) {
-          if (mask.visible(position, j, head)) slots.push_back(j);
+          if (mask.visible(position, j, op.first_head + head)) slots.push_back(j);
         }
         const std::int64_t kv_head = head / heads.per_group();
         attend(&packed.values[static_cast<std::size_t>(problem.row(sample, t) + heads.query_offset(head))],

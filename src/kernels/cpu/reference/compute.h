@@ -28,6 +28,11 @@ Results compute(const ops::ScaledLinear& op, Operands operands);
 // encode.cpp
 Results compute(const ops::Encode& op, Operands operands);
 Results compute(const ops::Decode& op, Operands operands);
+// feedback.cpp
+Results compute(const ops::AddError& op, Operands operands);
+Results compute(const ops::KeepError& op, Operands operands);
+Results compute(const ops::UndoSkipped& op, Operands operands);
+Results compute(const ops::SumParts& op, Operands operands);
 // stateful.cpp
 Results compute(const ops::RunningMean& op, Operands operands);
 Results compute(const ops::RoundWithError& op, Operands operands);
@@ -49,6 +54,7 @@ Results compute(const ops::Accumulate& op, Operands operands);
 // dropout.cpp
 Results compute(const ops::Dropout& op, Operands operands);
 Results compute(const ops::Residual& op, Operands operands);
+Results compute(const ops::Subtract& op, Operands operands);
 // norm.cpp
 Results compute(const ops::Norm& op, Operands operands);
 Results compute(const ops::NormGrad& op, Operands operands);

@@ -13,8 +13,17 @@
 
 #include "ops/attributes.h"
 #include "ops/optim/rule.h"
+#include "ops/step_scalars.h"
 
 namespace plimsoll::ops {
+
+static_assert(kMostRuleSums == std::tuple_size_v<decltype(ParameterSums::sum)>);
+
+PLIMSOLL_HOST_DEVICE inline RuleInputs rule_inputs(const RuleNumbers& numbers, double rate, double weight_decay,
+                                                   const StepScalars& scalars) {
+  const double learning_rate = times(static_cast<double>(scalars.learning_rate), rate);
+  return {numbers, weight_decay, learning_rate, scalars.gradient_multiplier, scalars.updates + 1};
+}
 
 // (scalars, gradient, weight, states.., [low u16], [prelude], [copy]) -> (weight, states.., [low], [copy], [sent]), all but what is sent in
 // place. prelude is what the rule knows of the whole parameter (prelude.h); copy is the weight in the element type the model computes with.

@@ -15,7 +15,7 @@
 #include <string>
 #include <vector>
 
-#include "ops/optim/update.h"
+#include "ops/update.h"
 
 namespace plimsoll::ops {
 

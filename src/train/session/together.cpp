@@ -1,4 +1,4 @@
-#include "train/together.h"
+#include "train/session/together.h"
 
 #include <cstring>
 
