@@ -57,10 +57,11 @@ double attention_seconds(const Device& device, const ops::Scores& size, const op
     const double products = static_cast<double>(size.dim) / (static_cast<double>(size.dim) + kSoftmaxOfAHead);
     const double tiles = static_cast<double>(size.length) / (static_cast<double>(size.length) + kEndsOfASequence);
     const double share = (size.gradients ? kTiledShareBackward : kTiledShare) * products * tiles;
-    return std::max(work.flops / (matrix_rate(device, dtype) * device.matrix_share * share), memory_seconds(device, work.bytes));
+    return std::max(size.listed * work.flops / (matrix_rate(device, dtype) * device.matrix_share * share),
+                    memory_seconds(device, work.bytes));
   }
-  const Product scores{.rows = size.length, .columns = size.length, .depth = size.dim, .batch = size.comparisons(), .dtype = dtype};
-  const Product values{.rows = size.length, .columns = size.dim, .depth = size.length, .batch = size.comparisons(), .dtype = dtype};
+  const Product scores{.rows = size.length, .columns = size.keys, .depth = size.dim, .batch = size.comparisons(), .dtype = dtype};
+  const Product values{.rows = size.length, .columns = size.dim, .depth = size.keys, .batch = size.comparisons(), .dtype = dtype};
   const double factor = size.gradients ? 2.0 : 1.0;  // two products for the gradients of each
   const double bytes = size.count() * (size.gradients ? kScoreBytesBackward : kScoreBytesForward);
   // The products run at the pace of the scores that they write or read where that is slower; the softmax between them always does.
@@ -99,7 +100,8 @@ DType type_of(Types inputs) {
 
 std::array<std::int64_t, 3> extents_of(const ops::Op& op, Types inputs, Types outputs) {
   if (const std::optional<ops::Scores> scores = scores_of(op, inputs))
-    return {scores->length * scores->length, scores->dim, scores->comparisons()};
+    return {static_cast<std::int64_t>(scores->density * static_cast<double>(scores->length * scores->keys)), scores->dim,
+            scores->comparisons()};
   const std::vector<Product> products = products_of(op, inputs, outputs);
   if (!products.empty()) return {products[0].rows, products[0].columns, products[0].depth};
   return {static_cast<std::int64_t>(ops::definition_of(op).work(op, inputs, outputs).bytes), 1, 1};

@@ -13,8 +13,8 @@
 
 namespace plimsoll::cost {
 
-// What an operator's speed depends on: (rows, columns, depth) of a matrix product, (squared length, head size, heads x samples) of
-// attention, (bytes, 1, 1) of everything else.
+// What an operator's speed depends on: (rows, columns, depth) of a matrix product, (queries x keys, head size, heads x samples) of
+// attention, less what a pattern leaves out, (bytes, 1, 1) of everything else.
 std::array<std::int64_t, 3> extents_of(const ops::Op& op, ops::Types inputs, ops::Types outputs);
 
 // The type that its speed depends on: of the first operand of floats.

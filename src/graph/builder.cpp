@@ -2,6 +2,7 @@
 
 #include <algorithm>
 
+#include "base/error.h"
 #include "base/random.h"
 #include "graph/scalar_chains.h"
 #include "ops/step_scalars.h"
@@ -144,13 +145,36 @@ ValueId Builder::attention(ValueId packed, ops::Attention attention, double drop
   std::vector<ValueId> inputs{packed};
   attention.segmented = options_.segmented;
   if (attention.segmented) inputs.push_back(segments());
-  if (training() && dropout > 0.0) {
-    attention.rate = dropout;
-    attention.site = base::hash_name(name);
-    inputs.push_back(samples());
-    inputs.push_back(graph_.scalars);
-  }
+  drop(attention, dropout, name, inputs);
   return apply(attention, std::move(inputs), name);
+}
+
+void Builder::drop(ops::Attention& attention, double rate, const std::string& name, std::vector<ValueId>& inputs) {
+  if (!training() || rate == 0.0) return;
+  attention.rate = rate;
+  attention.site = base::hash_name(name);
+  if (attention.separate && attention.length == 0) attention.length = options_.micro_batch.sequence;
+  inputs.push_back(samples());
+  inputs.push_back(graph_.scalars);
+}
+
+Builder::Attended Builder::attend(const std::array<ValueId, 3>& tensors, ops::Attention attention, double dropout,
+                                  const std::string& name) {
+  if (options_.cache_slots > 0)
+    base::not_legal("{}: text is generated with a cache by attention over packed heads; queries, keys and values of their own have none",
+                    name);
+  std::vector<ValueId> inputs(tensors.begin(), tensors.end());
+  attention.separate = true;
+  attention.segmented = options_.segmented;
+  if (attention.segmented) inputs.insert(inputs.end(), 2, segments());
+  drop(attention, dropout, name, inputs);
+  const std::vector<ValueId> results = graph_.add_node(attention, std::move(inputs), block_, Phase::forward, name);
+  return {results[0], results[1]};
+}
+
+Builder::Attended Builder::merge_attention(const Attended& a, const Attended& b, const std::string& name) {
+  const std::vector<ValueId> results = graph_.add_node(ops::MergeAttention{}, {a.out, a.lse, b.out, b.lse}, block_, Phase::forward, name);
+  return {results[0], results[1]};
 }
 
 // What is generated is one document, so segments do not matter.
@@ -165,7 +189,8 @@ ValueId Builder::cached_attention(ValueId packed, const ops::Attention& attentio
                                           .block = block_,
                                           .init = zeros(),
                                           .deal = by_heads});
-  return apply(ops::CachedAttention{.heads = heads, .window = attention.window}, {packed, positions(), cache}, name);
+  return apply(ops::CachedAttention{.heads = heads, .window = attention.window, .pattern = attention.pattern}, {packed, positions(), cache},
+               name);
 }
 
 ValueId Builder::all_to_all(ValueId x, const ops::Axis& axis, std::int64_t members, std::string_view name) {

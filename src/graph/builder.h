@@ -11,6 +11,7 @@
 // The same calls make the training, the evaluation and the inference graph, with or without a cache of keys and values.
 #pragma once
 
+#include <array>
 #include <span>
 #include <string>
 #include <utility>
@@ -94,6 +95,15 @@ class Builder {
   ValueId qk_norm(ValueId packed, const std::string& name, const ops::Heads& heads, double eps);
   ValueId rope(ValueId packed, ValueId table, const ops::Heads& heads, std::string_view name);
   ValueId attention(ValueId packed, ops::Attention attention, double dropout, const std::string& name);
+  // What queries see, and the logarithm of the sum of its weights.
+  struct Attended {
+    ValueId out;
+    ValueId lse;
+  };
+  // Queries (B, T, H*D), keys and values (B, T, G*D) of their own. What of the keys is hidden from one may be seen by another: merged they
+  // are the attention over all that either sees.
+  Attended attend(const std::array<ValueId, 3>& tensors, ops::Attention attention, double dropout, const std::string& name);
+  Attended merge_attention(const Attended& a, const Attended& b, const std::string& name);
   // Dropout and the dropout of a residual branch exist only in training graphs; elsewhere x and the plain sum.
   ValueId dropout(ValueId x, double rate, const std::string& name);
   ValueId residual(ValueId x, ValueId branch, double rate, const std::string& name);
@@ -121,6 +131,8 @@ class Builder {
   ValueId samples();
   ValueId cached_attention(ValueId packed, const ops::Attention& attention, const std::string& name);
   ValueId apply(const ops::Op& op, std::vector<ValueId> inputs, std::string_view name);
+  // In training graphs probabilities are dropped, by what comes behind the inputs.
+  void drop(ops::Attention& attention, double rate, const std::string& name, std::vector<ValueId>& inputs);
   bool training() const { return options_.purpose == Purpose::train; }
   base::DType compute_dtype() const;
 

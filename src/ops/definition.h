@@ -52,16 +52,20 @@ struct Product {
   bool right_transposed = false;
 };
 
-// What attention compares: every position of a sample with every other, for each head.
+// What attention compares: every query of a sample with every key, for each head.
 struct Scores {
   std::int64_t samples = 1;
   std::int64_t heads = 1;
-  std::int64_t length = 1;
+  std::int64_t length = 1;  // queries
+  std::int64_t keys = 1;
   std::int64_t dim = 1;    // of a head
   bool gradients = false;  // of the backward pass, which makes the scores again
+  // Of a pattern: pairs in the tiles that it does not leave empty, for each pair that is visible, and for each that the band alone shows.
+  double listed = 1.0;
+  double density = 1.0;
 
-  std::int64_t comparisons() const { return samples * heads; }  // of a sample's positions with each other
-  double count() const { return static_cast<double>(comparisons()) * static_cast<double>(length) * static_cast<double>(length); }
+  std::int64_t comparisons() const { return samples * heads; }  // of a sample's queries with its keys
+  double count() const { return static_cast<double>(comparisons()) * static_cast<double>(length) * static_cast<double>(keys); }
 };
 
 // A cheaper operator that makes some results of a call again from others, bit for bit: a norm from the sum it normalised, an
@@ -176,7 +180,7 @@ inline bool is_view(const Op& op) { return definition_of(op).runs == Runs::nothi
 inline bool is_collective(const Op& op) { return definition_of(op).runs == Runs::collective; }
 inline bool is_message(const Op& op) { return definition_of(op).runs == Runs::message; }
 inline bool is_copy(const Op& op) { return definition_of(op).runs == Runs::copy; }
-// Of attention or its gradient: what it attends to, and the packed heads among its operands.
+// Of attention or its gradient: what it attends to, and the packed heads (or the queries) among its operands.
 struct AttentionView {
   const Attention& attention;
   bool backward = false;

@@ -79,6 +79,8 @@ Definition define(const NormGradGrad&);
 Definition define(const QkNormGradGrad&);
 Definition define(const AttentionGradGrad&);
 Definition define(const CrossEntropyGradGrad&);
+Definition define(const MergeAttention&);
+Definition define(const MergeAttentionGrad&);
 
 // ---- why operators have no adjoint
 

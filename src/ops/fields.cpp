@@ -7,6 +7,7 @@
 
 #include <fmt/ranges.h>
 
+#include "ops/masks/rules.h"
 #include "ops/op.h"
 
 namespace plimsoll::ops {
@@ -94,6 +95,13 @@ std::string text_of(State::Written value) { return std::string(name_of(value)); 
 std::string text_of(const base::Shape& value) { return fmt::format("{}", fmt::join(value.dims(), std::string_view(&kBetween, 1))); }
 std::string text_of(const Heads& value) { return fmt::format("{}:{}:{}", value.query, value.kv, value.dim); }
 
+std::string text_of(const MaskPattern& value) {
+  if (value.rule == nullptr) return std::string(kNone);
+  std::string text(value.rule->name);
+  for (std::size_t index = 0; index < value.rule->numbers.size(); ++index) text += kBetween + fmt::format("{}", value.numbers[index]);
+  return text;
+}
+
 void parse_into(std::string_view text, bool& value) {
   if (text != "true" && text != "false") bad_value(text);
   value = text == "true";
@@ -156,6 +164,18 @@ void parse_into(std::string_view text, Heads& value) {
   if (numbers.size() != 3) bad_value(text);
   value = {.query = numbers[0], .kv = numbers[1], .dim = numbers[2]};
   if (value.query < 1 || value.kv < 1 || value.dim < 1 || value.query % value.kv != 0) bad_value(text);
+}
+
+// The rule's name, and its numbers.
+void parse_into(std::string_view text, MaskPattern& value) {
+  value = {};
+  if (text == kNone) return;
+  const std::size_t colon = std::min(text.find(kBetween), text.size());
+  value.rule = find_mask_rule(text.substr(0, colon));
+  const auto numbers = numbers_from<std::int64_t>(text.substr(std::min(colon + 1, text.size())));
+  if (value.rule == nullptr || numbers.size() != value.rule->numbers.size()) bad_value(text);
+  std::copy(numbers.begin(), numbers.end(), value.numbers.begin());
+  if (const std::string problem = problem_of(value); !problem.empty()) base::bad_input("attribute: {}", problem);
 }
 
 NamedList named_list(std::string_view text) {

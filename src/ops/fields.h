@@ -14,6 +14,7 @@
 #include "base/shape.h"
 #include "ops/attributes.h"
 #include "ops/forms/form.h"
+#include "ops/masks/mask.h"
 #include "ops/state.h"
 
 namespace plimsoll::ops {
@@ -39,6 +40,7 @@ std::string text_of(State::Merge value);
 std::string text_of(State::Written value);
 std::string text_of(const base::Shape& value);
 std::string text_of(const Heads& value);
+std::string text_of(const MaskPattern& value);
 
 // The inverse; bad_input on anything else.
 void parse_into(std::string_view text, bool& value);
@@ -62,6 +64,7 @@ void parse_into(std::string_view text, State::Merge& value);
 void parse_into(std::string_view text, State::Written& value);
 void parse_into(std::string_view text, base::Shape& value);
 void parse_into(std::string_view text, Heads& value);
+void parse_into(std::string_view text, MaskPattern& value);
 
 // "NAME(a=1, b=2)", or NAME alone. `fields(struct, visit)` calls visit(name, field) for each; fields as `plain` has them are left out.
 template <typename T, typename Fields>

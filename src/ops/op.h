@@ -33,7 +33,7 @@ using Op = std::variant<Embed, EmbedGrad, Linear, LinearGradInput, LinearGradWei
                         View, Slice, OwnShard, Pad, Accumulate, Quantize, NoteAmax, ScaledLinear, TakeColumns, PutColumns, Encode, Decode,
                         CheckRows, RunningMean, RoundWithError, RepeatRows, LossWeights, ActivationGradGrad, GateGradGrad, NormGradGrad,
                         QkNormGradGrad, AttentionGradGrad, CrossEntropyGradGrad, UpdatePrelude, MergeSums, Orthogonalize, PutPart, TakePart,
-                        Subtract, AddError, KeepError, UndoSkipped, SumParts>;
+                        Subtract, AddError, KeepError, UndoSkipped, SumParts, MergeAttention, MergeAttentionGrad>;
 
 std::string_view name_of(Tier tier);
 std::string_view name_of(CollectiveKind kind);

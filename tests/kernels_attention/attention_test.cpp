@@ -12,6 +12,7 @@
 #include "kernels/cpu/elements.h"
 #include "kernels/cpu/table.h"
 #include "kernels_attention/naive_attention.h"
+#include "ops/masks/rules.h"
 #include "ops/step_scalars.h"
 
 namespace plimsoll::test {
@@ -148,6 +149,7 @@ AttentionCase random_case(std::uint64_t seed) {
   work.step = static_cast<std::uint32_t>(random());
   for (std::int64_t sample = 0; sample < work.batch; ++sample) work.samples.push_back(static_cast<std::int32_t>(random()));
   if (work.attention.segmented) work.segments = random_segments(random, work.batch, work.length);
+  if (random() % 3 == 0) work.attention.pattern = {ops::find_mask_rule("strided"), {pick({0, 1, 17, 64}), pick({2, 5, 63, 150})}};
   return work;
 }
 

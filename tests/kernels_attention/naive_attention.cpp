@@ -1,6 +1,7 @@
 #include "kernels_attention/naive_attention.h"
 
 #include <cmath>
+#include <cstdlib>
 #include <limits>
 
 #include "base/random.h"
@@ -13,6 +14,9 @@ bool sees(const AttentionCase& work, std::int64_t sample, std::int64_t i, std::i
   const ops::Attention& attention = work.attention;
   if (attention.causal && j > i) return false;
   if (attention.window > 0 && j <= i - attention.window) return false;
+  // The only pattern that is tried here is the strided one.
+  if (attention.pattern.rule != nullptr && std::abs(i - j) >= attention.pattern.numbers[0] && (i - j) % attention.pattern.numbers[1] != 0)
+    return false;
   if (!attention.segmented) return true;
   const std::int32_t* ids = work.segments.data() + sample * work.length;
   return ids[i] == ids[j] && ids[i] >= 0;

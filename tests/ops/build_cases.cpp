@@ -301,18 +301,67 @@ Case attention_case(const ops::Attention& op, std::int64_t batch, std::int64_t l
   return test;
 }
 
-Case attention_grad_case(const ops::Attention& forward, std::int64_t batch, std::int64_t length, DType dtype) {
-  const Case forward_case = attention_case(forward, batch, length, dtype);
-  const auto& attention = std::get<ops::Attention>(forward_case.op);
-  const std::vector<TensorType> results = forward_case.output_types();
-  const std::size_t masks = forward_case.inputs.size() - 1;
-  std::vector<std::size_t> forward_operands{1};
-  for (std::size_t mask = 0; mask < masks; ++mask) forward_operands.push_back(4 + mask);
-  Case test{ops::AttentionGrad{attention}, {{results[0]}, forward_case.inputs[0]}, {0, 1}, {0}};
-  for (std::size_t output = 0; output < results.size(); ++output) {
-    test.inputs.push_back({results[output], Made{attention, forward_operands, output}});
+Case separate_attention_case(const ops::Attention& op, std::int64_t batch, std::int64_t queries, std::int64_t keys, DType dtype) {
+  ops::Attention attention = op;
+  attention.separate = true;
+  if (op.rate > 0.0) attention.site = kSite;
+  const TensorType of_keys{dtype, Shape{batch, keys, op.heads.kv * op.heads.dim}};
+  Case test{attention, {{{dtype, Shape{batch, queries, op.heads.query * op.heads.dim}}}, {of_keys}, {of_keys}}, {0, 1, 2}, {0, 1}};
+  // Log-sums that are infinite have no differences.
+  const bool all_see = !op.segmented && op.pattern.rule == nullptr && op.window == 0 && (!op.causal || op.first_query >= op.first_key);
+  if (!all_see) test.gradient_outputs = {0};
+  if (op.segmented) {
+    test.inputs.push_back({{DType::i32, Shape{batch, queries}}, Segments{}});
+    test.inputs.push_back({{DType::i32, Shape{batch, keys}}, Segments{}});
   }
-  test.inputs.insert(test.inputs.end(), forward_case.inputs.begin() + 1, forward_case.inputs.end());
+  if (op.rate > 0.0) test.inputs.insert(test.inputs.end(), {samples_input(batch), scalars_input(mid_run())});
+  return test;
+}
+
+namespace {
+
+// (dout, the forward pass's tensors, its results, [dlse], its masks)
+Case gradient_of_attention(const Case& forward, bool of_lse) {
+  const auto& attention = std::get<ops::Attention>(forward.op);
+  const auto tensors = static_cast<std::ptrdiff_t>(attention.tensors());
+  const ops::AttentionGrad grad{attention, of_lse};
+  const std::vector<TensorType> results = forward.output_types();
+  std::vector<std::size_t> operands;
+  for (std::size_t index = 0; index < forward.inputs.size(); ++index)
+    operands.push_back(index < attention.tensors() ? 1 + index : grad.masks() + index - attention.tensors());
+  Case test{grad, {{results[0]}}};
+  test.inputs.insert(test.inputs.end(), forward.inputs.begin(), forward.inputs.begin() + tensors);
+  for (std::size_t output = 0; output < results.size(); ++output)
+    test.inputs.push_back({results[output], Made{attention, operands, output}});
+  if (of_lse) test.inputs.push_back({results[1]});
+  test.inputs.insert(test.inputs.end(), forward.inputs.begin() + tensors, forward.inputs.end());
+  return test;
+}
+
+}  // namespace
+
+Case attention_grad_case(const ops::Attention& forward, std::int64_t batch, std::int64_t length, DType dtype) {
+  Case test = gradient_of_attention(attention_case(forward, batch, length, dtype), false);
+  test.gradient_inputs = {0, 1};
+  test.gradient_outputs = {0};
+  return test;
+}
+
+Case separate_attention_grad_case(const ops::Attention& forward, std::int64_t batch, std::int64_t queries, std::int64_t keys, DType dtype,
+                                  bool of_lse) {
+  return gradient_of_attention(separate_attention_case(forward, batch, queries, keys, dtype), of_lse);
+}
+
+Case merge_attention_case(const Shape& out, std::int64_t heads, DType first, DType second) {
+  const TensorType lse{DType::f32, Shape{out[0], heads, out[1]}};
+  return {ops::MergeAttention{}, {{{first, out}}, {lse}, {{second, out}}, {lse}}, {0, 1, 2, 3}, {0, 1}};
+}
+
+Case merge_attention_grad_case(const Shape& out, std::int64_t heads, DType first, DType second, bool of_lse) {
+  const Case forward = merge_attention_case(out, heads, first, second);
+  Case test{ops::MergeAttentionGrad{.of_lse = of_lse}, {forward.inputs[0]}};
+  if (of_lse) test.inputs.push_back(forward.inputs[1]);
+  test.inputs.insert(test.inputs.end(), forward.inputs.begin(), forward.inputs.end());
   return test;
 }
 

@@ -56,6 +56,12 @@ Case qk_norm_grad_grad_case(const ops::QkNormGradGrad& op, std::int64_t batch, s
 Case rope_case(const ops::Rope& op, std::int64_t batch, std::int64_t length, DType dtype);
 Case attention_case(const ops::Attention& op, std::int64_t batch, std::int64_t length, DType dtype);
 Case attention_grad_case(const ops::Attention& forward, std::int64_t batch, std::int64_t length, DType dtype);
+// Queries and keys as operands of their own; the sequence is as long as dropout is to count it.
+Case separate_attention_case(const ops::Attention& op, std::int64_t batch, std::int64_t queries, std::int64_t keys, DType dtype);
+Case separate_attention_grad_case(const ops::Attention& forward, std::int64_t batch, std::int64_t queries, std::int64_t keys, DType dtype,
+                                  bool of_lse);
+Case merge_attention_case(const Shape& out, std::int64_t heads, DType first, DType second);
+Case merge_attention_grad_case(const Shape& out, std::int64_t heads, DType first, DType second, bool of_lse);
 Case attention_grad_grad_case(const ops::Attention& forward, std::int64_t batch, std::int64_t length, DType dtype);
 Case cached_attention_case(const ops::CachedAttention& op, std::int64_t batch, std::int64_t length, std::int64_t slots, DType dtype);
 Case cross_entropy_case(const Shape& logits, DType dtype);

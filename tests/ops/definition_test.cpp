@@ -9,6 +9,7 @@
 #include "kernels/cpu/reference/compute.h"
 #include "ops/build_cases.h"
 #include "ops/cases.h"
+#include "ops/masks/rules.h"
 #include "ops/optim/rules.h"
 
 namespace plimsoll::op_cases {
@@ -173,6 +174,10 @@ class RandomFields {
     std::vector<std::int64_t> dims(1 + word() % 4);
     for (std::int64_t& extent : dims) extent = 1 + word() % 1000;
     field = Shape(std::span<const std::int64_t>(dims));
+  }
+  void operator()(std::string_view, ops::MaskPattern& field) {
+    if (word() % 2 == 0)
+      field = {ops::find_mask_rule("strided"), {static_cast<std::int64_t>(word() % 99), 1 + static_cast<std::int64_t>(word() % 99)}};
   }
   void operator()(std::string_view, ops::Heads& field) {
     field.kv = 1 + word() % 9;

@@ -2,8 +2,7 @@
 // the sizes at which kernels cut their work, and some at random.
 #include <initializer_list>
 
-#include "base/random.h"
-#include "ops/build_cases.h"
+#include "ops/case_lists.h"
 
 namespace plimsoll::op_cases {
 
@@ -12,26 +11,9 @@ namespace {
 using ops::ActivationKind;
 using ops::NormKind;
 
-constexpr std::initializer_list<DType> kTypes{DType::f32, DType::bf16, DType::f16};
 constexpr std::initializer_list<ActivationKind> kActivations{ActivationKind::gelu_tanh, ActivationKind::gelu_erf, ActivationKind::relu,
                                                              ActivationKind::silu};
-constexpr double kRate = 0.3;
 constexpr std::uint64_t kSite = 0xABCDEF01234567ull;
-
-// Extents at random, the same in every run.
-class Pick {
- public:
-  explicit Pick(std::string_view what) : key_(base::random_key(7, base::hash_name(what))) {}
-  // In [low, high].
-  std::int64_t operator()(std::int64_t low, std::int64_t high) {
-    const std::uint32_t bits = base::philox({count_++, 0, 0, 0}, key_)[0];
-    return low + static_cast<std::int64_t>(bits) % (high - low + 1);
-  }
-
- private:
-  base::RandomKey key_;
-  std::uint32_t count_ = 0;
-};
 
 // Activations (B, T, C).
 std::vector<Shape> activation_shapes(std::string_view what, std::int64_t least_width = 1) {
@@ -256,59 +238,6 @@ void add_rope(std::vector<Case>& cases) {
   }
 }
 
-void add_attention(std::vector<Case>& cases) {
-  Pick pick("attention");
-  struct Size {
-    ops::Heads heads;
-    std::int64_t batch;
-    std::int64_t length;
-  };
-  const std::vector<Size> sizes{{{1, 1, 4}, 1, 1},    {{2, 2, 7}, 2, 5},    {{4, 2, 16}, 2, 33},  {{6, 1, pick(3, 30)}, 2, pick(40, 90)},
-                                {{2, 2, 64}, 1, 150}, {{4, 2, 128}, 2, 64}, {{3, 3, 64}, 2, 136}, {{2, 2, 64}, 1, 256},
-                                {{4, 2, 32}, 2, 128}};
-  for (const DType dtype : kTypes) {
-    for (const Size& size : sizes) {
-      const std::vector<ops::Attention> forms{
-          {.heads = size.heads},
-          {.heads = size.heads, .causal = false},
-          {.heads = size.heads, .segmented = true},
-          {.heads = size.heads, .causal = false, .segmented = true},
-          {.heads = size.heads, .window = 3},
-          {.heads = size.heads, .window = 40, .segmented = true},
-          {.heads = size.heads, .rate = kRate},
-          {.heads = size.heads, .causal = false, .segmented = true, .rate = kRate},
-      };
-      for (const ops::Attention& form : forms) {
-        cases.push_back(attention_case(form, size.batch, size.length, dtype));
-        cases.push_back(attention_grad_case(form, size.batch, size.length, dtype));
-        // Where queries see one key each nothing depends on scores: second derivatives are nothing but rounding.
-        if (size.length > 5) cases.push_back(attention_grad_grad_case(form, size.batch, size.length, dtype));
-      }
-    }
-    cases.push_back(attention_grad_grad_case({.heads = {2, 1, 4}}, 2, 12, dtype));
-  }
-}
-
-void add_cached_attention(std::vector<Case>& cases) {
-  Pick pick("cached_attention");
-  struct Size {
-    ops::Heads heads;
-    std::int64_t batch;
-    std::int64_t length;
-    std::int64_t slots;
-  };
-  const std::vector<Size> sizes{{{1, 1, 4}, 1, 1, 1},    {{2, 2, 7}, 2, 5, 9},
-                                {{4, 2, 16}, 2, 1, 33},  {{6, 1, pick(3, 30)}, 2, pick(1, 9), pick(40, 90)},
-                                {{4, 4, 64}, 1, 3, 150}, {{3, 1, 80}, 1, 20, 50}};
-  for (const DType dtype : kTypes) {
-    for (const Size& size : sizes) {
-      for (const std::int64_t window : {0, 1, 20}) {
-        cases.push_back(cached_attention_case({.heads = size.heads, .window = window}, size.batch, size.length, size.slots, dtype));
-      }
-    }
-  }
-}
-
 void add_loss(std::vector<Case>& cases) {
   Pick pick("loss");
   const std::vector<Shape> logits{Shape{1, 1}, Shape{2, 3, 5}, Shape{2, 7, 33}, Shape{pick(2, 9), pick(500, 1500)}};
@@ -457,8 +386,9 @@ void add_preludes(std::vector<Case>& cases) {
 
 std::vector<Case> test_cases() {
   std::vector<Case> cases;
-  for (const auto family : {add_embedding, add_linear, add_quantized, add_forms, add_stateful, add_feedback, add_elementwise, add_dropout,
-                            add_norm, add_rope, add_attention, add_cached_attention, add_loss, add_scalars, add_optimizers, add_preludes}) {
+  for (const auto family :
+       {add_embedding, add_linear, add_quantized, add_forms, add_stateful, add_feedback, add_elementwise, add_dropout, add_norm, add_rope,
+        add_attention, add_separate_attention, add_cached_attention, add_loss, add_scalars, add_optimizers, add_preludes}) {
     family(cases);
   }
   const std::size_t plain = cases.size();

@@ -24,23 +24,24 @@ std::optional<std::string> attention_refusal(const ops::KernelQuery& query) {
 }
 
 std::int64_t attention_workspace(const ops::KernelQuery& query) {
-  const base::Shape& packed = query.inputs[0].shape;
-  return attention::forward_workspace(std::get<ops::Attention>(query.op), packed[0], packed[1], query.threads);
+  return attention::forward_workspace(std::get<ops::Attention>(query.op), query.threads);
 }
 
 void run_attention(const Call& call) { attention::run_forward(std::get<ops::Attention>(call.op), call); }
 
 std::optional<std::string> attention_grad_refusal(const ops::KernelQuery& query) {
-  const std::array tensors{query.inputs[0], query.inputs[1], query.inputs[2], query.outputs[0]};
-  return refuse_unless_floats(tensors);
+  const auto& grad = std::get<ops::AttentionGrad>(query.op);
+  if (const auto refusal = refuse_unless_floats(query.inputs.first(grad.out_operand() + 1))) return refusal;
+  return refuse_unless_floats(query.outputs);
 }
 
 std::int64_t attention_grad_workspace(const ops::KernelQuery& query) {
-  const base::Shape& packed = query.inputs[1].shape;
-  return attention::backward_workspace(std::get<ops::AttentionGrad>(query.op).forward, packed[0], packed[1], query.threads);
+  const ops::Attention& forward = std::get<ops::AttentionGrad>(query.op).forward;
+  const base::Shape& keys = query.inputs[1 + forward.key_operand()].shape;
+  return attention::backward_workspace(forward, keys[0], keys[1], query.threads);
 }
 
-void run_attention_grad(const Call& call) { attention::run_backward(std::get<ops::AttentionGrad>(call.op).forward, call); }
+void run_attention_grad(const Call& call) { attention::run_backward(std::get<ops::AttentionGrad>(call.op), call); }
 
 constexpr std::array kKernels{
     Kernel{.op = ops::Attention::kName,

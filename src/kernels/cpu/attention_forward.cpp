@@ -20,8 +20,8 @@ struct Scratch {
   float* transposed;  // (D, kTileQueries)
   Rows key, value;    // (kTileKeys, D)
   float* grid;        // (kTileKeys, kTileQueries)
-  float* keep;        // (kKeepRows, kTileQueries)
-  Rows sum;           // (kTileQueries, D)
+  MaskGrids masks;
+  Rows sum;  // (kTileQueries, D)
   SoftmaxState* state;
   SegmentTile *query_ids, *key_ids;
 };
@@ -34,7 +34,7 @@ Scratch cut(Cutter& cutter, const ops::Attention& attention) {
   scratch.key = cutter.rows(kTileKeys, dim);
   scratch.value = cutter.rows(kTileKeys, dim);
   scratch.grid = cutter.take<float>(kTileKeys * kTileQueries);
-  scratch.keep = cutter.take<float>(attention.rate > 0.0 ? kKeepRows * kTileQueries : 0);
+  scratch.masks = cutter.mask_grids(attention);
   scratch.sum = cutter.rows(kTileQueries, dim);
   scratch.state = cutter.take<SoftmaxState>(1);
   scratch.query_ids = cutter.take<SegmentTile>(1);
@@ -44,14 +44,14 @@ Scratch cut(Cutter& cutter, const ops::Attention& attention) {
 
 class Forward {
  public:
-  Forward(const ops::Attention& attention, const Call& call) : problem_(attention, call, 0), call_(call), ops_(tile_ops()) {}
+  Forward(const ops::Attention& attention, const Call& call) : problem_(attention, call), call_(call), ops_(tile_ops()) {}
 
   const Problem& problem() const { return problem_; }
 
   void query_tile(std::int64_t sample, std::int64_t head, Range queries, Scratch& scratch) const {
     const std::int64_t dim = problem_.heads().dim;
     const int rows = static_cast<int>(padded(queries.size()));
-    ops_.load(problem_.query_rows(call_.inputs[0], sample, head, queries.begin), queries.size(), rows, dim, scratch.query);
+    ops_.load(problem_.query_rows(call_.inputs, sample, head, queries.begin), queries.size(), rows, dim, scratch.query);
     ops_.transpose(scratch.query, rows, dim, problem_.scale() * static_cast<float>(kLog2E), scratch.transposed);
     problem_.read_segments(sample, queries, false, *scratch.query_ids);
     std::fill_n(scratch.state->max, kTileQueries, -std::numeric_limits<float>::infinity());
@@ -59,7 +59,7 @@ class Forward {
     std::fill_n(scratch.sum.data, kTileQueries * scratch.sum.stride, 0.0f);
     const Range tiles = problem_.key_tiles_of(queries);
     for (std::int64_t tile = tiles.begin; tile < tiles.end; ++tile) {
-      key_tile({sample, head, queries, tile_range(tile, kTileKeys, problem_.length())}, scratch);
+      key_tile({sample, head, queries, tile_range(tile, kTileKeys, problem_.keys())}, scratch);
     }
     finish(sample, head, queries, scratch);
   }
@@ -69,11 +69,11 @@ class Forward {
     const std::int64_t dim = problem_.heads().dim;
     const std::int64_t kv_head = place.head / problem_.heads().per_group();
     problem_.read_segments(place.sample, place.keys, true, *scratch.key_ids);
-    const std::optional<TilePair> pair = problem_.meet(place, *scratch.query_ids, *scratch.key_ids, scratch.keep);
+    const std::optional<TilePair> pair = problem_.meet(place, *scratch.query_ids, *scratch.key_ids, scratch.masks);
     if (!pair) return;
     const int rows = static_cast<int>(padded(pair->keys));
-    ops_.load(problem_.key_rows(call_.inputs[0], place.sample, kv_head, place.keys.begin), pair->keys, rows, dim, scratch.key);
-    ops_.load(problem_.value_rows(call_.inputs[0], place.sample, kv_head, place.keys.begin), pair->keys, rows, dim, scratch.value);
+    ops_.load(problem_.key_rows(call_.inputs, place.sample, kv_head, place.keys.begin), pair->keys, rows, dim, scratch.key);
+    ops_.load(problem_.value_rows(call_.inputs, place.sample, kv_head, place.keys.begin), pair->keys, rows, dim, scratch.value);
     ops_.score_product(*pair, scratch.key, scratch.transposed, dim, scratch.grid);
     ops_.softmax(*pair, scratch.grid, *scratch.state);
     ops_.rescale(*scratch.state, pair->queries, dim, scratch.sum);
@@ -82,7 +82,7 @@ class Forward {
 
   void finish(std::int64_t sample, std::int64_t head, Range queries, Scratch& scratch) const {
     SoftmaxState& state = *scratch.state;
-    float* lse = call_.outputs[1].as<float>() + (sample * problem_.heads().query + head) * problem_.length() + queries.begin;
+    float* lse = call_.outputs[1].as<float>() + (sample * problem_.heads().query + head) * problem_.queries() + queries.begin;
     for (int i = 0; i < queries.size(); ++i) {
       const bool saw_nothing = state.sum[i] == 0.0f;
       lse[i] = saw_nothing ? -std::numeric_limits<float>::infinity() : static_cast<float>(state.max[i] * kLn2 + std::log(state.sum[i]));
@@ -99,7 +99,7 @@ class Forward {
 
 }  // namespace
 
-std::int64_t forward_workspace(const ops::Attention& attention, std::int64_t /*batch*/, std::int64_t /*length*/, int threads) {
+std::int64_t forward_workspace(const ops::Attention& attention, int threads) {
   Cutter cutter(nullptr);
   cut(cutter, attention);
   return cutter.used() * threads;
@@ -108,9 +108,9 @@ std::int64_t forward_workspace(const ops::Attention& attention, std::int64_t /*b
 void run_forward(const ops::Attention& attention, const Call& call) {
   const Forward forward(attention, call);
   const Problem& problem = forward.problem();
-  const std::int64_t tiles = tiles_of(problem.length(), kTileQueries);
+  const std::int64_t tiles = tiles_of(problem.queries(), kTileQueries);
   const std::int64_t query_heads = problem.batch() * problem.heads().query;
-  const std::int64_t bytes = forward_workspace(attention, problem.batch(), problem.length(), 1);
+  const std::int64_t bytes = forward_workspace(attention, 1);
   // A thread that takes a whole head finds its keys in the cache; where that would leave threads idle at the end, tiles.
   const std::int64_t taken = query_heads >= kHeadsForWhole * call.threads ? tiles : 1;
 #pragma omp parallel num_threads(call.threads)
@@ -122,7 +122,7 @@ void run_forward(const ops::Attention& attention, const Call& call) {
       const std::int64_t sample = unit / tiles / problem.heads().query;
       const std::int64_t head = unit / tiles % problem.heads().query;
       // Late tiles see the most keys under causality: first, so that the threads end together.
-      const Range queries = tile_range(tiles - 1 - unit % tiles, kTileQueries, problem.length());
+      const Range queries = tile_range(tiles - 1 - unit % tiles, kTileQueries, problem.queries());
       forward.query_tile(sample, head, queries, scratch);
     }
   }

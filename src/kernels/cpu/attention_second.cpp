@@ -36,7 +36,8 @@ struct QueryRow {
   std::int64_t end;
   const std::int32_t* segments;  // of the sample; null: none
   std::int32_t segment;
-  const float* keep;  // dropout factors of keys; null: none
+  const std::int32_t* seen;  // whether a pattern lets keys be seen, from `begin` on; null: all
+  const float* keep;         // dropout factors of keys, from `begin` on; null: none
   float lse;
   float scale;
   float* probability;  // scratch, by key
@@ -81,7 +82,8 @@ HWY_INLINE float weigh_keys(const QueryRow& row) {
   const Tag d;
   for (std::int64_t j = row.begin; j < row.end; ++j) {
     const float* key = row.keys + j * row.stride;
-    const bool hidden = row.segments != nullptr && row.segments[j] != row.segment;
+    const bool hidden =
+        (row.segments != nullptr && row.segments[j] != row.segment) || (row.seen != nullptr && row.seen[j - row.begin] == 0);
     row.probability[j] = hidden ? -INFINITY : row.scale * dot(row.query, key, row.stride) - row.lse;
     row.slope[j] = row.scale * (dot(row.arrived_query, key, row.stride) + dot(row.query, row.arrived_keys + j * row.stride, row.stride));
   }
@@ -157,16 +159,18 @@ struct Operands {
 
 // Of one thread: a key-value head's rows, and those of one query.
 struct Scratch {
-  Scratch(Workspace& workspace, const ops::Heads& heads, std::int64_t length) : stride(padded_row(heads.dim)) {
+  Scratch(Workspace& workspace, const ops::Attention& attention, std::int64_t length) : stride(padded_row(attention.heads.dim)) {
     for (float** rows : {&keys, &values, &arrived_keys, &arrived_values, &dkeys, &dvalues}) *rows = workspace.take<float>(length * stride);
     for (float** row : {&query, &arrived_query, &dout, &out, &dquery, &ddout}) *row = workspace.take<float>(stride);
     for (float** by_key : {&probability, &slope, &keep}) *by_key = workspace.take<float>(length);
+    seen = workspace.take<std::int32_t>(attention.pattern.rule != nullptr ? length : 0);
   }
 
   std::int64_t stride;
   float *keys, *values, *arrived_keys, *arrived_values, *dkeys, *dvalues;
   float *query, *arrived_query, *dout, *out, *dquery, *ddout;
   float *probability, *slope, *keep;
+  std::int32_t* seen;
 };
 
 class Heads {
@@ -223,8 +227,12 @@ class Heads {
       fetch(operands_.arrived, row, heads_.query_offset(head), scratch_.arrived_query);
       fetch(operands_.dout, row, head * heads_.dim, scratch_.dout);
       fetch(operands_.out, row, head * heads_.dim, scratch_.out);
-      const std::int64_t begin = attention_.window > 0 ? std::max<std::int64_t>(0, t - attention_.window + 1) : 0;
-      const std::int64_t end = attention_.causal ? t + 1 : length_;
+      const ops::Band band = attention_.mask().band;
+      const std::int64_t begin = std::max<std::int64_t>(0, t - band.high + 1);
+      const std::int64_t end = std::min(length_, t - band.low + 1);
+      const ops::MaskPattern& pattern = attention_.pattern;
+      if (pattern.rule != nullptr)
+        pattern.rule->fill(pattern.numbers, {{t, 1}, {begin, end - begin}, attention_.first_head + head}, 1, scratch_.seen);
       if (operands_.samples != nullptr) {
         const auto first = static_cast<std::uint64_t>(((attention_.first_head + head) * length_ + t) * length_ + begin);
         dropout_multipliers(operands_.dropout, static_cast<std::uint32_t>(operands_.samples[sample]), first, end - begin, scratch_.keep);
@@ -247,6 +255,7 @@ class Heads {
         .end = end,
         .segments = segments,
         .segment = segments == nullptr ? 0 : segments[t],
+        .seen = pattern.rule == nullptr ? nullptr : scratch_.seen,
         .keep = operands_.samples == nullptr ? nullptr : scratch_.keep,
         .lse = lse,
         .scale = static_cast<float>(1.0 / std::sqrt(static_cast<double>(heads_.dim))),
@@ -268,19 +277,20 @@ class Heads {
 std::int64_t second_workspace(const ops::KernelQuery& query) {
   Workspace workspace;
   for (int thread = 0; thread < query.threads; ++thread)
-    Scratch(workspace, std::get<ops::AttentionGradGrad>(query.op).forward.heads, query.inputs[2].shape[1]);
+    Scratch(workspace, std::get<ops::AttentionGradGrad>(query.op).forward, query.inputs[2].shape[1]);
   return workspace.bytes();
 }
 
 void run_second(const Call& call) {
-  const ops::Heads& heads = std::get<ops::AttentionGradGrad>(call.op).forward.heads;
+  const ops::Attention& attention = std::get<ops::AttentionGradGrad>(call.op).forward;
+  const ops::Heads& heads = attention.heads;
   const Operands operands(call);
   const std::int64_t length = operands.packed.type.shape[1];
   Workspace counted;
-  Scratch(counted, heads, length);
+  Scratch(counted, attention, length);
   parallel_ranges(call.threads, operands.packed.type.shape[0] * heads.kv, 1, [&](std::int64_t begin, std::int64_t end, int thread) {
     Workspace workspace(call.workspace + thread * counted.bytes());
-    const Scratch scratch(workspace, heads, length);
+    const Scratch scratch(workspace, attention, length);
     const Heads of_thread(call, operands, scratch);
     for (std::int64_t index = begin; index < end; ++index) of_thread.run(index / heads.kv, index % heads.kv);
   });

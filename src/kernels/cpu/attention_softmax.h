@@ -52,9 +52,12 @@ HWY_INLINE FloatMask visible(const TilePair& pair, int first, int j) {
   const IntTag di;
   const auto distance = hn::Iota(di, first - j);
   const auto in_band = hn::AndNot(hn::Lt(distance, hn::Set(di, pair.band.low)), hn::Lt(distance, hn::Set(di, pair.band.high)));
-  if (pair.query_segments == nullptr) return hn::RebindMask(FloatTag(), in_band);
-  const auto same = hn::Eq(hn::LoadU(di, pair.query_segments + first), hn::Set(di, pair.key_segments[j]));
-  return hn::RebindMask(FloatTag(), hn::And(in_band, same));
+  auto seen = in_band;
+  if (pair.seen != nullptr) seen = hn::And(seen, hn::MaskFromVec(hn::Load(di, pair.seen + j * kTileQueries + first)));
+  if (pair.query_segments != nullptr) {
+    seen = hn::And(seen, hn::Eq(hn::LoadU(di, pair.query_segments + first), hn::Set(di, pair.key_segments[j])));
+  }
+  return hn::RebindMask(FloatTag(), seen);
 }
 
 HWY_INLINE void zero_column(float* column, int begin, int end) {
@@ -242,7 +245,21 @@ HWY_INLINE void align_column(const std::uint32_t* phase, int keys, float* column
   }
 }
 
+// Keys that do not lie side by side have a counter each.
+inline void draw_apart(const DropoutTile& dropout, int queries, int keys, float* keep) {
+  for (int j = 0; j < keys; ++j) {
+    for (int i = 0; i < queries; ++i) {
+      const std::uint64_t element =
+          dropout.first_element + static_cast<std::uint64_t>(i) * dropout.query_stride + static_cast<std::uint64_t>(j) * dropout.key_stride;
+      const base::RandomBlock counter{static_cast<std::uint32_t>(element / 4), dropout.sample, dropout.step,
+                                      static_cast<std::uint32_t>(element / 4 >> 32)};
+      keep[j * kTileQueries + i] = base::philox(counter, dropout.key)[element % 4] > dropout.last_dropped ? dropout.factor : 0.0f;
+    }
+  }
+}
+
 inline void draw_keep(const DropoutTile& dropout, int queries, int keys, float* keep) {
+  if (dropout.key_stride != 1) return draw_apart(dropout, queries, keys, keep);
   std::uint32_t low[kTileQueries];
   std::uint32_t high[kTileQueries];
   std::uint32_t phase[kTileQueries];

@@ -62,9 +62,10 @@ struct TilePair {
   // Ids of the queries and keys, nonnegative on no side alone; null where every pair within the band is visible.
   const std::int32_t* query_segments = nullptr;
   const std::int32_t* key_segments = nullptr;
-  const float* keep = nullptr;  // grid of dropout factors, null without dropout
+  const std::int32_t* seen = nullptr;  // grid: -1 where a pattern lets the query see the key, else 0; null where it lets all
+  const float* keep = nullptr;         // grid of dropout factors, null without dropout
 
-  bool masked() const { return query_segments != nullptr || !band.covers(queries, keys); }
+  bool masked() const { return query_segments != nullptr || seen != nullptr || !band.covers(queries, keys); }
 };
 
 // The running softmax of a query tile, in powers of two.
@@ -83,6 +84,7 @@ struct DropoutTile {
   float factor = 1.0f;              // 1 / (1 - rate)
   std::uint64_t first_element = 0;  // of query 0 and key 0
   std::uint64_t query_stride = 0;   // elements from one query to the next
+  std::uint64_t key_stride = 1;     // and from one key to the next
 };
 
 // Rows a grid of dropout factors needs: words come four at a time and need not start at a multiple of four.

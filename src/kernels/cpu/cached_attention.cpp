@@ -23,7 +23,7 @@
 #define PLIMSOLL_KERNELS_CPU_CACHED_ATTENTION_ONCE
 namespace plimsoll::kernels::cpu {
 
-// One query of one head: keys and values are those of slot 0, slots [first, last] are seen.
+// One query of one head: keys and values are those of slot 0, of slots [first, last] those are seen that a pattern does not hide.
 template <typename T>
 struct CachedQuery {
   const T* query;
@@ -34,16 +34,22 @@ struct CachedQuery {
   std::int64_t last;
   std::int64_t dim;
   float scale;
+  const ops::MaskPattern& pattern;
+  std::int64_t head;
 };
 
 // Of one thread.
 struct CachedScratch {
-  CachedScratch(Workspace& workspace, std::int64_t slots, std::int64_t dim)
-      : scores(workspace.take<float>(slots)), query(workspace.take<float>(dim)), out(workspace.take<float>(dim)) {}
+  CachedScratch(Workspace& workspace, const ops::CachedAttention& op, std::int64_t slots)
+      : scores(workspace.take<float>(slots)),
+        query(workspace.take<float>(op.heads.dim)),
+        out(workspace.take<float>(op.heads.dim)),
+        seen(workspace.take<std::int32_t>(op.pattern.rule != nullptr ? slots : 0)) {}
 
-  float* scores;  // (S)
-  float* query;   // (D)
-  float* out;     // (D)
+  float* scores;       // (S)
+  float* query;        // (D)
+  float* out;          // (D)
+  std::int32_t* seen;  // (S)
 };
 
 }  // namespace plimsoll::kernels::cpu
@@ -129,6 +135,21 @@ void mix_all(const CachedQuery<T>& at, const float* weights, float* out) {
   }
 }
 
+// Scores of what a pattern hides do not count. Returns how many keys are left.
+template <typename T>
+std::int64_t hide_scores(const CachedQuery<T>& at, const CachedScratch& scratch) {
+  const std::int64_t count = at.last - at.first + 1;
+  if (at.pattern.rule == nullptr) return count;
+  at.pattern.rule->fill(at.pattern.numbers, {{at.last, 1}, {at.first, count}, at.head}, 1, scratch.seen);
+  std::int64_t left = count;
+  for (std::int64_t j = 0; j < count; ++j) {
+    if (scratch.seen[j] != 0) continue;
+    scratch.scores[j] = -INFINITY;
+    --left;
+  }
+  return left;
+}
+
 template <typename T>
 void attend(const CachedQuery<T>& at, const CachedScratch& scratch) {
   for (std::int64_t d = 0; d < at.dim; ++d) scratch.query[d] = to_f32(at.query[d]) * at.scale;
@@ -137,6 +158,10 @@ void attend(const CachedQuery<T>& at, const CachedScratch& scratch) {
   std::int64_t j = 0;
   for (; j + 4 <= count; j += 4) score_keys<4>(scratch.query, keys + j * at.dim, at.dim, scratch.scores + j);
   for (; j < count; ++j) score_keys<1>(scratch.query, keys + j * at.dim, at.dim, scratch.scores + j);
+  if (hide_scores(at, scratch) == 0) {
+    std::fill_n(at.out, at.dim, from_f32<T>(0.0f));
+    return;
+  }
   const float sum = softmax_scores(scratch.scores, count);
   mix_all(at, scratch.scores, scratch.out);
   for (std::int64_t d = 0; d < at.dim; ++d) at.out[d] = from_f32<T>(scratch.out[d] / sum);
@@ -164,15 +189,14 @@ void attend_one(const CachedQuery<float>& at, const CachedScratch& scratch) { HW
 void attend_one(const CachedQuery<Bf16>& at, const CachedScratch& scratch) { HWY_DYNAMIC_DISPATCH(attend_bf16)(at, scratch); }
 void attend_one(const CachedQuery<F16>& at, const CachedScratch& scratch) { HWY_DYNAMIC_DISPATCH(attend_f16)(at, scratch); }
 
-std::int64_t thread_bytes(std::int64_t slots, std::int64_t dim) {
+std::int64_t thread_bytes(const ops::CachedAttention& op, std::int64_t slots) {
   Workspace workspace;
-  const CachedScratch scratch(workspace, slots, dim);
+  const CachedScratch scratch(workspace, op, slots);
   return workspace.bytes();
 }
 
 std::int64_t cached_workspace(const ops::KernelQuery& query) {
-  const base::Shape& cache = query.inputs[2].shape;
-  return query.threads * thread_bytes(cache[2], cache[3]);
+  return query.threads * thread_bytes(std::get<ops::CachedAttention>(query.op), query.inputs[2].shape[2]);
 }
 
 template <typename T>
@@ -201,14 +225,15 @@ void attend_rows(const Call& call, const ops::CachedAttention& op) {
   const base::Shape& packed = call.inputs[0].type.shape;
   const std::int64_t slots = call.inputs[2].type.shape[2];
   const std::int64_t length = packed[1];
+  const ops::Band band = op.mask().band;
   const auto* positions = call.inputs[1].as<const std::int32_t>();
-  const std::int64_t scratch_bytes = thread_bytes(slots, heads.dim);
+  const std::int64_t scratch_bytes = thread_bytes(op, slots);
   const std::int64_t farthest = *std::max_element(positions, positions + packed.rows()) + 1;
   const std::int64_t grain = std::max<std::int64_t>(1, kLeastWork / (2 * farthest * heads.dim));
   // Queries of one head lie side by side, so that its keys stay in the cache of the processor.
   parallel_ranges(call.threads, packed[0] * heads.query * length, grain, [&](std::int64_t begin, std::int64_t end, int thread) {
     Workspace workspace(call.workspace + thread * scratch_bytes);
-    const CachedScratch scratch(workspace, slots, heads.dim);
+    const CachedScratch scratch(workspace, op, slots);
     for (std::int64_t unit = begin; unit < end; ++unit) {
       const std::int64_t sample = unit / length / heads.query;
       const std::int64_t head = unit / length % heads.query;
@@ -219,10 +244,12 @@ void attend_rows(const Call& call, const ops::CachedAttention& op) {
                   .keys = keys,
                   .values = keys + slots * heads.dim,
                   .out = call.outputs[0].as<T>() + (row * heads.query + head) * heads.dim,
-                  .first = op.window > 0 ? std::max<std::int64_t>(0, position - op.window + 1) : 0,
+                  .first = std::max<std::int64_t>(0, position - band.high + 1),
                   .last = position,
                   .dim = heads.dim,
-                  .scale = 1.0f / std::sqrt(static_cast<float>(heads.dim))},
+                  .scale = 1.0f / std::sqrt(static_cast<float>(heads.dim)),
+                  .pattern = op.pattern,
+                  .head = op.first_head + head},
                  scratch);
     }
   });

@@ -19,7 +19,7 @@ const ops::KernelTable<Kernel>& table() {
       "CPU", refuse_bounded,
       {linear_kernels, loss_kernels, norm_kernels, norm_second_kernels, elementwise_kernels, dropout_kernels, embedding_kernels,
        encode_kernels, feedback_kernels, rope_kernels, attention_kernels, attention_second_kernels, cached_attention_kernels,
-       optimizer_kernels, orthogonalize_kernels, scalar_kernels, stateful_kernels, reference_kernels});
+       merge_attention_kernels, optimizer_kernels, orthogonalize_kernels, scalar_kernels, stateful_kernels, reference_kernels});
   return once;
 }
 

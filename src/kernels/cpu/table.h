@@ -32,6 +32,7 @@ std::span<const Kernel> rope_kernels();              // rope.cpp
 std::span<const Kernel> attention_kernels();         // attention.cpp
 std::span<const Kernel> attention_second_kernels();  // attention_second.cpp: attention_grad_grad
 std::span<const Kernel> cached_attention_kernels();  // cached_attention.cpp
+std::span<const Kernel> merge_attention_kernels();   // merge_attention.cpp: and its gradient
 std::span<const Kernel> optimizer_kernels();         // optimizer.cpp: update, its prelude, merge_sums
 std::span<const Kernel> orthogonalize_kernels();     // orthogonalize.cpp
 std::span<const Kernel> scalar_kernels();            // scalars.cpp: begin_step, sum_loss, squared_norm, prepare_update, finish_step

@@ -13,17 +13,18 @@ namespace plimsoll::kernels::cuda {
 inline constexpr int kTileRows = 64;
 inline constexpr int kMostTileDim = 128;
 
-// The other side of rows [first, first + kTileRows), in whole tiles: queries see keys [begin, end), keys are seen by queries of it.
+// The other side of rows [first, first + kTileRows), in whole tiles: queries see keys [begin, end), keys are seen by queries of it. A
+// pattern may leave some of these tiles empty.
 struct Reach {
   std::int64_t begin, end;
 };
 __device__ __forceinline__ Reach keys_of(const AttentionProblem& p, std::int64_t first, int loop) {
-  const std::int64_t begin = p.window > 0 && first - p.window + 1 > 0 ? first - p.window + 1 : 0;
-  return {begin / loop * loop, p.causal ? min(p.length, first + kTileRows) : p.length};
+  const std::int64_t begin = max(std::int64_t{0}, first - p.band.high + 1);
+  return {begin / loop * loop, min(p.length, first + kTileRows - p.band.low)};
 }
 __device__ __forceinline__ Reach queries_of(const AttentionProblem& p, std::int64_t first, int loop) {
-  const std::int64_t end = p.window > 0 ? min(p.length, first + kTileRows - 1 + p.window) : p.length;
-  return {p.causal ? first / loop * loop : 0, end};
+  const std::int64_t begin = max(std::int64_t{0}, first + p.band.low);
+  return {begin / loop * loop, min(p.length, first + kTileRows - 1 + p.band.high)};
 }
 
 // Blocks of a causal mask's later rows have more to do: they come first.
@@ -71,6 +72,8 @@ inline bool has_shared_memory(int bytes) {
 }
 
 inline std::optional<std::string> refuse_tiles(const ops::Attention& op, const base::TensorType& packed, int shared_bytes) {
+  if (op.separate) return "queries, keys and values are operands of their own";
+  if (auto refusal = refuse_pattern(op.pattern)) return refusal;
   if (op.heads.dim > kMostTileDim) return "heads are larger than 128";
   if (packed.shape[0] > 65535 || op.heads.query > 65535) return "there are more samples or heads than one launch reaches";
   if (!has_shared_memory(shared_bytes)) return "its tiles are larger than this GPU's shared memory";

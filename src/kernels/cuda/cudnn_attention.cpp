@@ -234,6 +234,8 @@ std::shared_ptr<const Built> built_for(const Problem& problem) {
 std::optional<std::string> refuse(const ops::KernelQuery& query, bool deterministic) {
   const ops::AttentionView view = ops::attention_of(query.op);
   const ops::Attention& op = view.attention;
+  if (op.separate) return "queries, keys and values are operands of their own";
+  if (op.pattern.rule != nullptr) return fmt::format("it has no form for the mask {}", op.pattern.rule->name);
   const DType dtype = query.inputs[view.packed()].dtype;
   if (dtype != DType::bf16 && dtype != DType::f16) return "operands are not 16-bit floats";
   if (op.heads.dim % 8 != 0) return "heads are not a multiple of 16 bytes";

@@ -84,31 +84,33 @@ __device__ __forceinline__ float multiplier(const Problem& p, std::uint32_t bits
   return (bits >> bit & 1u) != 0 ? p.dropout.scale : 0.0f;
 }
 
-// The masks of one sample.
+// The masks of one sample. Kernels that know no patterns have nothing of them in their loops.
+template <bool kPattern>
 struct Masks {
-  int length, window;
-  bool causal;
+  const Problem& p;
+  int length, low, high;
   const std::int32_t* segments;
 
-  __device__ Masks(const Problem& p, std::int64_t b)
-      : length(static_cast<int>(p.length)),
-        window(static_cast<int>(min(p.window, p.length))),
-        causal(p.causal),
+  __device__ Masks(const Problem& problem, std::int64_t b)
+      : p(problem),
+        length(static_cast<int>(p.length)),
+        low(static_cast<int>(max(p.band.low, -p.length))),
+        high(static_cast<int>(min(p.band.high, p.length))),
         segments(p.segments == nullptr ? nullptr : p.segments + b * p.length) {}
 
   // Whether queries [i, i + queries) all see keys [j, j + keys): then no element needs to be asked for.
   __device__ __forceinline__ bool all_seen(int i, int queries, int j, int keys) const {
-    return segments == nullptr && (!causal || i >= j + keys - 1) && (window == 0 || i + queries - 1 - window < j) && j + keys <= length &&
+    return segments == nullptr && !kPattern && low <= i - (j + keys - 1) && i + queries - 1 - j < high && j + keys <= length &&
            i + queries <= length;
   }
   // Of a query or key; those of one are read once, those of the other for each tile.
   __device__ __forceinline__ int segment(int n) const { return segments == nullptr ? 0 : n < length ? segments[n] : -1; }
-  __device__ __forceinline__ bool sees(int i, int of_i, int j, int of_j) const {
-    return i < length && j < length && (!causal || j <= i) && (window == 0 || j > i - window) && of_i == of_j && of_i >= 0;
+  __device__ __forceinline__ bool sees(std::int64_t h, int i, int of_i, int j, int of_j) const {
+    return i < length && j < length && low <= i - j && i - j < high && of_i == of_j && of_i >= 0 && (!kPattern || p.pattern_sees(h, i, j));
   }
 };
 
-template <typename T, int kDim>
+template <typename T, int kDim, bool kPattern>
 __global__ void __launch_bounds__(kThreads, 3) forward(Problem p, const T* packed, T* out, float* lse) {
   using F = Form<kDim>;
   extern __shared__ __align__(16) unsigned char memory[];
@@ -122,7 +124,7 @@ __global__ void __launch_bounds__(kThreads, 3) forward(Problem p, const T* packe
   const std::int64_t width = p.heads.packed_width;
   const T* sample = packed + b * p.length * width;
   const T* key_rows = sample + p.heads.key_at(h / p.heads.per_group);
-  const Masks masks(p, b);
+  const Masks<kPattern> masks(p, b);
   const bool drops = p.dropout.samples != nullptr;
   const auto fetch_loop = [&](std::int64_t j0, int stage) {
     T* to = loops + stage * 2 * F::kLoopTile;
@@ -131,8 +133,14 @@ __global__ void __launch_bounds__(kThreads, 3) forward(Problem p, const T* packe
     end_of_fetch();
   };
   const Reach reach = keys_of(p, first, F::kLoop);
+  // From j0 on, the first tile that a pattern does not leave empty.
+  const auto listed = [&](std::int64_t j0) {
+    while (kPattern && j0 < reach.end && p.hides(h, first, kRows, j0, F::kLoop)) j0 += F::kLoop;
+    return j0;
+  };
+  const std::int64_t begin = listed(reach.begin);
   fetch<kDim, kRows>(sample + first * width + p.heads.query_at(h), width, p.length - first, dim, queries);
-  fetch_loop(reach.begin, 0);
+  if (begin < reach.end) fetch_loop(begin, 0);
   const int warp_first = static_cast<int>(first) + warp_row();
   const int i = warp_first + lane / 4;
   const int own[2] = {masks.segment(i), masks.segment(i + 8)};
@@ -141,9 +149,10 @@ __global__ void __launch_bounds__(kThreads, 3) forward(Problem p, const T* packe
   float top[2] = {-INFINITY, -INFINITY};
   float total[2] = {};  // this thread's part
   int stage = 0;
-  for (auto j0 = static_cast<int>(reach.begin); j0 < reach.end; j0 += F::kLoop, stage ^= 1) {
-    const bool more = j0 + F::kLoop < reach.end;
-    if (more) fetch_loop(j0 + F::kLoop, stage ^ 1);
+  for (auto j0 = static_cast<int>(begin), next = 0; j0 < reach.end; j0 = next, stage ^= 1) {
+    next = static_cast<int>(listed(j0 + F::kLoop));
+    const bool more = next < reach.end;
+    if (more) fetch_loop(next, stage ^ 1);
     const std::uint32_t kept = drops ? Dropping(p, b, h).template by_queries<F::kTiles>(i, j0) : 0;
     wait_for_fetch(more);
     __syncthreads();
@@ -158,7 +167,7 @@ __global__ void __launch_bounds__(kThreads, 3) forward(Problem p, const T* packe
       const int theirs[2] = {masks.segment(j), masks.segment(j + 1)};
 #pragma unroll
       for (int e = 0; e < 4; ++e) {
-        const bool seen = open || masks.sees(i + e / 2 * 8, own[e / 2], j + e % 2, theirs[e % 2]);
+        const bool seen = open || masks.sees(h, i + e / 2 * 8, own[e / 2], j + e % 2, theirs[e % 2]);
         s[t][e] = seen ? s[t][e] * scale : -INFINITY;
         largest[e / 2] = fmaxf(largest[e / 2], s[t][e]);
       }
@@ -209,7 +218,7 @@ __device__ __forceinline__ float delta_of(const Problem& p, std::int64_t b, std:
   return i < p.length ? p.delta[p.stat(b, h, i)] : 0.0f;
 }
 
-template <typename T, int kDim>
+template <typename T, int kDim, bool kPattern>
 __global__ void __launch_bounds__(kThreads) backward_query(Problem p, const T* dout, const T* packed, T* dpacked) {
   using F = Form<kDim>;
   extern __shared__ __align__(16) unsigned char memory[];
@@ -225,7 +234,7 @@ __global__ void __launch_bounds__(kThreads) backward_query(Problem p, const T* d
   const std::int64_t out_width = p.heads.query * dim;
   const T* sample = packed + b * p.length * width;
   const T* key_rows = sample + p.heads.key_at(h / p.heads.per_group);
-  const Masks masks(p, b);
+  const Masks<kPattern> masks(p, b);
   const bool drops = p.dropout.samples != nullptr;
   const auto fetch_loop = [&](std::int64_t j0, int stage) {
     T* to = loops + stage * 2 * F::kLoopTile;
@@ -234,9 +243,15 @@ __global__ void __launch_bounds__(kThreads) backward_query(Problem p, const T* d
     end_of_fetch();
   };
   const Reach reach = keys_of(p, first, F::kLoop);
+  // From j0 on, the first tile that a pattern does not leave empty.
+  const auto listed = [&](std::int64_t j0) {
+    while (kPattern && j0 < reach.end && p.hides(h, first, kRows, j0, F::kLoop)) j0 += F::kLoop;
+    return j0;
+  };
+  const std::int64_t begin = listed(reach.begin);
   fetch<kDim, kRows>(sample + first * width + p.heads.query_at(h), width, p.length - first, dim, queries);
   fetch<kDim, kRows>(dout + (b * p.length + first) * out_width + h * dim, out_width, p.length - first, dim, douts);
-  fetch_loop(reach.begin, 0);
+  if (begin < reach.end) fetch_loop(begin, 0);
   const int warp_first = static_cast<int>(first) + warp_row();
   const int i = warp_first + lane / 4;
   const int own[2] = {masks.segment(i), masks.segment(i + 8)};
@@ -245,9 +260,10 @@ __global__ void __launch_bounds__(kThreads) backward_query(Problem p, const T* d
   const float delta[2] = {delta_of(p, b, h, i), delta_of(p, b, h, i + 8)};
   float sums[F::kParts][4] = {};
   int stage = 0;
-  for (auto j0 = static_cast<int>(reach.begin); j0 < reach.end; j0 += F::kLoop, stage ^= 1) {
-    const bool more = j0 + F::kLoop < reach.end;
-    if (more) fetch_loop(j0 + F::kLoop, stage ^ 1);
+  for (auto j0 = static_cast<int>(begin), next = 0; j0 < reach.end; j0 = next, stage ^= 1) {
+    next = static_cast<int>(listed(j0 + F::kLoop));
+    const bool more = next < reach.end;
+    if (more) fetch_loop(next, stage ^ 1);
     const std::uint32_t kept = drops ? Dropping(p, b, h).template by_queries<F::kTiles>(i, j0) : 0;
     wait_for_fetch(more);
     __syncthreads();
@@ -263,7 +279,7 @@ __global__ void __launch_bounds__(kThreads) backward_query(Problem p, const T* d
       const int theirs[2] = {masks.segment(j), masks.segment(j + 1)};
 #pragma unroll
       for (int e = 0; e < 4; ++e) {
-        const bool seen = open || masks.sees(i + e / 2 * 8, own[e / 2], j + e % 2, theirs[e % 2]);
+        const bool seen = open || masks.sees(h, i + e / 2 * 8, own[e / 2], j + e % 2, theirs[e % 2]);
         if (drops) through[t][e] *= multiplier(p, kept, 4 * t + e);
         s[t][e] = seen ? exp2_of(s[t][e] * scale - lse[e / 2]) * (through[t][e] - delta[e / 2]) : 0.0f;
       }
@@ -274,7 +290,7 @@ __global__ void __launch_bounds__(kThreads) backward_query(Problem p, const T* d
   store(sums, p.scale, p.scale, p.length - warp_first, width, dim, dpacked + (b * p.length + warp_first) * width + p.heads.query_at(h));
 }
 
-template <typename T, int kDim>
+template <typename T, int kDim, bool kPattern>
 __global__ void __launch_bounds__(kThreads) backward_key(Problem p, const T* dout, const T* packed, T* dpacked) {
   using F = Form<kDim>;
   extern __shared__ __align__(16) unsigned char memory[];
@@ -291,7 +307,7 @@ __global__ void __launch_bounds__(kThreads) backward_key(Problem p, const T* dou
   const std::int64_t out_width = p.heads.query * dim;
   const T* sample = packed + b * p.length * width;
   const T* key_rows = sample + first * width + p.heads.key_at(g);
-  const Masks masks(p, b);
+  const Masks<kPattern> masks(p, b);
   const bool drops = p.dropout.samples != nullptr;
   const auto fetch_loop = [&](std::int64_t h, std::int64_t i0, int stage) {
     T* to = loops + stage * 2 * F::kLoopTile;
@@ -310,19 +326,26 @@ __global__ void __launch_bounds__(kThreads) backward_key(Problem p, const T* dou
   const auto query_at = [&](std::int64_t step) { return static_cast<int>(reach.begin + step % tiles * F::kLoop); };
   fetch<kDim, kRows>(key_rows, width, p.length - first, dim, keys);
   fetch<kDim, kRows>(key_rows + dim, width, p.length - first, dim, values);
-  fetch_loop(head_at(0), query_at(0), 0);
+  // From a step on, the first whose tile a pattern does not leave empty.
+  const auto listed = [&](std::int64_t step) {
+    while (kPattern && step < steps && p.hides(head_at(step), query_at(step), F::kLoop, first, kRows)) ++step;
+    return step;
+  };
+  const std::int64_t begin = listed(0);
+  if (begin < steps) fetch_loop(head_at(begin), query_at(begin), 0);
   const int warp_first = static_cast<int>(first) + warp_row();
   const int j = warp_first + lane / 4;
   const int own[2] = {masks.segment(j), masks.segment(j + 8)};
   const float scale = p.scale * kLog2e;
   float dkey[F::kParts][4] = {};
   float dvalue[F::kParts][4] = {};
-  for (std::int64_t step = 0; step < steps; ++step) {
-    const auto stage = static_cast<int>(step % 2);
+  int stage = 0;
+  for (std::int64_t step = begin, next = 0; step < steps; step = next, stage ^= 1) {
+    next = listed(step + 1);
     const std::int64_t h = head_at(step);
     const int i0 = query_at(step);
-    const bool more = step + 1 < steps;
-    if (more) fetch_loop(head_at(step + 1), query_at(step + 1), stage ^ 1);
+    const bool more = next < steps;
+    if (more) fetch_loop(head_at(next), query_at(next), stage ^ 1);
     const std::uint32_t kept = drops ? Dropping(p, b, h).template by_keys<F::kTiles>(j, i0) : 0;
     wait_for_fetch(more);
     __syncthreads();
@@ -340,7 +363,7 @@ __global__ void __launch_bounds__(kThreads) backward_key(Problem p, const T* dou
 #pragma unroll
       for (int e = 0; e < 4; ++e) {
         const int n = 8 * t + lane % 4 * 2 + e % 2;
-        const bool seen = open || masks.sees(i + e % 2, theirs[e % 2], j + e / 2 * 8, own[e / 2]);
+        const bool seen = open || masks.sees(h, i + e % 2, theirs[e % 2], j + e / 2 * 8, own[e / 2]);
         const float weight = seen ? exp2_of(s[t][e] * scale - lse[n]) : 0.0f;
         const float factor = drops ? multiplier(p, kept, 4 * t + e) : 1.0f;
         s[t][e] = weight * factor;
@@ -362,26 +385,36 @@ void with_form(base::DType dtype, std::int64_t dim, Use&& use) {
   with_tile_dim(dim, [&](auto size) { dtype == base::DType::f16 ? use(__half{}, size) : use(__nv_bfloat16{}, size); });
 }
 
-void attention(const Call& call, cudaStream_t stream) {
-  const Problem p = attention_problem(std::get<ops::Attention>(call.op), call.inputs[0], call.inputs.subspan(1));
+template <bool kPattern>
+void attention(const Problem& p, const Call& call, cudaStream_t stream) {
   with_form(call.inputs[0].type.dtype, p.heads.dim, [&](auto zero, auto dim) {
     using T = decltype(zero);
-    launch_tiles({"attention.mma", tile_grid(p, p.heads.query), kThreads, Form<dim.value>::kForward}, forward<T, dim.value>, stream, p,
-                 call.inputs[0].as<const T>(), call.outputs[0].as<T>(), call.outputs[1].as<float>());
+    launch_tiles({"attention.mma", tile_grid(p, p.heads.query), kThreads, Form<dim.value>::kForward}, forward<T, dim.value, kPattern>,
+                 stream, p, call.inputs[0].as<const T>(), call.outputs[0].as<T>(), call.outputs[1].as<float>());
   });
 }
 
-void attention_grad(const Call& call, cudaStream_t stream) {
-  const std::int64_t head_dim = std::get<ops::AttentionGrad>(call.op).forward.heads.dim;
-  with_form(call.inputs[1].type.dtype, head_dim, [&](auto zero, auto dim) {
+template <bool kPattern>
+void attention_grad(const ops::Attention& forward, const Call& call, cudaStream_t stream) {
+  with_form(call.inputs[1].type.dtype, forward.heads.dim, [&](auto zero, auto dim) {
     using T = decltype(zero);
     using F = Form<dim.value>;
-    const auto [p, dout, packed, dpacked] = begin_attention_grad<T>(call, stream);
-    launch_tiles({"attention_grad.mma", tile_grid(p, p.heads.query), kThreads, F::kBackwardQuery}, backward_query<T, dim.value>, stream, p,
-                 dout, packed, dpacked);
-    launch_tiles({"attention_grad.mma", tile_grid(p, p.heads.kv), kThreads, F::kBackwardKey}, backward_key<T, dim.value>, stream, p, dout,
-                 packed, dpacked);
+    const auto [p, dout, in, gradient] = begin_attention_grad<T>(call, stream);
+    launch_tiles({"attention_grad.mma", tile_grid(p, p.heads.query), kThreads, F::kBackwardQuery}, backward_query<T, dim.value, kPattern>,
+                 stream, p, dout, in.query, gradient.query);
+    launch_tiles({"attention_grad.mma", tile_grid(p, p.heads.kv), kThreads, F::kBackwardKey}, backward_key<T, dim.value, kPattern>, stream,
+                 p, dout, in.query, gradient.query);
   });
+}
+
+void launch_attention(const Call& call, cudaStream_t stream) {
+  const Problem p = attention_problem(call);
+  p.pattern.code < 0 ? attention<false>(p, call, stream) : attention<true>(p, call, stream);
+}
+
+void launch_attention_grad(const Call& call, cudaStream_t stream) {
+  const ops::Attention& forward = std::get<ops::AttentionGrad>(call.op).forward;
+  forward.pattern.rule == nullptr ? attention_grad<false>(forward, call, stream) : attention_grad<true>(forward, call, stream);
 }
 
 std::optional<std::string> refuse(const ops::KernelQuery& query) {
@@ -395,12 +428,12 @@ std::optional<std::string> refuse(const ops::KernelQuery& query) {
 }
 
 constexpr Kernel kKernels[] = {
-    {.op = "attention", .name = "attention.mma", .refusal = refuse, .launch = attention},
+    {.op = "attention", .name = "attention.mma", .refusal = refuse, .launch = launch_attention},
     {.op = "attention_grad",
      .name = "attention_grad.mma",
      .refusal = refuse,
      .workspace = attention_grad_workspace,
-     .launch = attention_grad},
+     .launch = launch_attention_grad},
 };
 
 }  // namespace

@@ -64,37 +64,48 @@ struct Row {
 struct Place {
   std::int64_t b, h, i;
   bool inside;
-  __device__ Place(const Problem& p, std::int64_t heads) {
+  __device__ Place(const Problem& p, std::int64_t heads, std::int64_t length) {
     std::int64_t row = static_cast<std::int64_t>(blockIdx.x) * kWarps + threadIdx.y;
-    inside = row < p.batch * heads * p.length;
-    i = row % p.length;
-    row /= p.length;
+    inside = row < p.batch * heads * length;
+    i = row % length;
+    row /= length;
     h = row % heads;
     b = row / heads;
   }
 };
 
-__device__ std::int64_t first_key(const Problem& p, std::int64_t i) { return p.window > 0 && i - p.window + 1 > 0 ? i - p.window + 1 : 0; }
-__device__ std::int64_t end_key(const Problem& p, std::int64_t i) { return p.causal ? i + 1 : p.length; }
+__device__ std::int64_t first_key(const Problem& p, std::int64_t i) { return max(std::int64_t{0}, i - p.band.high + 1); }
+__device__ std::int64_t end_key(const Problem& p, std::int64_t i) { return min(p.keys, i - p.band.low + 1); }
+
+// A head's row of queries, or of what lies like them; of keys; of values.
+template <typename T>
+__device__ T* query_row(const Problem& p, const AttentionTensors<T>& in, std::int64_t b, std::int64_t h, std::int64_t i) {
+  return in.query + (b * p.length + i) * p.heads.query_width + p.heads.query_at(h);
+}
+template <typename T>
+__device__ T* key_row(const Problem& p, const AttentionTensors<T>& in, std::int64_t b, std::int64_t g, std::int64_t j) {
+  return in.key + (b * p.keys + j) * p.heads.key_width + p.heads.key_at(g);
+}
+template <typename T>
+__device__ T* value_row(const Problem& p, const AttentionTensors<T>& in, std::int64_t b, std::int64_t g, std::int64_t j) {
+  return in.value + (b * p.keys + j) * p.heads.key_width + p.heads.key_at(g);
+}
 
 template <typename T, int kSlots>
-__global__ void forward(Problem p, const T* packed, T* out, float* lse) {
-  const Place at(p, p.heads.query);
+__global__ void forward(Problem p, AttentionTensors<const T> in, T* out, float* lse) {
+  const Place at(p, p.heads.query, p.length);
   if (!at.inside) return;
   const std::int64_t dim = p.heads.dim;
-  const std::int64_t width = p.heads.packed_width;
   const std::int64_t g = at.h / p.heads.per_group;
-  const T* sample = packed + at.b * p.length * width;
-  const auto query = Row<kSlots>::load(sample + at.i * width + p.heads.query_at(at.h), dim);
+  const auto query = Row<kSlots>::load(query_row(p, in, at.b, at.h, at.i), dim);
   const DropoutKey key = p.dropout.samples != nullptr ? dropout_key(p.dropout) : DropoutKey{};
   auto sum = Row<kSlots>::zero();
   float largest = -INFINITY;
   float total = 0.0f;
   const std::int64_t end = end_key(p, at.i);
   for (std::int64_t j = first_key(p, at.i); j < end; ++j) {
-    if (!p.sees(at.b, at.i, j)) continue;
-    const T* row = sample + j * width + p.heads.key_at(g);
-    const float score = p.scale * Row<kSlots>::dot(query, Row<kSlots>::load(row, dim));
+    if (!p.sees(at.b, at.h, at.i, j)) continue;
+    const float score = p.scale * Row<kSlots>::dot(query, Row<kSlots>::load(key_row(p, in, at.b, g, j), dim));
     if (score > largest) {
       const float shrink = expf(largest - score);
       total *= shrink;
@@ -103,21 +114,19 @@ __global__ void forward(Problem p, const T* packed, T* out, float* lse) {
     }
     const float weight = expf(score - largest);
     total += weight;
-    sum.add(Row<kSlots>::load(row + dim, dim), weight * p.multiplier(key, at.b, at.h, at.i, j));
+    sum.add(Row<kSlots>::load(value_row(p, in, at.b, g, j), dim), weight * p.multiplier(key, at.b, at.h, at.i, j));
   }
   sum.store(out + ((at.b * p.length + at.i) * p.heads.query + at.h) * dim, dim, total > 0.0f ? 1.0f / total : 0.0f);
   if (threadIdx.x == 0) lse[p.stat(at.b, at.h, at.i)] = total > 0.0f ? largest + logf(total) : -INFINITY;
 }
 
 template <typename T, int kSlots>
-__global__ void backward_query(Problem p, const T* dout, const T* packed, T* dpacked) {
-  const Place at(p, p.heads.query);
+__global__ void backward_query(Problem p, const T* dout, AttentionTensors<const T> in, AttentionTensors<T> gradient) {
+  const Place at(p, p.heads.query, p.length);
   if (!at.inside) return;
   const std::int64_t dim = p.heads.dim;
-  const std::int64_t width = p.heads.packed_width;
   const std::int64_t g = at.h / p.heads.per_group;
-  const T* sample = packed + at.b * p.length * width;
-  const auto query = Row<kSlots>::load(sample + at.i * width + p.heads.query_at(at.h), dim);
+  const auto query = Row<kSlots>::load(query_row(p, in, at.b, at.h, at.i), dim);
   const auto upstream = Row<kSlots>::load(dout + ((at.b * p.length + at.i) * p.heads.query + at.h) * dim, dim);
   const DropoutKey key = p.dropout.samples != nullptr ? dropout_key(p.dropout) : DropoutKey{};
   const float lse = p.lse[p.stat(at.b, at.h, at.i)];
@@ -125,38 +134,35 @@ __global__ void backward_query(Problem p, const T* dout, const T* packed, T* dpa
   auto sum = Row<kSlots>::zero();
   const std::int64_t end = lse == -INFINITY ? 0 : end_key(p, at.i);
   for (std::int64_t j = first_key(p, at.i); j < end; ++j) {
-    if (!p.sees(at.b, at.i, j)) continue;
-    const T* row = sample + j * width + p.heads.key_at(g);
-    const auto own = Row<kSlots>::load(row, dim);
+    if (!p.sees(at.b, at.h, at.i, j)) continue;
+    const auto own = Row<kSlots>::load(key_row(p, in, at.b, g, j), dim);
     const float weight = expf(p.scale * Row<kSlots>::dot(query, own) - lse);
-    const float through = Row<kSlots>::dot(upstream, Row<kSlots>::load(row + dim, dim)) * p.multiplier(key, at.b, at.h, at.i, j);
+    const auto value = Row<kSlots>::load(value_row(p, in, at.b, g, j), dim);
+    const float through = Row<kSlots>::dot(upstream, value) * p.multiplier(key, at.b, at.h, at.i, j);
     sum.add(own, weight * (through - delta));
   }
-  sum.store(dpacked + (at.b * p.length + at.i) * width + p.heads.query_at(at.h), dim, p.scale);
+  sum.store(query_row(p, gradient, at.b, at.h, at.i), dim, p.scale);
 }
 
 template <typename T, int kSlots>
-__global__ void backward_key(Problem p, const T* dout, const T* packed, T* dpacked) {
-  const Place at(p, p.heads.kv);  // h is the key-value head, i the key
+__global__ void backward_key(Problem p, const T* dout, AttentionTensors<const T> in, AttentionTensors<T> gradient) {
+  const Place at(p, p.heads.kv, p.keys);  // h is the key-value head, i the key
   if (!at.inside) return;
   const std::int64_t dim = p.heads.dim;
-  const std::int64_t width = p.heads.packed_width;
-  const T* sample = packed + at.b * p.length * width;
-  const T* row = sample + at.i * width + p.heads.key_at(at.h);
-  const auto own = Row<kSlots>::load(row, dim);
-  const auto value = Row<kSlots>::load(row + dim, dim);
+  const auto own = Row<kSlots>::load(key_row(p, in, at.b, at.h, at.i), dim);
+  const auto value = Row<kSlots>::load(value_row(p, in, at.b, at.h, at.i), dim);
   const DropoutKey key = p.dropout.samples != nullptr ? dropout_key(p.dropout) : DropoutKey{};
   auto dkey = Row<kSlots>::zero();
   auto dvalue = Row<kSlots>::zero();
-  const std::int64_t first = p.causal ? at.i : 0;
-  const std::int64_t end = p.window > 0 && at.i + p.window < p.length ? at.i + p.window : p.length;
+  const std::int64_t first = max(std::int64_t{0}, at.i + p.band.low);
+  const std::int64_t end = min(p.length, at.i + p.band.high);
   for (std::int64_t n = 0; n < p.heads.per_group; ++n) {
     const std::int64_t h = at.h * p.heads.per_group + n;
     for (std::int64_t i = first; i < end; ++i) {
-      if (!p.sees(at.b, i, at.i)) continue;
+      if (!p.sees(at.b, h, i, at.i)) continue;
       const float lse = p.lse[p.stat(at.b, h, i)];
       if (lse == -INFINITY) continue;
-      const auto query = Row<kSlots>::load(sample + i * width + p.heads.query_at(h), dim);
+      const auto query = Row<kSlots>::load(query_row(p, in, at.b, h, i), dim);
       const auto upstream = Row<kSlots>::load(dout + ((at.b * p.length + i) * p.heads.query + h) * dim, dim);
       const float weight = expf(p.scale * Row<kSlots>::dot(query, own) - lse);
       const float multiplier = p.multiplier(key, at.b, h, i, at.i);
@@ -165,12 +171,11 @@ __global__ void backward_key(Problem p, const T* dout, const T* packed, T* dpack
       dkey.add(query, weight * (through - p.delta[p.stat(at.b, h, i)]));
     }
   }
-  T* to = dpacked + (at.b * p.length + at.i) * width + p.heads.key_at(at.h);
-  dkey.store(to, dim, p.scale);
-  dvalue.store(to + dim, dim, 1.0f);
+  dkey.store(key_row(p, gradient, at.b, at.h, at.i), dim, p.scale);
+  dvalue.store(value_row(p, gradient, at.b, at.h, at.i), dim, 1.0f);
 }
 
-unsigned grid_of(const Problem& p, std::int64_t heads) { return blocks_for(p.batch * heads * p.length, kWarps); }
+unsigned grid_of(const Problem& p, std::int64_t heads, std::int64_t length) { return blocks_for(p.batch * heads * length, kWarps); }
 
 // use(T{}, slots) for the element type and the least number of slots that holds a head.
 template <typename Use>
@@ -185,11 +190,12 @@ void with_form(base::DType dtype, std::int64_t dim, Use&& use) {
 }
 
 void attention(const Call& call, cudaStream_t stream) {
-  const Problem p = attention_problem(std::get<ops::Attention>(call.op), call.inputs[0], call.inputs.subspan(1));
+  const Problem p = attention_problem(call);
   with_form(call.inputs[0].type.dtype, p.heads.dim, [&](auto zero, auto slots) {
     using T = decltype(zero);
-    forward<T, slots.value><<<grid_of(p, p.heads.query), dim3(32, kWarps), 0, stream>>>(
-        p, call.inputs[0].as<const T>(), call.outputs[0].as<T>(), call.outputs[1].as<float>());
+    const AttentionTensors<const T> in(std::get<ops::Attention>(call.op), call.inputs);
+    forward<T, slots.value>
+        <<<grid_of(p, p.heads.query, p.length), dim3(32, kWarps), 0, stream>>>(p, in, call.outputs[0].as<T>(), call.outputs[1].as<float>());
   });
   check_launch("attention.plain");
 }
@@ -199,9 +205,9 @@ void attention_grad(const Call& call, cudaStream_t stream) {
   with_form(call.inputs[1].type.dtype, head_dim, [&](auto zero, auto slots) {
     using T = decltype(zero);
     const dim3 block(32, kWarps);
-    const auto [p, dout, packed, dpacked] = begin_attention_grad<T>(call, stream);
-    backward_query<T, slots.value><<<grid_of(p, p.heads.query), block, 0, stream>>>(p, dout, packed, dpacked);
-    backward_key<T, slots.value><<<grid_of(p, p.heads.kv), block, 0, stream>>>(p, dout, packed, dpacked);
+    const auto [p, dout, in, gradient] = begin_attention_grad<T>(call, stream);
+    backward_query<T, slots.value><<<grid_of(p, p.heads.query, p.length), block, 0, stream>>>(p, dout, in, gradient);
+    backward_key<T, slots.value><<<grid_of(p, p.heads.kv, p.keys), block, 0, stream>>>(p, dout, in, gradient);
   });
   check_launch("attention_grad.plain");
 }
@@ -210,7 +216,10 @@ void attention_grad(const Call& call, cudaStream_t stream) {
 
 struct CacheProblem {
   Layout heads;
-  std::int64_t batch, length, slots, window;
+  std::int64_t batch, length, slots;
+  ops::Band band;
+  DevicePattern pattern;
+  std::int64_t first_head;
   float scale;
 };
 
@@ -247,11 +256,12 @@ __global__ void cached_forward(CacheProblem p, const T* packed, const std::int32
   const T* values = keys + p.slots * dim;
   const auto query = Row<kSlots>::load(packed + t * p.heads.packed_width + p.heads.query_at(h), dim);
   const std::int64_t position = positions[t];
-  const std::int64_t first = p.window > 0 && position - p.window + 1 > 0 ? position - p.window + 1 : 0;
+  const std::int64_t first = max(std::int64_t{0}, position - p.band.high + 1);
   auto sum = Row<kSlots>::zero();
   float largest = -INFINITY;
   float total = 0.0f;
   for (std::int64_t j = first; j <= position; ++j) {
+    if (!p.pattern.sees(position, j, p.first_head + h)) continue;
     const float score = p.scale * Row<kSlots>::dot(query, Row<kSlots>::load(keys + j * dim, dim));
     if (score > largest) {
       const float shrink = expf(largest - score);
@@ -263,14 +273,20 @@ __global__ void cached_forward(CacheProblem p, const T* packed, const std::int32
     total += weight;
     sum.add(Row<kSlots>::load(values + j * dim, dim), weight);
   }
-  sum.store(out + row * dim, dim, 1.0f / total);
+  sum.store(out + row * dim, dim, total > 0.0f ? 1.0f / total : 0.0f);
 }
 
 void cached_attention(const Call& call, cudaStream_t stream) {
   const auto& op = std::get<ops::CachedAttention>(call.op);
   const base::Shape& packed = call.inputs[0].type.shape;
-  const CacheProblem p{layout_of(op.heads),          packed[0], packed[1],
-                       call.inputs[2].type.shape[2], op.window, 1.0f / sqrtf(static_cast<float>(op.heads.dim))};
+  const CacheProblem p{.heads = layout_of(op.heads),
+                       .batch = packed[0],
+                       .length = packed[1],
+                       .slots = call.inputs[2].type.shape[2],
+                       .band = op.mask().band,
+                       .pattern = device_pattern(op.pattern),
+                       .first_head = op.first_head,
+                       .scale = 1.0f / sqrtf(static_cast<float>(op.heads.dim))};
   with_form(call.inputs[0].type.dtype, op.heads.dim, [&](auto zero, auto slots) {
     using T = decltype(zero);
     const dim3 rows(static_cast<unsigned>(p.batch * p.length), static_cast<unsigned>(op.heads.kv));
@@ -290,11 +306,14 @@ std::optional<std::string> refuse(const base::TensorType& packed, const ops::Hea
 
 std::optional<std::string> refuse_plain(const ops::KernelQuery& query) {
   const ops::AttentionView view = ops::attention_of(query.op);
+  if (auto refusal = refuse_pattern(view.attention.pattern)) return refusal;
   return refuse(query.inputs[view.packed()], view.attention.heads);
 }
 
 std::optional<std::string> refuse_cached(const ops::KernelQuery& query) {
-  return refuse(query.inputs[0], std::get<ops::CachedAttention>(query.op).heads);
+  const auto& op = std::get<ops::CachedAttention>(query.op);
+  if (auto refusal = refuse_pattern(op.pattern)) return refusal;
+  return refuse(query.inputs[0], op.heads);
 }
 
 constexpr Kernel kKernels[] = {

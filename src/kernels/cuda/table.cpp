@@ -10,15 +10,19 @@ namespace {
 std::optional<std::string> refuse_bounded(const Kernel&) { return std::nullopt; }
 
 const ops::KernelTable<Kernel>& table() {
-  static const ops::KernelTable<Kernel> once("CUDA", refuse_bounded,
-                                             {linear_kernels,          plain_linear_kernels,  head_loss_kernels,
-                                              cudnn_attention_kernels, mma_attention_kernels, tiled_attention_kernels,
-                                              plain_attention_kernels, bias_grad_kernels,     dropout_kernels,
-                                              elementwise_kernels,     embedding_kernels,     encode_kernels,
-                                              feedback_kernels,        loss_kernels,          norm_kernels,
-                                              norm_grad_kernels,       optimizer_kernels,     orthogonalize_kernels,
-                                              qk_norm_kernels,         quantize_kernels,      rope_kernels,
-                                              scalar_kernels,          scaled_linear_kernels, stateful_kernels});
+  static const ops::KernelTable<Kernel> once("CUDA", refuse_bounded, {linear_kernels,          plain_linear_kernels,
+                                                                      head_loss_kernels,       cudnn_attention_kernels,
+                                                                      mma_attention_kernels,   tiled_attention_kernels,
+                                                                      plain_attention_kernels, bias_grad_kernels,
+                                                                      dropout_kernels,         elementwise_kernels,
+                                                                      embedding_kernels,       encode_kernels,
+                                                                      feedback_kernels,        loss_kernels,
+                                                                      merge_attention_kernels, norm_kernels,
+                                                                      norm_grad_kernels,       optimizer_kernels,
+                                                                      orthogonalize_kernels,   qk_norm_kernels,
+                                                                      quantize_kernels,        rope_kernels,
+                                                                      scalar_kernels,          scaled_linear_kernels,
+                                                                      stateful_kernels});
   return once;
 }
 

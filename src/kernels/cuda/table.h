@@ -43,5 +43,6 @@ std::span<const Kernel> cudnn_attention_kernels();  // cudnn_attention.cpp, or n
 std::span<const Kernel> mma_attention_kernels();    // mma_attention.cu: attention and its gradient, on tensor cores
 std::span<const Kernel> tiled_attention_kernels();  // tiled_attention.cu: attention and its gradient, in f32 arithmetic
 std::span<const Kernel> plain_attention_kernels();  // plain_attention.cu: attention, its gradient, cached_attention
+std::span<const Kernel> merge_attention_kernels();  // merge_attention.cu: and its gradient
 
 }  // namespace plimsoll::kernels::cuda

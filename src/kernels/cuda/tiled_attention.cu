@@ -212,6 +212,7 @@ __global__ void __launch_bounds__(kThreads) forward(Problem p, const T* packed, 
   float total[4] = {};
   const Reach reach = keys_of(p, first, F::kLoop);
   for (std::int64_t j0 = reach.begin; j0 < reach.end; j0 += F::kLoop) {
+    if (p.hides(h, first, kRows, j0, F::kLoop)) continue;
     __syncthreads();
     load_tile<kDim, F::kLoop, true, false>(key_rows + j0 * width, width, p.length - j0, dim, keys, nullptr);
     load_tile<kDim, F::kLoop, false, true>(key_rows + j0 * width + dim, width, p.length - j0, dim, nullptr, values);
@@ -225,7 +226,7 @@ __global__ void __launch_bounds__(kThreads) forward(Problem p, const T* packed, 
       float largest = -INFINITY;
 #pragma unroll
       for (int c = 0; c < F::kColumns; ++c) {
-        const bool seen = i < p.length && j + c < p.length && p.sees(b, i, j + c);
+        const bool seen = i < p.length && j + c < p.length && p.sees(b, h, i, j + c);
         s[r][c] = seen ? p.scale * s[r][c] : -INFINITY;
         largest = fmaxf(largest, s[r][c]);
       }
@@ -291,6 +292,7 @@ __global__ void __launch_bounds__(kThreads) backward_query(Problem p, const T* d
   float sums[4][F::kWide] = {};
   const Reach reach = keys_of(p, first, F::kLoop);
   for (std::int64_t j0 = reach.begin; j0 < reach.end; j0 += F::kLoop) {
+    if (p.hides(h, first, kRows, j0, F::kLoop)) continue;
     __syncthreads();
     load_tile<kDim, F::kLoop, true, true>(key_rows + j0 * width, width, p.length - j0, dim, keys, plain_keys);
     load_tile<kDim, F::kLoop, true, false>(key_rows + j0 * width + dim, width, p.length - j0, dim, values, nullptr);
@@ -307,7 +309,7 @@ __global__ void __launch_bounds__(kThreads) backward_query(Problem p, const T* d
       multipliers(p, key, b, h, i, j, kept);
 #pragma unroll
       for (int c = 0; c < F::kColumns; ++c) {
-        const bool seen = lse[r] != -INFINITY && j + c < p.length && p.sees(b, i, j + c);
+        const bool seen = lse[r] != -INFINITY && j + c < p.length && p.sees(b, h, i, j + c);
         s[r][c] = seen ? expf(p.scale * s[r][c] - lse[r]) * (through[r][c] * kept[c] - delta[r]) : 0.0f;
       }
     }
@@ -354,6 +356,7 @@ __global__ void __launch_bounds__(kThreads) backward_key(Problem p, const T* dou
   for (std::int64_t n = 0; n < p.heads.per_group; ++n) {
     const std::int64_t h = g * p.heads.per_group + n;
     for (std::int64_t i0 = reach.begin; i0 < reach.end; i0 += F::kLoop) {
+      if (p.hides(h, i0, F::kLoop, first, kRows)) continue;
       __syncthreads();
       load_tile<kDim, F::kLoop, true, true>(sample + i0 * width + p.heads.query_at(h), width, p.length - i0, dim, queries, plain_queries);
       load_tile<kDim, F::kLoop, true, true>(dout + (b * p.length + i0) * out_width + h * dim, out_width, p.length - i0, dim, douts,
@@ -372,7 +375,7 @@ __global__ void __launch_bounds__(kThreads) backward_key(Problem p, const T* dou
         multipliers(p, key, b, h, i, j, kept);
 #pragma unroll
         for (int r = 0; r < 4; ++r) {
-          const bool seen = lse != -INFINITY && j + r < p.length && p.sees(b, i, j + r);
+          const bool seen = lse != -INFINITY && j + r < p.length && p.sees(b, h, i, j + r);
           const float weight = seen ? expf(p.scale * s[r][c] - lse) : 0.0f;
           s[r][c] = weight * kept[r];
           through[r][c] = weight * (through[r][c] * kept[r] - delta);
@@ -401,7 +404,7 @@ void with_form(base::DType dtype, std::int64_t dim, Use&& use) {
 }
 
 void attention(const Call& call, cudaStream_t stream) {
-  const Problem p = attention_problem(std::get<ops::Attention>(call.op), call.inputs[0], call.inputs.subspan(1));
+  const Problem p = attention_problem(call);
   with_form(call.inputs[0].type.dtype, p.heads.dim, [&](auto zero, auto dim) {
     using T = decltype(zero);
     launch_tiles({"attention.tiles", tile_grid(p, p.heads.query), kThreads, bytes_of(Form<dim.value>::kForward)}, forward<T, dim.value>,
@@ -414,11 +417,11 @@ void attention_grad(const Call& call, cudaStream_t stream) {
   with_form(call.inputs[1].type.dtype, head_dim, [&](auto zero, auto dim) {
     using T = decltype(zero);
     using F = Form<dim.value>;
-    const auto [p, dout, packed, dpacked] = begin_attention_grad<T>(call, stream);
+    const auto [p, dout, in, gradient] = begin_attention_grad<T>(call, stream);
     launch_tiles({"attention_grad.tiles", tile_grid(p, p.heads.query), kThreads, bytes_of(F::kBackwardQuery)}, backward_query<T, dim.value>,
-                 stream, p, dout, packed, dpacked);
+                 stream, p, dout, in.query, gradient.query);
     launch_tiles({"attention_grad.tiles", tile_grid(p, p.heads.kv), kThreads, bytes_of(F::kBackwardKey)}, backward_key<T, dim.value>,
-                 stream, p, dout, packed, dpacked);
+                 stream, p, dout, in.query, gradient.query);
   });
 }
 

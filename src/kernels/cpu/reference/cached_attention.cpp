@@ -42,17 +42,18 @@ double dot(const double* a, const double* b, std::int64_t count) {
   return sum;
 }
 
-// out = softmax(query . keys / sqrt(D)) values over the slots [first, last].
-void attend(const double* query, const double* keys, const double* values, std::int64_t first, std::int64_t last, std::int64_t dim,
+// out = softmax(query . keys / sqrt(D)) values over the slots that are seen; zeros where none is.
+void attend(const double* query, const double* keys, const double* values, const std::vector<std::int64_t>& slots, std::int64_t dim,
             double* out) {
+  if (slots.empty()) return;
   std::vector<double> scores;
-  for (std::int64_t j = first; j <= last; ++j) scores.push_back(dot(query, keys + j * dim, dim) / std::sqrt(static_cast<double>(dim)));
+  for (const std::int64_t j : slots) scores.push_back(dot(query, keys + j * dim, dim) / std::sqrt(static_cast<double>(dim)));
   const double largest = *std::max_element(scores.begin(), scores.end());
   double sum = 0.0;
   for (double& score : scores) sum += score = std::exp(score - largest);
-  for (std::int64_t j = first; j <= last; ++j) {
-    const double probability = scores[static_cast<std::size_t>(j - first)] / sum;
-    for (std::int64_t d = 0; d < dim; ++d) out[d] += probability * values[j * dim + d];
+  for (std::size_t index = 0; index < slots.size(); ++index) {
+    const double probability = scores[index] / sum;
+    for (std::int64_t d = 0; d < dim; ++d) out[d] += probability * values[slots[index] * dim + d];
   }
 }
 
@@ -64,17 +65,21 @@ Results compute(const ops::CachedAttention& op, Operands operands) {
   RefTensor cache = tensor(operands[2]);
   const ops::Heads& heads = op.heads;
   const Problem problem{heads, packed.shape[1], cache.shape[2]};
+  const ops::Mask mask = op.mask();
   store_rows(problem, packed, positions, cache);
   RefTensor out(base::Shape{packed.shape[0], packed.shape[1], heads.query * heads.dim});
   for (std::int64_t sample = 0; sample < packed.shape[0]; ++sample) {
     for (std::int64_t t = 0; t < problem.length; ++t) {
       const std::int64_t position = integer(positions[sample * problem.length + t]);
-      const std::int64_t first = op.window > 0 ? std::max<std::int64_t>(0, position - op.window + 1) : 0;
       for (std::int64_t head = 0; head < heads.query; ++head) {
+        std::vector<std::int64_t> slots;
+        for (std::int64_t j = 0; j < problem.slots; ++j) {
+          if (mask.visible(position, j, op.first_head + head)) slots.push_back(j);
+        }
         const std::int64_t kv_head = head / heads.per_group();
         attend(&packed.values[static_cast<std::size_t>(problem.row(sample, t) + heads.query_offset(head))],
                &cache.values[static_cast<std::size_t>(problem.slot(sample, kv_head, false, 0))],
-               &cache.values[static_cast<std::size_t>(problem.slot(sample, kv_head, true, 0))], first, position, heads.dim,
+               &cache.values[static_cast<std::size_t>(problem.slot(sample, kv_head, true, 0))], slots, heads.dim,
                &out.values[static_cast<std::size_t>(((sample * problem.length + t) * heads.query + head) * heads.dim)]);
       }
     }

@@ -68,6 +68,8 @@ Results compute(const ops::Rope& op, Operands operands);
 Results compute(const ops::Attention& op, Operands operands);
 Results compute(const ops::AttentionGrad& op, Operands operands);
 Results compute(const ops::AttentionGradGrad& op, Operands operands);
+Results compute(const ops::MergeAttention& op, Operands operands);
+Results compute(const ops::MergeAttentionGrad& op, Operands operands);
 // cached_attention.cpp
 Results compute(const ops::CachedAttention& op, Operands operands);
 // loss.cpp
