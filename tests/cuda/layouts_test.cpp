@@ -94,7 +94,7 @@ TEST_P(OnGpu, OptimizerOnTheHostIsTheSameBits) {
 TEST(EightBits, AreTheProcessors) {
   for (const Family family : {families::gpt2(), families::llama()}) {
     for (const std::int64_t history : {0, 3}) {
-      SCOPED_TRACE(fmt::format("{} history {}", static_cast<int>(family), history));
+      SCOPED_TRACE(fmt::format("{} history {}", family->name, history));
       Task task{.model = small_model(family), .precision = Precision::fp8, .amax_history = history, .steps = 6};
       const Outcome processor = train(task, layout_of(1, 1, 0, 4));
       task.backend = &executor::cuda_backend();
