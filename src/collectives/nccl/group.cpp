@@ -15,7 +15,6 @@ namespace plimsoll::collectives::nccl {
 
 namespace {
 
-constexpr int kAnnounced = 256;                       // messages between two members
 constexpr std::size_t kPiece = std::size_t{4} << 20;  // bytes of one member's part in one round of a canonical sum
 
 ncclDataType_t type_of(base::DType dtype) {
@@ -49,9 +48,7 @@ NcclGroup::NcclGroup(std::string name, std::vector<int> ranks, int member, std::
         }
         return made;
       }()),
-      all_(*channels_[0]),
-      sent_to_(static_cast<std::size_t>(size())),
-      received_from_(static_cast<std::size_t>(size())) {}
+      all_(*channels_[0]) {}
 
 NcclGroup::~NcclGroup() {
   for (Sent& sent : under_way_) {
@@ -314,12 +311,6 @@ void NcclGroup::do_barrier(const Call& call) {
   all_.finish("barrier");
 }
 
-// A kernel that waits for a message keeps CUDA from loading other kernels, and the message may need those: the first messages, in which
-// kernels are used for the first time, are waited for on the host.
-std::string NcclGroup::announcement(int from, int to, int number) const {
-  return fmt::format("{} message {} from {} to {}", key_, number, from, to);
-}
-
 void NcclGroup::do_send(const Call& call, Input data) {
   current_ = call;
   Channel& channel = towards(call.other);
@@ -338,8 +329,6 @@ void NcclGroup::do_send(const Call& call, Input data) {
   check(cudaStreamSynchronize(all_.stream()), "cudaStreamSynchronize");
   if (!data.empty()) check(ncclSend(copy, data.size(), ncclUint8, call.other, channel.comm(), channel.stream()), "ncclSend");
   channel.settle("send");
-  const auto to = static_cast<std::size_t>(call.other);
-  if (const int number = sent_to_[to]++; number < kAnnounced) meeting_->rendezvous->set(announcement(rank(), call.other, number), "");
   check(cudaEventRecord(sent.done, channel.stream()), "cudaEventRecord");
   under_way_.push_back(std::move(sent));
   moved(call.bytes(), 0);
@@ -349,8 +338,6 @@ void NcclGroup::do_receive(const Call& call, Output data) {
   current_ = call;
   // From a lower member come messages that go up.
   Channel& channel = *channels_[call.other < rank() ? 1 : 2];
-  const auto from = static_cast<std::size_t>(call.other);
-  if (const int number = received_from_[from]++; number < kAnnounced) meeting_->rendezvous->wait(announcement(call.other, rank(), number));
   if (!data.empty()) check(ncclRecv(data.data(), data.size(), ncclUint8, call.other, channel.comm(), channel.stream()), "ncclRecv");
   channel.finish("receive");
   moved(0, call.bytes());

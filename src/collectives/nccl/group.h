@@ -89,7 +89,6 @@ class NcclGroup final : public Group {
   void fold_here(const Call& call, const std::vector<const std::byte*>& in, std::byte* out, std::size_t bytes);
   Channel& towards(int member) { return *channels_[member > rank() ? 1 : 2]; }
   ncclUniqueId shared_id(int channel);
-  std::string announcement(int from, int to, int number) const;
   std::string complain();
   void moved(std::int64_t sent, std::int64_t received);
 
@@ -98,7 +97,6 @@ class NcclGroup final : public Group {
   Call current_;                                      // before the channels, which complain of it while they are made
   std::array<std::unique_ptr<Channel>, 3> channels_;  // collectives, messages up, messages down
   Channel& all_;
-  std::vector<int> sent_to_, received_from_;  // messages so far, by member; each is counted by one thread
   DeviceBuffer scratch_, pointers_, word_;
   struct Sent {
     std::unique_ptr<DeviceBuffer> copy;
