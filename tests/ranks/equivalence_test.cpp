@@ -30,10 +30,9 @@ struct Mix {
 };
 
 std::string name_of(const testing::TestParamInfo<Mix>& info) {
-  static constexpr const char* kFamilies[] = {"gpt2", "llama", "bert"};
   static constexpr const char* kPrecisions[] = {"f32", "bf16", "fp16"};
-  return fmt::format("{}_{}_data{}_micro{}", kFamilies[static_cast<int>(info.param.family)],
-                     kPrecisions[static_cast<int>(info.param.precision)], info.param.data, info.param.micro);
+  return fmt::format("{}_{}_data{}_micro{}", info.param.family->name, kPrecisions[static_cast<int>(info.param.precision)], info.param.data,
+                     info.param.micro);
 }
 
 class DataRanks : public testing::TestWithParam<Mix> {};

@@ -53,7 +53,7 @@ class Synchronous : public testing::TestWithParam<Case> {};
 TEST_P(Synchronous, IsOneRank) {
   const auto& [schedule, pipe, chunks] = GetParam();
   for (Family family : {families::gpt2(), families::llama(), families::bert()}) {
-    SCOPED_TRACE(fmt::format("family {}", static_cast<int>(family)));
+    SCOPED_TRACE(fmt::format("family {}", family->name));
     const Task task = task_of(family);
     const Outcome staged = train(task, pipeline(schedule, pipe, chunks));
     expect_close(staged, alone_of(task), tolerance(task.precision));
@@ -83,7 +83,7 @@ TEST(Pipeline, SchedulesWithBackwardInOrderAgreeToTheBit) {
 // The head is a stage alone, then the embedding too.
 TEST(Pipeline, EmbeddingAndHeadMayBeStagesAlone) {
   for (Family family : {families::gpt2(), families::llama(), families::bert()}) {
-    SCOPED_TRACE(fmt::format("family {}", static_cast<int>(family)));
+    SCOPED_TRACE(fmt::format("family {}", family->name));
     Task task = task_of(family, Precision::f32, 3);
     task.samples = 10;
     const Outcome alone = alone_of(task);
@@ -170,7 +170,7 @@ INSTANTIATE_TEST_SUITE_P(Layouts, ThreeAxes,
 // changes; with it they stay rows.
 TEST(Pipeline, TensorRanksSendTheirRows) {
   for (Family family : {families::gpt2(), families::llama(), families::bert()}) {
-    SCOPED_TRACE(fmt::format("family {}", static_cast<int>(family)));
+    SCOPED_TRACE(fmt::format("family {}", family->name));
     const Task task = task_of(family);
     Layout layout = pipeline("1f1b", 2);
     layout.strategy.tensor = 2;
@@ -188,7 +188,7 @@ TEST(Pipeline, StagesBySequenceAreOneRank) {
   for (Family family : {families::gpt2(), families::llama(), families::bert()}) {
     for (const Mesh& mesh : {Mesh{"1f1b", 2, 2, 1, 0, family}, Mesh{"interleaved", 2, 2, 2, 3, family}, Mesh{"zb-h1", 3, 2, 1, 0, family},
                              Mesh{"gpipe", 2, 2, 2, 1, family, Precision::bf16}}) {
-      SCOPED_TRACE(fmt::format("family {}, {}", static_cast<int>(family), mesh.schedule));
+      SCOPED_TRACE(fmt::format("family {}, {}", family->name, mesh.schedule));
       const Task task = task_of(family, mesh.precision);
       Layout layout = pipeline(mesh.schedule, mesh.pipe, mesh.schedule == "interleaved" ? 2 : 1);
       layout.strategy.data = mesh.data;
