@@ -40,6 +40,10 @@ TEST(PrintedGraphs, OfEveryPassReadBack) {
   Case stored = *std::find_if(all.begin(), all.end(), [](const Case& one) { return one.name.find("f32-frozen") != std::string::npos; });
   stored.set.emplace_back("freeze_as=int8");
   read_back(stored);
+  // Nor does one send codes.
+  Case coded = *std::find_if(all.begin(), all.end(), [](const Case& one) { return one.name.starts_with("pipe2-tensor2/kept/gpt2/"); });
+  coded.set.insert(coded.set.end(), {"communication.activations=int8", "communication.gradients=int8"});
+  read_back(coded);
   read["waiting_update"] = 1;  // of a program beside the step
   for (const lowering::PassLine& pass : lowering::all_passes()) EXPECT_GT(read[std::string(pass.name)], 0) << pass.name;
 }
