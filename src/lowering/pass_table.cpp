@@ -172,7 +172,8 @@ graph::Graph run_passes(const graph::Graph& graph, const PassInputs& inputs, Pas
     graph::verify(*made, pass.name);
     if (done) done(pass.name, *made);
   }
-  return made ? std::move(*made) : graph;
+  if (made) return std::move(*made);
+  return graph;
 }
 
 }  // namespace plimsoll::lowering

@@ -222,7 +222,7 @@ collectives::Launch gpu_launch(const config::Run& run) {
 }
 
 std::string lost_words(const config::Run& run, int rank, const std::string& loss, bool kept) {
-  const std::string words = fmt::format("rank {} waited in vain: {}", rank, loss);
+  std::string words = fmt::format("rank {} waited in vain: {}", rank, loss);
   if (!kept) return words;
   return fmt::format("{}; what this rank did last is in {}", words, call_log_path(run, fmt::format("{}", rank)));
 }
