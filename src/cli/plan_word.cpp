@@ -80,16 +80,12 @@ bool has_few_buckets(const Candidate& candidate) {
 }
 
 std::int64_t passes_of(const Outcome& outcome, const planner::Choice& choice) {
-  // An order that is fitted to the memory is searched in many lowerings, and takes as long for one micro-batch as for a few.
-  constexpr std::int64_t kLoweringsOfAFit = 16, kMicroBatchesOfAFit = 4;
-  const bool fits = choice.strategy.recompute == strategy::Recompute::optimal;
-  const std::int64_t lowerings = fits ? kLoweringsOfAFit : 1;
-  const std::int64_t micro_batches = std::max(choice.micro_batches(outcome.problem), fits ? kMicroBatchesOfAFit : 1);
+  const std::int64_t lowerings = choice.strategy.recompute == strategy::Recompute::optimal ? 4 : 1;
   const bool outlined = may_be_outlined(choice) || train::is_outlined(train::decided(outcome.run, choice));
   constexpr std::int64_t kTilesOfAPass = 4;
   const Bytes tile = choice.strategy.tile;
   const std::int64_t tiles = tile.count > 0 ? std::max<std::int64_t>(1, outcome.problem.largest.count / tile.count / kTilesOfAPass) : 1;
-  return lowerings * outcome.problem.layers * tiles * micro_batches * (outlined ? 1 : choice.strategy.tensor);
+  return lowerings * outcome.problem.layers * tiles * choice.micro_batches(outcome.problem) * (outlined ? 1 : choice.strategy.tensor);
 }
 
 }  // namespace plimsoll::cli
