@@ -271,8 +271,11 @@ TEST(PlannerSearch, NeighboursOfTheBestAreNotBetterAndSayWhy) {
 TEST(PlannerSearch, GradientsThatGoAtOnceTakeNoRoom) {
   for (const bool leave : {false, true}) {
     Problem problem = small_problem({.layers = 6, .batch = 8, .ranks = 8, .host = true});
-    planner::Choice choice{.strategy = {.data = 8, .zero = 3, .recompute = Recompute::selective}, .micro = 1};
-    if (leave) choice.strategy.offload = {.optimizer = {.host = 1.0}, .gradients = {.host = 1.0}};
+    planner::Choice choice{.strategy = {}, .micro = 1};
+    choice.strategy.data = 8;
+    choice.strategy.zero = 3;
+    choice.strategy.recompute = Recompute::selective;
+    if (leave) choice.strategy.offload.optimizer = choice.strategy.offload.gradients = {.host = 1.0};
     Estimator roomy(problem);
     const planner::Estimate selective = roomy.evaluate(choice);
     choice.strategy.keep_grads = false;
@@ -290,8 +293,9 @@ TEST(PlannerSearch, GradientsThatGoAtOnceTakeNoRoom) {
 
 // Where the simulator was asked, what it found to be moving without computing is named before anything is guessed.
 TEST(PlannerSearch, WhatOnlyMovesDataIsSaid) {
-  const planner::Estimate best{.step_seconds = 1.0};
-  const planner::Estimate slower{.step_seconds = 1.05};
+  planner::Estimate best, slower;
+  best.step_seconds = 1.0;
+  slower.step_seconds = 1.05;
   const auto why = [&](double seconds, double exposed) {
     return planner::why_slower(slower, best, planner::MeasuredPair{.slower = {seconds, exposed}, .best = {1.0, 0.3}});
   };
