@@ -189,6 +189,8 @@ def put_through(fault, program, folder, golden, silence):
         begin = time.monotonic()
         if process.poll() is None and fault.rank in ranks:
             cause(fault, run, net, ranks)
+        else:
+            problems.append(f"the run had ended, or its rank {fault.rank} was gone, before the fault")
         if fault.kind == "a link becomes slow":
             code = run.ends(process)
             if code != 0:
@@ -240,7 +242,7 @@ def main():
     if why := machines.why_none():
         sys.exit(f"faults: no machines can be made here: {why}")
     signal.signal(signal.SIGTERM, lambda *_: sys.exit("faults: ended"))  # machines are taken down on the way out
-    failed, begin, goldens = 0, time.monotonic(), {}
+    failed, ran, begin, goldens = 0, 0, time.monotonic(), {}
     print("| fault | layout | after step | named | stopped | |\n|---|---|---|---|---|---|", flush=True)
     with tempfile.TemporaryDirectory(prefix="plimsoll-faults-") as name:
         folder = pathlib.Path(name)
@@ -251,11 +253,14 @@ def main():
                 goldens[fault.layout.name] = golden_of(fault.layout, arguments.program, folder / f"golden-{len(goldens)}", arguments.silence)
             named, stopped, problems = put_through(fault, arguments.program, folder / f"fault-{fault.number}", goldens[fault.layout.name], arguments.silence)
             failed += bool(problems)
+            ran += 1
             seconds = ["" if one is None else f"{one:.1f} s" for one in (named, stopped)]
             print(f"| {fault.kind}: {fault.rank} | {fault.layout.name} | {fault.step} | {seconds[0]} | {seconds[1]} | {'FAILS' if problems else 'ok'} |", flush=True)
             for problem in problems:
                 print(f"  {problem}", file=sys.stderr, flush=True)
-    print(f"\n{failed} of {arguments.count} fail; seed {arguments.seed}, {time.monotonic() - begin:.0f} s")
+    if not ran:
+        sys.exit(f"faults: no kind contains '{arguments.only}'; there are: {', '.join(KINDS)}")
+    print(f"\n{failed} of {ran} fail; seed {arguments.seed}, {time.monotonic() - begin:.0f} s")
     sys.exit(1 if failed else 0)
 
 

@@ -23,9 +23,9 @@ def run(*command):
 
 def why_none():
     """Why there can be no such machines here; empty where there can."""
-    missing = [name for name in ("ip", "tc", "unshare", "mpirun") if shutil.which(name) is None]
+    missing = [name for name in ("ip", "tc", "sysctl", "unshare", "mpirun") if shutil.which(name) is None]
     if missing:
-        return f"{', '.join(missing)} not installed (Debian: iproute2, util-linux, openmpi-bin)"
+        return f"{', '.join(missing)} not installed (Debian: iproute2, procps, util-linux, openmpi-bin)"
     if os.geteuid() != 0:
         return "only root can make network namespaces"
     probe = f"plimsoll-probe-{os.getpid()}"
@@ -56,6 +56,9 @@ class Machines:
         except subprocess.CalledProcessError as error:
             self.__exit__()
             raise RuntimeError(f"{' '.join(error.cmd)}: {error.stderr.strip()}") from error
+        except OSError:
+            self.__exit__()
+            raise
         return self
 
     # A namespace of its own is the switch: the bridge needs nothing of the host's network.

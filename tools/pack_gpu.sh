@@ -33,7 +33,8 @@ pack_programs() {
   mkdir -p build
   cmake --preset cuda -DPLIMSOLL_CUDA_ARCHITECTURES="${PLIMSOLL_CUDA_ARCHITECTURES:-90a-real}" -DPLIMSOLL_BENCH=OFF >build/configure-cuda.log 2>&1 ||
     { tail -n 30 build/configure-cuda.log && return 1; }
-  local targets=(plimsoll plimsoll_cuda plimsoll_nccl test_cuda_layouts test_collectives_nccl)
+  local targets=(plimsoll plimsoll_cuda plimsoll_nccl test_collectives_nccl
+    test_cuda_operators test_cuda_exchange test_cuda_layouts test_golden test_golden_curve)
   cmake --build --preset cuda -j "$(nproc)" --target "${targets[@]}" >build/build-cuda.log 2>&1 || { grep -A5 -i 'error' build/build-cuda.log | head -n 60 && return 1; }
   folder=$(mktemp -d)
   mkdir "$folder/lib"
@@ -56,7 +57,7 @@ unpack_programs() {
   LD_LIBRARY_PATH=$folder:$folder/lib${LD_LIBRARY_PATH:+:$LD_LIBRARY_PATH}
   for name in libcublasLt.so.13 libcudart.so.13 libnccl.so.2 libcudnn.so.9; do
     path=$(ldconfig -p | awk -v name="$name" '$1 == name { print $NF; exit }')
-    [[ -n $path ]] || path=$(find /usr/local /usr/lib /opt /root -name "$name" 2>/dev/null | head -n 1)
+    [[ -n $path ]] || path=$(find /usr/local /usr/lib /opt -name "$name" 2>/dev/null | head -n 1)
     if [[ -n $path ]]; then LD_LIBRARY_PATH+=:$(dirname "$path"); else echo "pack_gpu: $name was not found here" >&2; fi
   done
   export LD_LIBRARY_PATH

@@ -15,7 +15,6 @@ enum class Use : std::uint8_t {
   weights,      // that ZeRO 3 gathers
   activations,  // of tensor ranks, and between the stages of a pipeline; their gradients too
 };
-inline constexpr std::size_t kUses = 3;
 
 inline constexpr std::size_t kMostNumbers = 4;
 // A codec's settings, by place in its list.

@@ -26,6 +26,8 @@ const Codec* find_codec(std::string_view name) {
 }
 
 Choice choice_of(const Codec& codec, Use use) {
+  PLIMSOLL_CHECK(codec.numbers.size() <= kMostNumbers, "codec {} has {} settings, and there is room for {}", codec.name,
+                 codec.numbers.size(), kMostNumbers);
   Choice choice{.codec = &codec};
   for (std::size_t index = 0; index < codec.numbers.size(); ++index) {
     const bool means = use == Use::gradients || !codec.numbers[index].gradients_alone;

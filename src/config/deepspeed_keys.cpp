@@ -82,7 +82,7 @@ constexpr DeepSpeedKey kKeys[] = {
     {"prescale_gradients", Takes::flag, "", Effect::harmless, "losses are divided before the backward pass, so sums cannot overflow later"},
     {"gradient_predivide_factor", Takes::number, "", Effect::harmless, "losses are divided before the backward pass"},
     {"gradient_allreduce_op", Takes::text, "\"mean\"", Effect::missing, "gradients are means over the targets of the whole batch"},
-    {"communication_data_type", Takes::text, "", Effect::mapped, "communication.gradients"},
+    {"communication_data_type", Takes::text, "", Effect::mapped, "communication.gradients with bf16; warned of with fp16"},
     {"seq_parallel_communication_data_type", Takes::text, "\"fp32\"", Effect::missing, "sequences are not split between ranks"},
     {"sparse_gradients", Takes::flag, "false", Effect::missing, "the embedding's gradient is sent whole"},
     {"disable_allgather", Takes::flag, "false", Effect::missing, "weights are gathered where the plan says so"},

@@ -95,7 +95,10 @@ void DeepSpeedTranslation::communication(std::int64_t stage) {
       assign("communication.gradients", "bf16", kType);
     } else if (name == "fp32" || name == "float32" || name == "fp16" || name == "float16" || name == "half") {
       const bool half = name != "fp32" && name != "float32";
-      note(kType, "not used: gradients are sent in the type that the plan keeps them in; with `communication.gradients` in bf16", half);
+      note(kType,
+           half ? "not used: gradients are sent in the type that the plan keeps them in; with `communication.gradients` in bf16"
+                : "gradients are sent in f32 unless `communication.gradients` says otherwise",
+           half);
     } else {
       fail_value(*type, kType, "one of fp32, bf16, fp16");
     }

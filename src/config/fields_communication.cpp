@@ -13,7 +13,8 @@ namespace {
 using codecs::Choice;
 using codecs::Use;
 
-void read_number(const base::JsonMember& member, std::string_view key, Choice& choice, Use use) {
+// A setting of the codec, a member of the object.
+void read_number(const base::Json& object, const base::JsonMember& member, std::string_view key, Choice& choice, Use use) {
   for (std::size_t index = 0; index < choice.codec->numbers.size(); ++index) {
     const codecs::Number& number = choice.codec->numbers[index];
     if (number.name != member.key) continue;
@@ -30,8 +31,8 @@ void read_number(const base::JsonMember& member, std::string_view key, Choice& c
   }
   std::vector<std::string_view> names{"codec"};
   for (const codecs::Number& number : choice.codec->numbers) names.push_back(number.name);
-  base::bad_input("the codec \"{}\" of \"{}\" has no setting \"{}\"; expected one of {}", choice.codec->name, key, member.key,
-                  fmt::join(names, ", "));
+  base::bad_input("{}: found the setting \"{}\" of the codec \"{}\" in \"{}\", expected one of {}", object.where_key(member), member.key,
+                  choice.codec->name, key, fmt::join(names, ", "));
 }
 
 bool read_choice(const base::Json& value, std::string_view key, Choice& choice, Use use) {
@@ -44,7 +45,7 @@ bool read_choice(const base::Json& value, std::string_view key, Choice& choice, 
   choice = choice_of(*codec, use);
   if (!value.is_object()) return true;
   for (const base::JsonMember& member : value.as_object()) {
-    if (member.key != "codec") read_number(member, key, choice, use);
+    if (member.key != "codec") read_number(value, member, key, choice, use);
   }
   return true;
 }

@@ -204,7 +204,7 @@ std::vector<Field> limit_fields() {
       bytes_field("limits.disk", PLIMSOLL_AT(limits.disk), "Most disk space; 0 = what is free."),
       text_field("limits.disk_path", PLIMSOLL_AT(limits.disk_path), "a path", "Folder of the disk tier."),
       number_field("limits.silence", PLIMSOLL_AT(silence_limit), between(0.5, 86400),
-                   "Seconds without a sign of life after which a rank counts as lost (processes, NCCL)."),
+                   "Seconds without a sign of life after which a rank counts as lost (processes, MPI, NCCL)."),
       number_field("limits.wait", PLIMSOLL_AT(wait_limit), between(0.1, 604800),
                    "Seconds that ranks wait in a collective for one that does not come, however they talk."),
       number_field("limits.not_finite", PLIMSOLL_AT(not_finite_limit), count_from(1, 1e9),

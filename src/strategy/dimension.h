@@ -1,9 +1,9 @@
 // One question that a strategy answers, as a record: its key in the run file, what it means, how its answers are written, when it arises,
 // and which answers cannot be run. The run file, its documentation, `explain`, legality and the plan's JSON are loops over the table of
-// all records (dimensions.h); the planner's own table (planner/questions.h) says which answers a search tries.
+// all records (dimensions.h); planner/space.h says which answers a search tries.
 //
 // A new key is a member of Strategy, a record in the file of its subject (mesh.cpp, schedule.cpp, ...), and, where a search should choose
-// it, a row of the planner's.
+// it, its answers in planner/space.{h,cpp}.
 #pragma once
 
 #include <array>

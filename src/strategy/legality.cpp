@@ -119,6 +119,20 @@ std::string mesh_text(const Strategy& strategy) {
   return fmt::format("stages of data x tensor {}{}", fmt::join(stages, ", "), rows);
 }
 
+namespace {
+
+// Whether some ranks have something to send of that.
+bool sends(const Strategy& strategy, codecs::Use use) {
+  switch (use) {
+    case codecs::Use::gradients: return strategy.pipelines() * strategy.turn() > 1;
+    case codecs::Use::weights: return strategy.zero == 3;
+    case codecs::Use::activations: break;
+  }
+  return strategy.pipe > 1 || strategy.widest_tensor() > 1;
+}
+
+}  // namespace
+
 std::string describe(const Strategy& strategy) {
   const std::string recompute = strategy.recompute == Recompute::none ? "" : fmt::format(", recompute {}", name_of(strategy.recompute));
   std::string tiers;
@@ -133,7 +147,7 @@ std::string describe(const Strategy& strategy) {
                                   {"weights", codecs::Use::weights},
                                   {"activations", codecs::Use::activations}}) {
     const codecs::Choice& choice = choice_for(strategy.communication, use);
-    if (choice.any()) tiers += fmt::format(", {} sent as {}", what, words(choice, use));
+    if (choice.any() && sends(strategy, use)) tiers += fmt::format(", {} sent as {}", what, words(choice, use));
   }
   if (strategy.tile.count > 0) tiers += fmt::format(", weights over {} in tiles", base::to_string(strategy.tile));
   if (strategy.ranks() == 1) return fmt::format("one rank{}{}", recompute.empty() ? ", everything kept" : recompute, tiers);

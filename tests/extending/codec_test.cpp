@@ -130,6 +130,7 @@ TEST(OwnCodec, OfSignsWithMemoryTrainsUnderZeRO2) {
   const auto off = [&](const Outcome& outcome) { return std::abs(outcome.losses.back() - exact.losses.back()); };
   EXPECT_LT(found.losses.back(), found.losses.front());
   EXPECT_LT(off(found), 0.5 * (exact.losses.front() - exact.losses.back()));
+  EXPECT_NE(found.losses, coded(0.0).losses);  // what it remembers counts
 }
 
 }  // namespace
