@@ -410,8 +410,9 @@ Case weighted(Case test) {
 }
 
 Case cross_entropy_grad_grad_case(const Shape& logits, DType dtype) {
-  Case test{ops::CrossEntropyGradGrad{}, cross_entropy_grad_case(logits, dtype).inputs};
-  test.inputs.insert(test.inputs.begin(), {{dtype, logits}});
+  Case test{ops::CrossEntropyGradGrad{}, {{{dtype, logits}}}};
+  const Case first = cross_entropy_grad_case(logits, dtype);
+  test.inputs.insert(test.inputs.end(), first.inputs.begin(), first.inputs.end());
   std::get<Made>(test.inputs[3].source).operands = {1, 2};
   return test;
 }
