@@ -69,8 +69,11 @@ TEST_P(StrategyOnGpu, IsTheProcessors) {
 }
 
 TEST_P(StrategyOnGpu, IsOneRank) {
-  if (each().asynchronous) GTEST_SKIP() << "gradients of older weights";
-  expect_close(train(task(true), layout()), train(task(true), {.strategy = {}, .micro = 2}), tolerance(precision()));
+  const Outcome found = train(task(true), layout());
+  const Outcome one = train(task(true), {.strategy = {}, .micro = 2});
+  if (!each().asynchronous) return expect_close(found, one, tolerance(precision()));
+  // Later steps have gradients of older weights.
+  EXPECT_NEAR(found.losses.front(), one.losses.front(), 2e-2 * one.losses.front());
 }
 
 INSTANTIATE_TEST_SUITE_P(

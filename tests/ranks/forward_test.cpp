@@ -182,8 +182,14 @@ TEST_P(Forward, LossesAreThoseOfOneRank) {
 }
 
 TEST_P(Forward, TextIsThatOfOneRank) {
-  if (kind().precision != Precision::f32 && !way().exact) GTEST_SKIP() << "two likely tokens may change places by rounding";
   constexpr std::int64_t kBehindTheEnd = 32;  // of the context
+  // Two likely tokens may change places by rounding: what is left to hold is that the ranks write one text, the same again.
+  if (kind().precision != Precision::f32 && !way().exact) {
+    const std::vector<std::int32_t> written = text(way().strategy(), kBehindTheEnd);
+    EXPECT_EQ(written.size(), text({}, kBehindTheEnd).size());
+    EXPECT_EQ(text(way().strategy(), kBehindTheEnd), written);
+    return;
+  }
   const std::vector<std::int32_t> expected = text({}, kBehindTheEnd);
   EXPECT_GT(std::set<std::int32_t>(expected.begin(), expected.end()).size(), 3u) << "the same token always proves nothing";
   EXPECT_EQ(text(way().strategy(), kBehindTheEnd), expected);
